@@ -377,7 +377,7 @@ def memory(bench: Bench) -> Rows:
 def table(device: str, rounds: int, sizes: Sizes) -> Rows:
     """All figures."""
     bench = Bench(backend(device), rounds, sizes)
-    in_process.DEVICE = device
+    in_process.DEFAULT_DEVICE = device
     gt.connect("inproc", workers=1)
     rows: Rows = []
     for part in (copy, chain, rows_of, products, gaps, beside, memory):

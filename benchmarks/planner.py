@@ -32,8 +32,8 @@ from gt.dispatcher.handlers.plan_selection import SWITCH_AT
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.state.events import JobTurn, Received
 from gt.sharding.config import Config
-from gt.tools.explain import Enough, Explainer, in_place
-from gt.tools.shadow_planner import CLIENT, Shadow
+from gt.tools.explain import Explainer, StopProgram, in_place
+from gt.tools.shadow_planner import CLIENT_IDENTITY, Shadow
 from gt.wire import messages as m
 
 Rows = list[tuple[str, str, str, str]]
@@ -70,7 +70,7 @@ def recorded() -> list[Any]:
     with in_place(explainer):
         try:
             train()
-        except Enough:
+        except StopProgram:
             pass
     return explainer.stream
 
@@ -174,8 +174,8 @@ def hot_runs(each: Case, count: int = BATCH) -> list[Received]:
         base = (each.alive[0] - segment.survivors[0] if each.alive else 1 << 50) + len(segment.instructions)
         run = each.run._replace(base=base, dying=[], freed=list(each.alive))
         each.alive[:] = [base + number for number in segment.survivors]
-        each.shadow.numbers[CLIENT] += 1
-        found.append(Received(CLIENT, each.shadow.numbers[CLIENT], run))
+        each.shadow.numbers[CLIENT_IDENTITY] += 1
+        found.append(Received(CLIENT_IDENTITY, each.shadow.numbers[CLIENT_IDENTITY], run))
     return found
 
 

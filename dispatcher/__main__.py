@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from gt.daemon.host import boot, environment_number, host_facts, orphaned, start_timeout
-from gt.daemon.logs import FORMS, Logs
+from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, start_timeout
+from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.registry import register, unregister
 from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, Tick
 from gt.dispatcher.state.multicast import Accept, Broken, Fanout, Withdraw
 from gt.errors import GTError, ProtocolError
-from gt.instruction_log.file import SIZE, InstructionFile
-from gt.instruction_log.text import LOGGED, Ended
+from gt.instruction_log.file import DEFAULT_PART_BYTES, InstructionFile
+from gt.instruction_log.text import LOGGED_MESSAGES, SessionEnded
 from gt.wire import messages as m
 from gt.wire import transport
 
@@ -40,7 +40,7 @@ class DispatcherShell:
     def __init__(
         self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None,
         bulk: str | None = None, instruction_log: InstructionFile | None = None,
-        logs: Logs | None = None,
+        logs: DaemonLog | None = None,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
         self.control = transport.router(address)
@@ -177,7 +177,7 @@ class DispatcherShell:
         if isinstance(message, m.Put) and session is not None:
             data = message.data if file.keeps and not message.bulk else None
             file.add(session, message._replace(data=b""), data)
-        elif isinstance(message, LOGGED) and session is not None:
+        elif isinstance(message, LOGGED_MESSAGES) and session is not None:
             file.add(session, message)
         elif isinstance(message, m.Hello) and peer in self.core.service.clients:
             where = f"client {self.core.service.clients[peer].number} of {self.address}"
@@ -185,7 +185,7 @@ class DispatcherShell:
             plain = config.to_wire() if config is not None else None
             self.logged[peer] = file.session(where, len(self.core.service.workers), plain)
         for gone in [each for each in self.logged if each not in self.core.service.clients]:
-            file.add(self.logged.pop(gone), Ended())
+            file.add(self.logged.pop(gone), SessionEnded())
 
     def _handle(self, event: Event) -> None:
         broken: dict[bytes, None] = {}
@@ -213,7 +213,7 @@ class DispatcherShell:
 
     def _lost(self, event: Lost) -> None:
         """Report a lost peer to the core, unless the whole service is ending because the program that started it has ended."""
-        if orphaned(self.watch):
+        if is_orphaned(self.watch):
             self.stopping = True
         else:
             self._handle(event)
@@ -224,11 +224,11 @@ class DispatcherShell:
             ticket, wanted = heard
             what = self.fanout.subscribed(ticket) if wanted else self.fanout.unsubscribed(ticket)
             if isinstance(what, Accept):
-                transport.hears(self.published, what.topic)
+                transport.set_topic(self.published, what.topic)
                 if what.switched and not transport.send(self.control, [what.switched, *m.encode(m.Switch())]):
                     self._broken(what.switched)
             elif isinstance(what, Withdraw):
-                transport.hears(self.published, what.topic, wanted=False)
+                transport.set_topic(self.published, what.topic, wanted=False)
             elif isinstance(what, Broken):
                 self._broken(what.peer)
 
@@ -336,7 +336,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--config")
     parser.add_argument("--workers", type=int, default=1, help="how many must join before the first tensor is placed")
     parser.add_argument("--log-level", default="info")
-    parser.add_argument("--log-format", choices=FORMS, default=os.environ.get("GT_LOG_FORMAT", "text"))
+    parser.add_argument("--log-format", choices=LOG_FORMATS, default=os.environ.get("GT_LOG_FORMAT", "text"))
     parser.add_argument("--instruction-log", help="log what all clients do to this file")
     parser.add_argument("--with-data", action="store_true", help="and keep the values of small puts beside it")
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
@@ -361,15 +361,15 @@ def serve(
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
-    logs = Logs("dispatcher", level=log_level, form=log_format, folder=folder)
+    logs = DaemonLog("dispatcher", level=log_level, form=log_format, folder=folder)
     try:
-        size = environment_number("GT_INSTRUCTION_LOG_SIZE", SIZE)
+        size = environment_number("GT_INSTRUCTION_LOG_SIZE", DEFAULT_PART_BYTES)
         file = InstructionFile(instruction_log, data=with_data, size=size) if instruction_log else None
         shell = DispatcherShell(
             address, config=config, workers=workers, watch=watch, bulk=bulk, instruction_log=file, logs=logs
         )
     except (GTError, OSError) as error:
-        if orphaned(watch):  # as a worker's
+        if is_orphaned(watch):  # as a worker's
             return 0
         log.error("%s", error)
         return 1

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from .findings import GATHERS, Findings
+from .findings import GATHER_KINDS, Findings
 
 
 class Advice(NamedTuple):
@@ -25,21 +25,21 @@ class Advice(NamedTuple):
     cost: float
 
 
-OFTEN: Final = 10
+MIN_LOOP_REPEATS: Final = 10
 """The number of repetitions from which something counts as a loop."""
-NEAR_EVERY: Final = 0.5
+MIN_FETCHES_PER_RUN: Final = 0.5
 """The fetches per run from which they count as in the inner loop."""
-MUCH: Final = 0.05
+MIN_GATHERING_SHARE: Final = 0.05
 """The share of the workers' time from which gathering is reported."""
-REPEATS: Final = 2
+MIN_PLAN_RUNS: Final = 2
 """Plans with fewer runs than this never repeat."""
-TINY: Final = 4096
+MAX_TINY_ELEMENTS: Final = 4096
 """Ops on fewer elements than this are tiny."""
-OVERHEAD: Final = 0.3
+MIN_OVERHEAD_SHARE: Final = 0.3
 """The share of the workers' busy time taken by GT itself from which tiny ops are reported."""
-UNEVEN: Final = 1.3
+MIN_IMBALANCE: Final = 1.3
 """A worker is overloaded if it computes this many times the mean in a plan."""
-LOST: Final = 0.02
+MIN_LOST_SHARE: Final = 0.02
 """The share of the recorded time lost in waiting for it, or for values, from which it is reported."""
 
 
@@ -53,12 +53,12 @@ def fetch_in_a_loop(found: Findings) -> Iterator[Advice]:
     by_line: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0, 0])
     for plan in found.plans.values():
         waited = round(plan.fetches * plan.blocking)
-        if waited and waited >= NEAR_EVERY * plan.runs:
+        if waited and waited >= MIN_FETCHES_PER_RUN * plan.runs:
             total = by_line[plan.last, plan.signal]
             for at, value in enumerate((waited, round(plan.fetching * plan.blocking), plan.runs)):
                 total[at] += value
     for (site, signal), (fetches, fetching, runs) in by_line.items():
-        if fetches >= OFTEN and share(fetching, found.span) >= LOST:
+        if fetches >= MIN_LOOP_REPEATS and share(fetching, found.span) >= MIN_LOST_SHARE:
             yield Advice(
                 "fetch in a loop", site, signal,
                 f"{count(fetches, 'fetch', 'fetches')} here or just after, for {count(runs, 'run')}: each turn waits for a "
@@ -74,7 +74,7 @@ def gathering(found: Findings) -> Iterator[Advice]:
     whole = sum(found.time.values())
     for (kind, signal, site), moved in found.moves.items():
         cost = share(moved.duration, whole)
-        if kind in GATHERS and moved.times >= OFTEN and cost >= MUCH:
+        if kind in GATHER_KINDS and moved.times >= MIN_LOOP_REPEATS and cost >= MIN_GATHERING_SHARE:
             yield Advice(
                 "a plan that gathers", site, signal,
                 f"{count(moved.times, kind)} of {size(moved.sent)} here take {percent(cost)} of the workers' time: what is cut "
@@ -92,7 +92,7 @@ def never_repeats(found: Findings) -> Iterator[Advice]:
         if plan.described is not None and plan.described.reason == "new":
             by_line[plan.first, plan.signal].append(plan.runs)
     for (site, signal), runs in by_line.items():
-        if len(runs) >= OFTEN and sum(runs) < REPEATS * len(runs):
+        if len(runs) >= MIN_LOOP_REPEATS and sum(runs) < MIN_PLAN_RUNS * len(runs):
             yield Advice(
                 "a segment that never repeats", site, signal,
                 f"what begins here was planned {len(runs)} times for {count(sum(runs), 'run')}: every turn is new to the "
@@ -106,7 +106,7 @@ def never_repeats(found: Findings) -> Iterator[Advice]:
 def replanned(found: Findings) -> Iterator[Advice]:
     """The same segment is planned again because the layouts of its inputs differ."""
     for (cache, reason, site), times in found.misses.items():
-        if cache == "plan" and reason == "placements" and times >= OFTEN:
+        if cache == "plan" and reason == "placements" and times >= MIN_LOOP_REPEATS:
             yield Advice(
                 "inputs that keep moving", site, "",
                 f"what begins here was planned {times} times because its inputs lay elsewhere than before",
@@ -120,18 +120,20 @@ def tiny_ops(found: Findings) -> Iterator[Advice]:
     time = found.time
     busy = time["compute"] + time["communication"] + time["runtime"]
     overhead = share(time["runtime"], busy)
-    if overhead < OVERHEAD:
+    if overhead < MIN_OVERHEAD_SHARE:
         return
     by_line: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     names: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for place, op in found.ops.items():
-        if op.elements < TINY * op.times:
+        if op.elements < MAX_TINY_ELEMENTS * op.times:
             total = by_line[place.site, place.signal]
             total[0] += op.times
             total[1] += op.elements
             names[place.site, place.signal][place.name] += op.times
     counted = sum(op.times for op in found.ops.values())
-    most = [each for each in sorted(by_line.items(), key=lambda each: -each[1][0])[:3] if each[1][0] >= OFTEN]
+    most = [
+        each for each in sorted(by_line.items(), key=lambda each: -each[1][0])[:3] if each[1][0] >= MIN_LOOP_REPEATS
+    ]
     if most:
         (site, signal), (times, elements) = most[0]
         common = ", ".join(_short(name) for name, _ in names[site, signal].most_common(2))
@@ -158,13 +160,13 @@ def unbalanced(found: Findings) -> Iterator[Advice]:
     for plan in found.plans.values():
         members = plan.described.members if plan.described is not None else sorted(plan.compute)
         runs = max(plan.times.values(), default=0)
-        if len(members) < 2 or runs < OFTEN:
+        if len(members) < 2 or runs < MIN_LOOP_REPEATS:
             continue
         mean = sum(plan.compute[worker] for worker in members) / len(members)
         slowest = max(members, key=lambda worker: plan.compute[worker])
         extra = plan.compute[slowest] - mean
         cost = share(extra, found.span)
-        if mean and plan.compute[slowest] >= UNEVEN * mean and cost >= LOST:
+        if mean and plan.compute[slowest] >= MIN_IMBALANCE * mean and cost >= MIN_LOST_SHARE:
             yield Advice(
                 "an unbalanced shard", plan.first, plan.signal,
                 f"worker {slowest} computes {plan.compute[slowest] / mean:.1f} times as long as the mean of "

@@ -11,9 +11,9 @@ from .findings import Findings
 
 WIDTH, HEIGHT = 920, 240
 LEFT, RIGHT, TOP, BOTTOM = 76, 12, 12, 26
-POINTS: Final = 400
+MAX_POINTS: Final = 400
 """The most points of a line; of more, the highest of neighbours is drawn."""
-SERIES: Final = 8
+MAX_SERIES: Final = 8
 """The most lines with colours of their own."""
 
 
@@ -23,7 +23,7 @@ def bars(parts: Iterable[tuple[str, float]]) -> str:
     return f'<span class="bar" aria-hidden="true">{inner}</span>'
 
 
-def stacked(parts: Mapping[str, int], title: str) -> str:
+def stacked_bar(parts: Mapping[str, int], title: str) -> str:
     """Where time went, as one full bar with a text."""
     whole = sum(parts.values())
     said = ", ".join(f"{name} {percent(share(value, whole))}" for name, value in parts.items())
@@ -57,17 +57,17 @@ def memory_chart(found: Findings) -> str:
         points = " ".join(
             f"{LEFT + width * min(1.0, max(0.0, (time - found.start) / found.span)):.1f},"
             f"{TOP + height - height * held / top:.1f}"
-            for time, held in _few(line)
+            for time, held in _thinned(line)
         )
         peak = max(held for _, held, _ in line)
         out.append(
-            f'<polyline class="s{at % SERIES}" points="{points}">'
+            f'<polyline class="s{at % MAX_SERIES}" points="{points}">'
             f"<title>worker {number}: at most {escape(size(peak))}</title></polyline>"
         )
-    legend = "".join(f'<li><i class="s{at % SERIES}"></i>worker {number}</li>' for at, number in enumerate(lines))
+    legend = "".join(f'<li><i class="s{at % MAX_SERIES}"></i>worker {number}</li>' for at, number in enumerate(lines))
     said = ", ".join(
         f"worker {number} at most {size(max(held for _, held, _ in line))}"
-        for number, line in list(lines.items())[:SERIES]
+        for number, line in list(lines.items())[:MAX_SERIES]
     )
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Bytes held over time: {escape(said)}">{"".join(out)}</svg>'
@@ -75,8 +75,8 @@ def memory_chart(found: Findings) -> str:
     )
 
 
-def _few(line: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
-    step = -(-len(line) // POINTS)
+def _thinned(line: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+    step = -(-len(line) // MAX_POINTS)
     return [
         max(((time, held) for time, held, _ in line[at : at + step]), key=lambda each: each[1])
         for at in range(0, len(line), step)

@@ -24,11 +24,11 @@ from .snapshot import LIVE
 from .stream import Stream
 
 log = logging.getLogger("gt.metrics")
-TURN: Final = 0.5
+POLL_SECONDS: Final = 0.5
 """The seconds after which it is known whether the service still answers."""
 
 
-class Exporter:
+class MetricsExporter:
     """The metrics of one service, which prometheus_client collects while another thread processes events."""
 
     def __init__(self) -> None:
@@ -45,18 +45,18 @@ class Exporter:
         """All metrics, as prometheus_client's objects."""
         with self.lock:
             families = list(self.metrics.families())
-        return map(_worded, families)
+        return map(_prometheus_family, families)
 
     def follow(self, stream: Stream) -> None:
         """Process events until standard input ends."""
         stream.listen(sys.stdin.fileno())
         while not select.select([sys.stdin], [], [], 0)[0]:
-            events = stream.read(TURN)
+            events = stream.read(POLL_SECONDS)
             with self.lock:
                 self.metrics.add(events, dropped=stream.dropped, live=stream.status.state == LIVE)
 
 
-def _worded(family: Family) -> Any:
+def _prometheus_family(family: Family) -> Any:
     if family.kind == "histogram":
         histogram = HistogramMetricFamily(family.name, family.help, labels=family.labels)
         for labels, (buckets, total) in family.samples:
@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
     """`ADDRESS HOST PORT`: serve the metrics of the service at ADDRESS until standard input ends."""
     address, host, port = arguments
     logging.basicConfig(level="WARNING", format="%(asctime)s gt metrics %(levelname)s: %(message)s")
-    exporter = Exporter()
+    exporter = MetricsExporter()
     try:
         with Stream(address, level=t.SUMMARY) as stream:
             server, _ = start_http_server(int(port), host, exporter.registry)

@@ -14,11 +14,11 @@ from typing import Any, Final, NamedTuple
 from gt.ir.ops import OPS
 from gt.wire import telemetry as t
 
-SHARES: Final = ("compute", "communication", "runtime", "waiting", "idle")
-GATHERS: Final = ("all-gather", "gather")
-MAX_TOLD: Final = 500
+TIME_SHARES: Final = ("compute", "communication", "runtime", "waiting", "idle")
+GATHER_KINDS: Final = ("all-gather", "gather")
+MAX_KEPT_EVENTS: Final = 500
 """The most errors and decisions that are kept verbatim."""
-GROUPS: Final[dict[str, tuple[str, ...]]] = {
+OP_GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "products": ("matmul", "conv", "attention", "attention_grad", "linalg", "solve", "fft"),
     "element-wise": ("unary", "binary", "cast", "where", "creation", "random", "follow", "tag"),
     "reductions": ("reduction", "arg", "along", "search"),
@@ -35,7 +35,7 @@ GROUPS: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 """The colour groups of op families; all other families rearrange."""
-_GROUP_OF: Final = {family: group for group, families in GROUPS.items() for family in families}
+_GROUP_OF: Final = {family: group for group, families in OP_GROUPS.items() for family in families}
 
 
 def group_of(op: str) -> str:
@@ -44,7 +44,7 @@ def group_of(op: str) -> str:
     return _GROUP_OF.get(known.family, "rearranging") if known else "rearranging"
 
 
-class Place(NamedTuple):
+class PlanSite(NamedTuple):
     """Something that a plan does at a line of the program."""
 
     plan: int
@@ -54,7 +54,7 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sampled:
+class OpSums:
     """Sampled op slices: their number, their time, and the elements of their results."""
 
     times: int = 0
@@ -63,7 +63,7 @@ class Sampled:
 
 
 @dataclass(slots=True)
-class Moved:
+class CollectiveSums:
     """Sums over collectives."""
 
     times: int = 0
@@ -73,7 +73,7 @@ class Moved:
 
 
 @dataclass(slots=True)
-class Gone:
+class SpillSums:
     """Sums over evictions to a worker's file: bytes `out` and `back`, of these bytes read `ahead`, and how long the worker's
     thread was delayed."""
 
@@ -85,7 +85,7 @@ class Gone:
 
 
 @dataclass(slots=True)
-class Plan:
+class PlanFindings:
     """Sums over the runs of a plan. `compute` and `times` are by worker."""
 
     number: int
@@ -123,7 +123,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Worker:
+class WorkerFindings:
     """What is known about a worker: its first and last counters, what it held, and what it sent."""
 
     number: int
@@ -138,7 +138,7 @@ class Worker:
 
 
 @dataclass(slots=True)
-class Client:
+class ClientFindings:
     """What is known about a client."""
 
     number: int
@@ -150,11 +150,11 @@ class Client:
     """When its last run began."""
     fetches: int = 0
     fetching: int = 0
-    waiting: tuple[Plan, int] | None = None
+    waiting: tuple[PlanFindings, int] | None = None
     """The last fetch for which it seems to have waited: after which plan, and until when."""
 
 
-class Slice(NamedTuple):
+class TimelineSlice(NamedTuple):
     """One slice on a track of the timeline. `what` is the kind of an event or a colour group."""
 
     start: int
@@ -174,20 +174,22 @@ class Findings:
     start: int = 0
     end: int = 0
     service: t.Service | None = None
-    workers: dict[int, Worker] = field(default_factory=dict)
-    clients: dict[int, Client] = field(default_factory=dict)
-    plans: dict[int, Plan] = field(default_factory=dict)
-    ops: defaultdict[Place, Sampled] = field(default_factory=lambda: defaultdict(Sampled))
-    moves: defaultdict[tuple[str, str, str], Moved] = field(default_factory=lambda: defaultdict(Moved))
+    workers: dict[int, WorkerFindings] = field(default_factory=dict)
+    clients: dict[int, ClientFindings] = field(default_factory=dict)
+    plans: dict[int, PlanFindings] = field(default_factory=dict)
+    ops: defaultdict[PlanSite, OpSums] = field(default_factory=lambda: defaultdict(OpSums))
+    moves: defaultdict[tuple[str, str, str], CollectiveSums] = field(
+        default_factory=lambda: defaultdict(CollectiveSums)
+    )
     """By collective, signal and site."""
-    spills: defaultdict[tuple[int, str, str], Gone] = field(default_factory=lambda: defaultdict(Gone))
+    spills: defaultdict[tuple[int, str, str], SpillSums] = field(default_factory=lambda: defaultdict(SpillSums))
     """By worker, and by signal and site of the run that caused them."""
     waits: Counter[tuple[str, int]] = field(default_factory=Counter)
     """The nanoseconds in which the dispatcher delayed a client's queue, by reason and client."""
     misses: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """By cache, reason and site."""
     told: list[t.Failure | t.Decision] = field(default_factory=list)
-    tracks: dict[tuple[str, int, str], list[Slice]] = field(default_factory=dict)
+    tracks: dict[tuple[str, int, str], list[TimelineSlice]] = field(default_factory=dict)
     """Slices by ('worker' or 'client', number, stream)."""
 
     @property
@@ -195,28 +197,28 @@ class Findings:
         """The nanoseconds from the first to the last moment that the recording covers."""
         return max(0, self.end - self.start)
 
-    def time_of(self, worker: Worker) -> dict[str, int]:
+    def time_of(self, worker: WorkerFindings) -> dict[str, int]:
         """Where a worker's time went during the recording."""
         last, first = worker.counters, worker.before
         if last is None:
-            return dict.fromkeys(SHARES, 0)
-        return {name: getattr(last, name) - (getattr(first, name) if first else 0) for name in SHARES}
+            return dict.fromkeys(TIME_SHARES, 0)
+        return {name: getattr(last, name) - (getattr(first, name) if first else 0) for name in TIME_SHARES}
 
     @property
     def time(self) -> dict[str, int]:
         """The same over all workers."""
-        total = dict.fromkeys(SHARES, 0)
+        total = dict.fromkeys(TIME_SHARES, 0)
         for worker in self.workers.values():
             for name, value in self.time_of(worker).items():
                 total[name] += value
         return total
 
-    def sent(self, worker: Worker) -> dict[int, int]:
+    def sent(self, worker: WorkerFindings) -> dict[int, int]:
         """The bytes that a worker sent to each other worker during the recording."""
         before = worker.sent_before or {}
         return {peer: nbytes - before.get(peer, 0) for peer, nbytes in worker.sent.items()}
 
-    def estimated(self) -> list[tuple[Place, Sampled, float]]:
+    def estimated(self) -> list[tuple[PlanSite, OpSums, float]]:
         """The time in kernels by place: the computing time of each plan, divided as its samples suggest. The longest first.
 
         A plan without samples counts as a whole, at its own signal and first line.
@@ -233,7 +235,7 @@ class Findings:
         for number, compute in whole.items():
             if compute and not sampled[number]:
                 plan = self.plans[number]
-                found.append((Place(number, "not sampled", plan.signal, plan.first), Sampled(), float(compute)))
+                found.append((PlanSite(number, "not sampled", plan.signal, plan.first), OpSums(), float(compute)))
         return sorted(found, key=lambda each: -each[2])
 
 
@@ -261,28 +263,28 @@ def _when(event: Any) -> tuple[int, int]:
     return event.time, event.time + (getattr(event, "duration", 0) if getattr(event, "times", 1) == 1 else 0)
 
 
-def _plan(found: Findings, number: int) -> Plan:
+def _plan(found: Findings, number: int) -> PlanFindings:
     plan = found.plans.get(number)
     if plan is None:
-        plan = found.plans[number] = Plan(number)
+        plan = found.plans[number] = PlanFindings(number)
     return plan
 
 
-def _worker(found: Findings, number: int) -> Worker:
+def _worker(found: Findings, number: int) -> WorkerFindings:
     worker = found.workers.get(number)
     if worker is None:
-        worker = found.workers[number] = Worker(number)
+        worker = found.workers[number] = WorkerFindings(number)
     return worker
 
 
-def _client(found: Findings, number: int) -> Client:
+def _client(found: Findings, number: int) -> ClientFindings:
     client = found.clients.get(number)
     if client is None:
-        client = found.clients[number] = Client(number)
+        client = found.clients[number] = ClientFindings(number)
     return client
 
 
-def _draw(found: Findings, who: str, number: int, stream: str, piece: Slice) -> None:
+def _draw(found: Findings, who: str, number: int, stream: str, piece: TimelineSlice) -> None:
     if piece.times != 1:
         stream = f"{stream} (added up)"
     found.tracks.setdefault((who, number, stream), []).append(piece)
@@ -295,16 +297,16 @@ def _plan_slice(found: Findings, event: t.PlanSlice) -> None:
     plan.compute[event.worker] += event.compute
     plan.duration += event.duration
     name = f"{plan.signal} · plan {plan.number}" if plan.signal else f"plan {plan.number}"
-    piece = Slice(event.time, event.duration, name, "plan", event.times, plan.signal, plan.first, 0)
+    piece = TimelineSlice(event.time, event.duration, name, "plan", event.times, plan.signal, plan.first, 0)
     _draw(found, "worker", event.worker, "plans", piece)
 
 
 def _op_slice(found: Findings, event: t.OpSlice) -> None:
-    op = found.ops[Place(event.plan, event.op, event.signal, event.site)]
+    op = found.ops[PlanSite(event.plan, event.op, event.signal, event.site)]
     op.times += event.times
     op.duration += event.duration
     op.elements += event.elements
-    piece = Slice(
+    piece = TimelineSlice(
         event.time, event.duration, event.op, group_of(event.op), event.times, event.signal, event.site, event.nbytes
     )
     _draw(found, "worker", event.worker, "instructions", piece)
@@ -316,14 +318,14 @@ def _collective(found: Findings, event: t.Collective) -> None:
     moved.duration += event.duration
     moved.waiting += event.waiting
     moved.sent += event.sent
-    piece = Slice(
+    piece = TimelineSlice(
         event.time, event.duration, event.kind, "collective", event.times, event.signal, event.site, event.sent
     )
     _draw(found, "worker", event.worker, "communication", piece)
 
 
 def _transfer(found: Findings, event: t.Transfer) -> None:
-    piece = Slice(event.time, event.duration, event.kind, "transfer", event.times, "", "", event.nbytes)
+    piece = TimelineSlice(event.time, event.duration, event.kind, "transfer", event.times, "", "", event.nbytes)
     _draw(found, "worker", event.worker, "transfers", piece)
 
 
@@ -340,7 +342,9 @@ def _spill(found: Findings, event: t.Spill) -> None:
     elif event.kind != "full":
         gone.back += event.nbytes
         gone.ahead += event.nbytes if event.kind == "ahead" else 0
-    piece = Slice(event.time, event.duration, f"spill: {event.kind}", "spill", event.times, signal, site, event.nbytes)
+    piece = TimelineSlice(
+        event.time, event.duration, f"spill: {event.kind}", "spill", event.times, signal, site, event.nbytes
+    )
     _draw(found, "worker", event.worker, "spills", piece)
 
 
@@ -348,14 +352,14 @@ def _utilisation(found: Findings, event: t.Utilisation) -> None:
     worker = _worker(found, event.worker)
     if worker.counters is None:
         # Counters that began before this recording did, because somebody else was watching, count from here.
-        began = event.time - sum(getattr(event, name) for name in SHARES)
-        worker.before = event if found.service is not None and began < found.service.time - LATE else None
+        began = event.time - sum(getattr(event, name) for name in TIME_SHARES)
+        worker.before = event if found.service is not None and began < found.service.time - MAX_LATE_NS else None
     elif event.time < worker.counters.time:
         return
     worker.counters = event
 
 
-LATE: Final = 1_000_000_000
+MAX_LATE_NS: Final = 1_000_000_000
 """Nanoseconds that a worker's recording may begin before the first word, if it began because of it."""
 
 
@@ -377,7 +381,9 @@ def _waiting(found: Findings, event: t.Waiting) -> None:
     lasted = max(0, event.time - event.since)
     if event.worker < 0:
         found.waits[event.what, event.client] += lasted
-    piece = Slice(event.since, lasted, f"waiting: {event.what}", "waiting", 1, event.signal, event.site, event.nbytes)
+    piece = TimelineSlice(
+        event.since, lasted, f"waiting: {event.what}", "waiting", 1, event.signal, event.site, event.nbytes
+    )
     if event.worker >= 0 or (event.what == "busy" and event.peers):
         _draw(found, "worker", event.worker if event.worker >= 0 else event.peers[0], "waiting", piece)
     elif event.client >= 0:
@@ -428,7 +434,9 @@ def _fetched(found: Findings, event: t.Fetched) -> None:
             client.waiting = plan, event.time + event.duration
     client.fetches += event.times
     client.fetching += event.duration
-    piece = Slice(event.time, event.duration, "fetch", "transfer", event.times, plan.signal, plan.last, event.nbytes)
+    piece = TimelineSlice(
+        event.time, event.duration, "fetch", "transfer", event.times, plan.signal, plan.last, event.nbytes
+    )
     _draw(found, "client", event.client, "fetches", piece)
 
 
@@ -437,7 +445,7 @@ def _miss(found: Findings, event: t.CacheMiss) -> None:
 
 
 def _told(found: Findings, event: t.Failure | t.Decision) -> None:
-    if len(found.told) < MAX_TOLD:
+    if len(found.told) < MAX_KEPT_EVENTS:
         found.told.append(event)
 
 

@@ -19,10 +19,10 @@ from gt.wire import telemetry as t
 MAX_CLIENTS: Final = 256
 """The most clients with samples of their own: those that joined first."""
 MAX_KINDS: Final = 32
-"""The most values of a label (collectives, causes); further ones become `OTHER`."""
-OTHER: Final = "other"
+"""The most values of a label (collectives, causes); further ones become `OTHER_LABEL`."""
+OTHER_LABEL: Final = "other"
 STATES: Final = ("compute", "communication", "runtime", "waiting", "idle")
-BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+BUCKET_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds, in seconds, of the histograms."""
 
 
@@ -37,22 +37,22 @@ class Family(NamedTuple):
     samples: Sequence[tuple[tuple[str, ...], Any]]
 
 
-class Histogram:
+class DurationHistogram:
     """A histogram of durations."""
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
+        self.counts = [0] * (len(BUCKET_SECONDS) + 1)
         self.sum = 0.0
 
     def add(self, seconds: float, times: int) -> None:
         """Add some durations with this sum; each counts with their mean."""
         if times > 0:
-            self.counts[bisect_left(BUCKETS, seconds / times)] += times
+            self.counts[bisect_left(BUCKET_SECONDS, seconds / times)] += times
             self.sum += seconds
 
     def sample(self) -> tuple[list[tuple[str, int]], float]:
         """The cumulative counts, as Prometheus has them."""
-        bounds = [*(f"{bound:g}" for bound in BUCKETS), "+Inf"]
+        bounds = [*(f"{bound:g}" for bound in BUCKET_SECONDS), "+Inf"]
         return list(zip(bounds, accumulate(self.counts), strict=True)), self.sum
 
 
@@ -160,8 +160,8 @@ class Metrics:
         self.spills: Counter[tuple[str, str]] = _zeros(SPILLS, ("out", "full", "in", "ahead"))
         self.misses: Counter[tuple[str, str]] = Counter(dict.fromkeys(MISSES, 0))
         self.failures: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
-        self.fetches = Histogram()
-        self.plans = Histogram()
+        self.fetches = DurationHistogram()
+        self.plans = DurationHistogram()
         self.dropped = 0
         self.live = False
 
@@ -170,7 +170,7 @@ class Metrics:
         self.dropped = max(self.dropped, dropped)
         self.live = live
         for event in events:
-            take = _TAKERS.get(type(event))
+            take = _HANDLERS.get(type(event))
             if take is not None:
                 take(self, event)
 
@@ -191,11 +191,13 @@ class Metrics:
 
     def _missed(self, event: t.CacheMiss) -> None:
         key = (event.cache, event.reason)
-        self.misses[key if key in self.misses or len(self.misses) < MAX_KINDS else (OTHER, OTHER)] += event.times
+        self.misses[key if key in self.misses or len(self.misses) < MAX_KINDS else (OTHER_LABEL, OTHER_LABEL)] += (
+            event.times
+        )
 
     def _failed(self, event: t.Failure) -> None:
         known = event.kind in self.failures or len(self.failures) < MAX_KINDS
-        self.failures[event.kind if known else OTHER] += event.times
+        self.failures[event.kind if known else OTHER_LABEL] += event.times
 
     def _utilisation(self, event: t.Utilisation) -> None:
         for name in (*STATES, *(field for _, field, _ in WORKER_COUNTERS)):
@@ -218,7 +220,7 @@ class Metrics:
         for reason, count in zip(event.reasons, event.counts, strict=False):
             if len(self.without) < MAX_KINDS:
                 self.without[reason] = None
-            counts[reason if reason in self.without else OTHER] += count
+            counts[reason if reason in self.without else OTHER_LABEL] += count
         for reason, count in counts.items():
             self._count(f"without {reason}", event.worker, count)
 
@@ -250,7 +252,7 @@ class Metrics:
     @staticmethod
     def _words(counts: Counter[tuple[str, str]], kind: str, fields: tuple[str, ...], event: Any) -> None:
         if (fields[0], kind) not in counts and len(counts) >= MAX_KINDS * len(fields):
-            kind = OTHER
+            kind = OTHER_LABEL
         for field in fields:
             counts[field, kind] += getattr(event, field)
 
@@ -329,7 +331,7 @@ class Metrics:
         without = [
             ((label, reason), self.totals[f"without {reason}", n])
             for label, n in graphs
-            for reason in (*self.without, OTHER)
+            for reason in (*self.without, OTHER_LABEL)
             if self.totals[f"without {reason}", n]
         ]
         yield Family("gt_worker_without_graph", "counter", "What went without a graph.", ("worker", "reason"), without)
@@ -358,7 +360,7 @@ def _by_word(counts: Counter[tuple[str, str]], field: str, unit: float) -> list[
     ]
 
 
-_TAKERS: Final[dict[type[Any], Callable[[Metrics, Any], None]]] = {
+_HANDLERS: Final[dict[type[Any], Callable[[Metrics, Any], None]]] = {
     t.PlanSlice: Metrics._plan,
     t.Collective: Metrics._collective,
     t.Transfer: Metrics._transfer,

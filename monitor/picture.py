@@ -13,9 +13,9 @@ from gt.errors import GTError
 from .findings import Findings
 from .timeline import rows
 
-LIMIT: Final = 20_000
+MAX_SLICES: Final = 20_000
 """The most slices that are drawn."""
-COLOURS: Final = {
+SLICE_COLOURS: Final = {
     "plan": "#86b3e6",
     "products": "#2f77c8",
     "element-wise": "#27998b",
@@ -38,12 +38,12 @@ def save(found: Findings, path: Path, title: str) -> None:
         from matplotlib.patches import Patch
     except ImportError:
         raise GTError("--png draws with matplotlib: pip install 'gt-tensor[report]'") from None
-    drawn = rows(found, LIMIT)[::-1]
+    drawn = rows(found, MAX_SLICES)[::-1]
     figure = Figure(figsize=(12, 1.4 + 0.26 * max(1, len(drawn))), layout="constrained")
     axes = figure.add_subplot()
     scale, unit = next((each for each in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if found.span >= each[0]), (1.0, "ns"))
     for at, row in enumerate(drawn):
-        for what, colour in COLOURS.items():
+        for what, colour in SLICE_COLOURS.items():
             pieces = [piece for piece in row.pieces if piece.slice.what == what]
             spans = [
                 ((piece.start - found.start) / scale, max(piece.duration / scale, found.span / scale / 4000))
@@ -65,8 +65,8 @@ def save(found: Findings, path: Path, title: str) -> None:
     seen = {piece.slice.what for row in drawn for piece in row.pieces}
     if seen:
         figure.legend(
-            handles=[Patch(color=colour, label=what) for what, colour in COLOURS.items() if what in seen],
-            loc="outside lower center", ncols=len(COLOURS), fontsize=8, frameon=False,
+            handles=[Patch(color=colour, label=what) for what, colour in SLICE_COLOURS.items() if what in seen],
+            loc="outside lower center", ncols=len(SLICE_COLOURS), fontsize=8, frameon=False,
         )  # fmt: skip
     figure.savefig(path, format="png", dpi=130)
 

@@ -16,15 +16,15 @@ from typing import Any, Final, cast
 from gt.errors import ProtocolError, TraceError
 from gt.wire import telemetry as t
 
-from .trace import HEAD, ORIGIN, SAMPLE
+from .trace import HEAD_LINE, ORIGIN_NAME, SAMPLE_PREFIX
 
-MAX_LINE: Final = 1 << 24
+MAX_LINE_LENGTH: Final = 1 << 24
 """The longest line, in characters."""
 _BY_NAME: Final = {kind.__name__: code for code, kind in enumerate(t.KINDS)}
 
 
 @dataclass(slots=True)
-class Recorded:
+class TraceMetadata:
     """What a trace says about itself: the `facts` of its metadata are known once it was read to its end."""
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Recorded:
     """Whether it has no end, because its writer was killed."""
 
 
-def read(path: Path, recorded: Recorded) -> Iterator[t.Event]:
+def read(path: Path, recorded: TraceMetadata) -> Iterator[t.Event]:
     """The events of a trace file, compressed or not, in the order in which they were written.
 
     Fills `recorded`. Raises `TraceError` for a file that is not a trace of GT, `OSError` for one that cannot be read.
@@ -54,19 +54,19 @@ def read(path: Path, recorded: Recorded) -> Iterator[t.Event]:
 
 
 def _lines(file: Any) -> Iterator[str]:
-    while line := file.readline(MAX_LINE):
+    while line := file.readline(MAX_LINE_LENGTH):
         yield line
 
 
-def parse(lines: Iterable[str], recorded: Recorded) -> Iterator[t.Event]:
+def parse(lines: Iterable[str], recorded: TraceMetadata) -> Iterator[t.Event]:
     """The same from lines. Its `TraceError` names no file."""
     number = 0
     origin: int | None = None
     for line in lines:
         number += 1
         if number == 1:
-            recorded.begun = line == f"{HEAD}\n"
-            if not (recorded.begun or HEAD.startswith(line)):  # what else begins so has all in one line
+            recorded.begun = line == f"{HEAD_LINE}\n"
+            if not (recorded.begun or HEAD_LINE.startswith(line)):  # what else begins so has all in one line
                 raise TraceError("it begins otherwise")
         elif line.startswith('],"otherData":') and line.endswith("\n"):
             recorded.facts = _facts(line)
@@ -97,7 +97,7 @@ def _origin(line: str) -> int:
     """The time that is the trace's 0."""
     try:
         raw = json.loads(line.rstrip().removesuffix(","))
-        if raw["name"] == ORIGIN:
+        if raw["name"] == ORIGIN_NAME:
             return int(raw["args"]["time"])
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
         pass
@@ -112,7 +112,7 @@ def _event(line: str, number: int, origin: int) -> t.Event | None:
         raw = json.loads(line.rstrip().removesuffix(","))
         args = raw["args"]
         if raw["ph"] == "M":
-            return t.decode_event(args["event"]) if str(raw["name"]).startswith(SAMPLE) else None
+            return t.decode_event(args["event"]) if str(raw["name"]).startswith(SAMPLE_PREFIX) else None
         code = _BY_NAME[raw["cat"]]
         start = origin + round(raw["ts"] * 1000)
         if raw["ph"] == "X":

@@ -18,33 +18,33 @@ from gt.wire import telemetry as t
 from .snapshot import ClientView, Hot, LogLine, Matrix, Snapshot, Split, Status, Task, TensorView, WorkerView
 
 SECOND: Final = 1_000_000_000
-WINDOW: Final = SECOND
+MIN_WINDOW_NS: Final = SECOND
 """The least time, in nanoseconds, over which rates and shares are computed."""
-HISTORY: Final = 300
+HISTORY_SECONDS: Final = 300
 """The seconds of a worker's history that are kept."""
-TASKS: Final = 400
+MAX_TASKS: Final = 400
 """The most slices that are kept of a track."""
-LOG: Final = 1000
+MAX_LOG_LINES: Final = 1000
 """The most lines that are kept of the log."""
-PLANS: Final = 4096
+MAX_PLANS: Final = 4096
 """The most plans that are remembered."""
-MINUTE: Final = 60
+HOT_SECONDS: Final = 60
 """The seconds over which hot ops and signals are added up."""
-NAMES: Final = 256
+MAX_HOT_NAMES: Final = 256
 """The most different hot names in one second; the rest is summed up as one."""
-OTHERS: Final = "(others)"
-FRESH: Final = SECOND
+OTHERS_NAME: Final = "(others)"
+WAITING_VALID_NS: Final = SECOND
 """The nanoseconds for which a report of waiting is valid."""
-SILENT: Final = 3 * SECOND
-LOST: Final = 30 * SECOND
+SILENT_AFTER_NS: Final = 3 * SECOND
+LOST_SHOWN_NS: Final = 30 * SECOND
 """The nanoseconds for which a lost worker is shown."""
-GONE: Final = 256
+MAX_GONE_CLIENTS: Final = 256
 """The most clients that have left and are remembered."""
 _STATES: Final = ("compute", "communication", "runtime", "waiting", "idle")
 
 
-class Series:
-    """The latest samples of counters: enough for differences over `WINDOW`."""
+class SampleSeries:
+    """The latest samples of counters: enough for differences over `MIN_WINDOW_NS`."""
 
     __slots__ = ("samples",)
 
@@ -55,7 +55,7 @@ class Series:
         """Add a later sample."""
         samples = self.samples
         samples.append(sample)
-        while len(samples) > 2 and sample.time - samples[1].time >= WINDOW:
+        while len(samples) > 2 and sample.time - samples[1].time >= MIN_WINDOW_NS:
             samples.popleft()
 
     @property
@@ -81,16 +81,16 @@ class Series:
 @dataclass(slots=True)
 class _Worker:
     joined: t.WorkerJoined
-    counters: Series = field(default_factory=Series)
-    traffic: Series = field(default_factory=Series)
+    counters: SampleSeries = field(default_factory=SampleSeries)
+    traffic: SampleSeries = field(default_factory=SampleSeries)
     gauges: t.Gauges | None = None
     gpu: t.Device | None = None
     graphs: t.Graphs | None = None
     heard: int = 0
     lost: int = -1
     waiting: t.Waiting | None = None
-    recent: deque[Task] = field(default_factory=lambda: deque(maxlen=TASKS))
-    history: deque[Split] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    recent: deque[Task] = field(default_factory=lambda: deque(maxlen=MAX_TASKS))
+    history: deque[Split] = field(default_factory=lambda: deque(maxlen=HISTORY_SECONDS))
     marked: t.Utilisation | None = None
     """The counters at the end of the last second of the history."""
 
@@ -98,36 +98,36 @@ class _Worker:
 @dataclass(slots=True)
 class _Client:
     joined: t.ClientJoined
-    states: Series = field(default_factory=Series)
+    states: SampleSeries = field(default_factory=SampleSeries)
     waiting: t.Waiting | None = None
     tensors: tuple[TensorView, ...] = ()
-    recent: deque[Task] = field(default_factory=lambda: deque(maxlen=TASKS))
+    recent: deque[Task] = field(default_factory=lambda: deque(maxlen=MAX_TASKS))
 
 
 class Reducer:
     """What is known about one service. `feed` it events, and ask for a `snapshot`."""
 
     def __init__(self) -> None:
-        self.log: deque[LogLine] = deque(maxlen=LOG)
+        self.log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
         self._begin()
 
     def _begin(self) -> None:
         self.now = 0
-        self.service = Series()
+        self.service = SampleSeries()
         self.workers: dict[int, _Worker] = {}
         self.clients: dict[int, _Client] = {}
-        self.gone: deque[int] = deque(maxlen=GONE)
+        self.gone: deque[int] = deque(maxlen=MAX_GONE_CLIENTS)
         """The clients that left last, so that late events do not bring them back."""
         self.plans: dict[int, t.PlanDescribed] = {}
         self.misses: Counter[str] = Counter()
-        self.hot: deque[tuple[int, dict[tuple[str, str], list[Any]]]] = deque(maxlen=MINUTE)
+        self.hot: deque[tuple[int, dict[tuple[str, str], list[Any]]]] = deque(maxlen=HOT_SECONDS)
         """By second, for ops and signals: (how often, how long, where last)."""
         self.failures: deque[str] = deque(maxlen=64)
 
     def feed(self, events: Iterable[t.Event]) -> None:
         """Process events."""
         for event in events:
-            take = _TAKES.get(type(event))
+            take = _HANDLERS.get(type(event))
             if take is not None:
                 take(self, event)
 
@@ -139,7 +139,7 @@ class Reducer:
             self._begin()  # another dispatcher: nothing of before is there any more
         self.now = max(self.now, event.time)
         self.service.add(event)
-        for number in [n for n, w in self.workers.items() if 0 <= w.lost < self.now - LOST]:
+        for number in [n for n, w in self.workers.items() if 0 <= w.lost < self.now - LOST_SHOWN_NS]:
             del self.workers[number]
 
     def _worker_joined(self, event: t.WorkerJoined) -> None:
@@ -189,7 +189,7 @@ class Reducer:
         worker.heard = max(worker.heard, event.time)
         last = worker.counters.last
         if last is not None and _total(event) < _total(last):
-            worker.counters, worker.marked = Series(), None  # it began to record anew
+            worker.counters, worker.marked = SampleSeries(), None  # it began to record anew
         worker.counters.add(event)
         if worker.marked is None:
             worker.marked = event
@@ -210,7 +210,7 @@ class Reducer:
         worker = self._worker(event.worker, event.time)
         last = worker.traffic.last
         if last is not None and sum(event.nbytes) < sum(last.nbytes):
-            worker.traffic = Series()
+            worker.traffic = SampleSeries()
         worker.traffic.add(event)
 
     def _waiting(self, event: t.Waiting) -> None:
@@ -240,8 +240,8 @@ class Reducer:
         bucket = self.hot[-1][1]
         for kind, name in (("op", event.op), ("signal", event.signal)):
             key = (kind, name)
-            if key not in bucket and len(bucket) >= NAMES:
-                key = (kind, OTHERS)
+            if key not in bucket and len(bucket) >= MAX_HOT_NAMES:
+                key = (kind, OTHERS_NAME)
             found = bucket.setdefault(key, [0, 0, event.site])
             found[0] += event.times
             found[1] += event.duration
@@ -278,7 +278,7 @@ class Reducer:
 
     def _described(self, event: t.PlanDescribed) -> None:
         self.plans[event.plan] = event
-        if len(self.plans) > PLANS:
+        if len(self.plans) > MAX_PLANS:
             del self.plans[next(iter(self.plans))]
 
     def _miss(self, event: t.CacheMiss) -> None:
@@ -339,7 +339,7 @@ class Reducer:
         return (waiting for waiting in said if waiting is not None and self._still(waiting))
 
     def _still(self, waiting: t.Waiting | None) -> bool:
-        return waiting is not None and self.now - waiting.time <= FRESH
+        return waiting is not None and self.now - waiting.time <= WAITING_VALID_NS
 
     def _worker_view(self, number: int) -> WorkerView:
         worker = self.workers[number]
@@ -351,17 +351,18 @@ class Reducer:
             state = "lost"
         elif waiting is not None:
             state = "busy" if waiting.what == "busy" else "waiting"
-        elif age > SILENT:
+        elif age > SILENT_AFTER_NS:
             state = "silent"
         else:
             state = "running" if split.used > 0.02 else "idle"
         if state in ("lost", "silent"):
             split = Split()
+        alive = worker.lost < 0 and age <= SILENT_AFTER_NS
         return WorkerView(
             number=number, host=joined.host, pid=joined.pid, device=joined.device, kind=joined.kind, cores=joined.cores,
             joined=joined.time, state=state, split=split, history=tuple(worker.history),
             queue=worker.gauges.queue if worker.gauges else 0, gauges=worker.gauges, counters=worker.counters.last,
-            bytes_per_s=worker.traffic.rate(lambda each: sum(each.nbytes)) if worker.lost < 0 and age <= SILENT else 0.0, age=age,
+            bytes_per_s=worker.traffic.rate(lambda each: sum(each.nbytes)) if alive else 0.0, age=age,
             recent=tuple(sorted(worker.recent, key=lambda task: task.time)), waiting=waiting,
             gpu=worker.gpu, graphs=worker.graphs,
         )  # fmt: skip
@@ -391,7 +392,7 @@ class Reducer:
     def _hottest(self, kind: str) -> tuple[Hot, ...]:
         sums: dict[str, list[Any]] = {}
         for second, bucket in self.hot:
-            if second < self.now // SECOND - MINUTE:
+            if second < self.now // SECOND - HOT_SECONDS:
                 continue
             for (which, name), (times, duration, site) in bucket.items():
                 if which == kind:
@@ -404,7 +405,7 @@ class Reducer:
         hottest = sorted(sums.items(), key=lambda each: -each[1][1])
         return tuple(
             Hot(name, _family(name) if kind == "op" else "", times, duration, duration / whole, site)
-            for name, (times, duration, site, _) in hottest[:NAMES]
+            for name, (times, duration, site, _) in hottest[:MAX_HOT_NAMES]
         )
 
 
@@ -423,7 +424,7 @@ def _split(first: t.Utilisation, last: t.Utilisation) -> Split:
     return Split(*(part / whole for part in parts)) if whole else Split()
 
 
-_TAKES: Final[dict[type[Any], Callable[[Reducer, Any], None]]] = {
+_HANDLERS: Final[dict[type[Any], Callable[[Reducer, Any], None]]] = {
     t.Service: Reducer._service,
     t.WorkerJoined: Reducer._worker_joined,
     t.WorkerLost: Reducer._worker_lost,

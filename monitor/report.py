@@ -18,19 +18,19 @@ from typing import Final
 from gt.wire import telemetry as t
 
 from .advice import Advice, advise, count, percent, seconds, share, size
-from .charts import bars, memory_chart, stacked
-from .findings import SHARES, Findings
-from .reading import Recorded
+from .charts import bars, memory_chart, stacked_bar
+from .findings import TIME_SHARES, Findings
+from .reading import TraceMetadata
 from .timeline import rows
 
 MAX_LINES: Final = 25
 """Lines of a table."""
-TEMPLATE: Final = "report.html"
-BREAKS: Final = re.compile("(?<=[/+])")
+TEMPLATE_FILE: Final = "report.html"
+NAME_BREAKS: Final = re.compile("(?<=[/+])")
 """Where a name may go on in the next line."""
 
 
-def page(found: Findings, recorded: Recorded, name: str) -> str:
+def page(found: Findings, recorded: TraceMetadata, name: str) -> str:
     """The report of a recording as HTML; `name` is that of its file."""
     filled = {
         "name": escape(name),
@@ -50,7 +50,7 @@ def page(found: Findings, recorded: Recorded, name: str) -> str:
         "log": _log(found),
         "data": data_of(found),
     }
-    frame = resources.files(__package__ or "gt.monitor").joinpath(TEMPLATE).read_text("utf-8")
+    frame = resources.files(__package__ or "gt.monitor").joinpath(TEMPLATE_FILE).read_text("utf-8")
     head, *parts = frame.split("<!--{")
     return head + "".join(filled[key] + rest for key, _, rest in (part.partition("}-->") for part in parts))
 
@@ -85,7 +85,7 @@ def data_of(found: Findings) -> str:
 # the head
 
 
-def _subtitle(found: Findings, recorded: Recorded) -> str:
+def _subtitle(found: Findings, recorded: TraceMetadata) -> str:
     words = [f"{found.span / 1e9:.2f} s"]
     service = found.service
     if service is not None:
@@ -100,7 +100,7 @@ def _subtitle(found: Findings, recorded: Recorded) -> str:
     return " · ".join([*words, str(host)] if host else words)
 
 
-def _notes(found: Findings, recorded: Recorded) -> str:
+def _notes(found: Findings, recorded: TraceMetadata) -> str:
     """What a reader must know about the recording itself."""
     notes = []
     dropped = recorded.facts.get("dropped", 0)
@@ -174,7 +174,7 @@ def _table(caption: str, head: Sequence[str], lines: Iterable[Sequence[str]], nu
 
 def _code(text: str) -> str:
     """A name in a table: a long one may go on in the next line behind a slash or a plus, so that no number is cut in two."""
-    return f"<code>{BREAKS.sub(r'<wbr>', escape(text))}</code>"
+    return f"<code>{NAME_BREAKS.sub(r'<wbr>', escape(text))}</code>"
 
 
 def _line(site: str) -> str:
@@ -191,12 +191,12 @@ def _workers(found: Findings) -> str:
             [
                 f"worker {number}",
                 escape(f"{joined.device or joined.kind} on {joined.host}") if joined else "",
-                stacked(time, f"worker {number}"),
-                *[percent(share(time[name], sum(time.values()))) for name in SHARES],
+                stacked_bar(time, f"worker {number}"),
+                *[percent(share(time[name], sum(time.values()))) for name in TIME_SHARES],
                 size(peak),
             ]
         )
-    head = ["worker", "device", "its time", *SHARES, "most held"]
+    head = ["worker", "device", "its time", *TIME_SHARES, "most held"]
     return _table("Where the workers' time went", head, lines, range(3, 9))
 
 
@@ -306,7 +306,7 @@ def _spills(found: Findings) -> str:
     )  # fmt: skip
 
 
-HELD_UP: Final = {
+WAITING_CAUSES: Final = {
     "workers": "workers that have not joined",
     "credit": "credit: workers have too much to do already",
     "put": "a put that has not landed",
@@ -340,7 +340,7 @@ def _idle(found: Findings) -> str:
         "Why clients' queues stood still",
         ["client", "waiting for", "time"],
         (
-            [f"client {client}" if client >= 0 else "", escape(HELD_UP.get(what, what)), seconds(spent)]
+            [f"client {client}" if client >= 0 else "", escape(WAITING_CAUSES.get(what, what)), seconds(spent)]
             for (what, client), spent in found.waits.most_common()
         ),
         (2,),

@@ -15,7 +15,7 @@ STATUSES: Final = {
     UNREACHABLE: "there is no service, or it does not answer",
     UNWELL: "it answers and is not well",
 }
-STUCK: Final = 10_000_000_000
+STUCK_AFTER_NS: Final = 10_000_000_000
 """Nanoseconds after which pieces that do not come are a fault."""
 
 
@@ -38,7 +38,7 @@ def troubles(snapshot: Snapshot) -> list[str]:
                 f"the GPU of worker {worker.number} has had {worker.gpu.errors} memory errors that could not be corrected"
             )
         waiting = worker.waiting
-        if waiting is not None and waiting.what == "pieces" and waiting.time - waiting.since > STUCK:
+        if waiting is not None and waiting.what == "pieces" and waiting.time - waiting.since > STUCK_AFTER_NS:
             found.append(
                 f"worker {worker.number} has waited for pieces of the {waiting.kind} from {waiting.peers} "
                 f"for {(waiting.time - waiting.since) / 1e9:.0f} s"

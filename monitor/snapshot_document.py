@@ -11,14 +11,18 @@ from . import service_health
 
 VERSION: Final = 1
 """Of the document. Fields are only added within one version."""
-LEFT_OUT: Final = {"recent"}
+LEFT_OUT_FIELDS: Final = {"recent"}
 """Not in the document: what was done a moment ago is a trace's."""
 
 
 def plain(value: Any) -> Any:
     """Dataclasses and named tuples as objects, tuples as lists."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.name not in LEFT_OUT}
+        return {
+            field.name: plain(getattr(value, field.name))
+            for field in fields(value)
+            if field.name not in LEFT_OUT_FIELDS
+        }
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)
         return [plain(item) for item in value] if names is None else dict(zip(names, map(plain, value), strict=True))

@@ -22,13 +22,13 @@ from gt.wire import transport
 
 from .snapshot import CLOSED, CONNECTING, LIVE, RECONNECTING, Status
 
-SILENCE: Final = 3.0
+SILENCE_SECONDS: Final = 3.0
 """The seconds of silence after which the stream reconnects; the service sends a heartbeat every second."""
-RETRY: Final = 1.0
+RETRY_SECONDS: Final = 1.0
 """The seconds between two attempts to connect."""
-READ: Final = 4
+BATCHES_PER_REPORT: Final = 4
 """After this many batches, the stream reports that they were read; the service sends a few times as many without a report."""
-ALIVE: Final = 2.0
+HEARTBEAT_SECONDS: Final = 2.0
 """The seconds after which the stream sends a heartbeat."""
 
 
@@ -196,10 +196,10 @@ class Stream:
     def _hear(self, timeout: float) -> None:
         """Process what arrives within `timeout` seconds, and do what is due."""
         now = time.monotonic()
-        if self._state == RECONNECTING and now - self._tried >= RETRY:
+        if self._state == RECONNECTING and now - self._tried >= RETRY_SECONDS:
             self._again()
         if self._socket is None:
-            timeout = min(timeout, max(0.0, self._tried + RETRY - now))
+            timeout = min(timeout, max(0.0, self._tried + RETRY_SECONDS - now))
         ready = self._poller.poll(math.ceil(min(timeout, 0.5) * 1000))
         self._called = self._called or any(source == self._beside for source, _ in ready)
         if self._socket is None:
@@ -213,9 +213,9 @@ class Stream:
                     raise
                 self._lose(str(error))
         now = time.monotonic()
-        if self._state == LIVE and self._heard is not None and now - self._heard > SILENCE:
-            self._lose(f"nothing was heard for {SILENCE:g} s")
-        elif self._state == LIVE and now - self._said > ALIVE:
+        if self._state == LIVE and self._heard is not None and now - self._heard > SILENCE_SECONDS:
+            self._lose(f"nothing was heard for {SILENCE_SECONDS:g} s")
+        elif self._state == LIVE and now - self._said > HEARTBEAT_SECONDS:
             self._say(m.Ping())
 
     def _frames(self) -> Iterator[list[Any]]:
@@ -246,5 +246,5 @@ class Stream:
                 if type(raw) is list and raw and type(raw[0]) is int and raw[0] >= len(t.KINDS):
                     continue  # of a younger service
                 self._events.append(t.decode_event(raw))
-            if self._seen % READ == 0:
+            if self._seen % BATCHES_PER_REPORT == 0:
                 self._say(m.Watch(self.level, self._seen))

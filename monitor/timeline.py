@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from .findings import Findings, Slice
+from .findings import Findings, TimelineSlice
 
-LIMIT: Final = 20_000
+MAX_SLICES: Final = 20_000
 """The most slices of a timeline."""
 MAX_ROWS: Final = 400
 """The most rows of a timeline."""
@@ -17,28 +17,28 @@ STREAMS: Final = ("fetches", "plans", "instructions", "communication", "transfer
 """The order of a group's rows; each may be followed by one for aggregated slices."""
 
 
-class Drawn(NamedTuple):
+class TimelinePiece(NamedTuple):
     """One piece of a row. `many` > 1 marks several slices that are too fine to be drawn; they fill the share `fill` of its
     extent."""
 
     start: int
     duration: int
-    slice: Slice
+    slice: TimelineSlice
     many: int = 1
     fill: float = 1.0
 
 
-class Row(NamedTuple):
+class TimelineRow(NamedTuple):
     """One row: its group ('worker 0'), its name there ('plans'), and its pieces in order of beginning."""
 
     group: str
     name: str
-    pieces: list[Drawn]
+    pieces: list[TimelinePiece]
 
 
-def rows(found: Findings, limit: int = LIMIT) -> list[Row]:
+def rows(found: Findings, limit: int = MAX_SLICES) -> list[TimelineRow]:
     """The rows of a recording, clients first, with about `limit` pieces in all."""
-    out: list[Row] = []
+    out: list[TimelineRow] = []
     for who in ("client", "worker"):
         numbers = sorted({number for kind, number, _ in found.tracks if kind == who})
         for number in numbers:
@@ -48,13 +48,13 @@ def rows(found: Findings, limit: int = LIMIT) -> list[Row]:
                     if slices:
                         lanes = _lanes(slices, together=name != stream)
                         for lane, pieces in enumerate(lanes):
-                            out.append(Row(f"{who} {number}", f"{name} {lane + 1}" if lane else name, pieces))
+                            out.append(TimelineRow(f"{who} {number}", f"{name} {lane + 1}" if lane else name, pieces))
     return _thin(out[:MAX_ROWS], found.span, limit)
 
 
-def _lanes(slices: list[Slice], *, together: bool) -> list[list[Drawn]]:
+def _lanes(slices: list[TimelineSlice], *, together: bool) -> list[list[TimelinePiece]]:
     """Slices in rows in which none overlap. `together` puts them into one row, each beginning when there is room."""
-    lanes: list[list[Drawn]] = []
+    lanes: list[list[TimelinePiece]] = []
     ends: list[int] = []
     for piece in sorted(slices):
         lane = next((at for at, end in enumerate(ends) if end <= piece.start), len(ends))
@@ -64,12 +64,12 @@ def _lanes(slices: list[Slice], *, together: bool) -> list[list[Drawn]]:
             lanes.append([])
             ends.append(piece.start)
         start = max(piece.start, ends[lane]) if together else piece.start
-        lanes[lane].append(Drawn(start, piece.duration, piece))
+        lanes[lane].append(TimelinePiece(start, piece.duration, piece))
         ends[lane] = max(ends[lane], start + piece.duration)
     return lanes
 
 
-def _thin(found: list[Row], span: int, limit: int) -> list[Row]:
+def _thin(found: list[TimelineRow], span: int, limit: int) -> list[TimelineRow]:
     """Merge neighbours that are finer than a grain, which is made coarser until few enough are left."""
     grain = max(1, span // 20_000)
     out = found
@@ -79,23 +79,23 @@ def _thin(found: list[Row], span: int, limit: int) -> list[Row]:
     return out
 
 
-def _merge(pieces: list[Drawn], grain: int) -> list[Drawn]:
-    out: list[Drawn] = []
-    group: list[Drawn] = []
+def _merge(pieces: list[TimelinePiece], grain: int) -> list[TimelinePiece]:
+    out: list[TimelinePiece] = []
+    group: list[TimelinePiece] = []
     for piece in pieces:
         if group and (piece.duration >= grain or piece.start + piece.duration - group[0].start >= grain):
-            out.append(_one(group))
+            out.append(_joined_piece(group))
             group = []
         if piece.duration >= grain:
             out.append(piece)
         else:
             group.append(piece)
     if group:
-        out.append(_one(group))
+        out.append(_joined_piece(group))
     return out
 
 
-def _one(group: list[Drawn]) -> Drawn:
+def _joined_piece(group: list[TimelinePiece]) -> TimelinePiece:
     """Several pieces as one, with the label of the longest."""
     if len(group) == 1:
         return group[0]
@@ -103,4 +103,6 @@ def _one(group: list[Drawn]) -> Drawn:
     start = group[0].start
     extent = max(piece.start + piece.duration for piece in group) - start
     filled = sum(piece.duration for piece in group)
-    return Drawn(start, extent, longest.slice, sum(piece.many for piece in group), min(1.0, filled / max(1, extent)))
+    return TimelinePiece(
+        start, extent, longest.slice, sum(piece.many for piece in group), min(1.0, filled / max(1, extent))
+    )

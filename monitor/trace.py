@@ -18,27 +18,27 @@ from typing import Any, Final
 
 from gt.wire import telemetry as t
 
-HEAD: Final = '{"traceEvents":['
+HEAD_LINE: Final = '{"traceEvents":['
 """The first line of every trace."""
-ORIGIN: Final = "gt.origin"
+ORIGIN_NAME: Final = "gt.origin"
 """The name of the second line: metadata that says at which time the trace's clock is 0."""
-SAMPLE: Final = "gt."
+SAMPLE_PREFIX: Final = "gt."
 """The prefix of metadata that are samples: they are for reports, and no viewer shows them."""
-BEFORE: Final = 10_000_000_000
+CLOCK_LEAD_NS: Final = 10_000_000_000
 """Nanoseconds before the first word at which that clock is 0: what was under way by then may have begun earlier. Counted from
 there times are small enough for the floating-point numbers in which viewers read microseconds."""
-EXACT: Final = 1 << 47
+MAX_EXACT_NS: Final = 1 << 47
 """Nanoseconds (39 hours) up to which microseconds as floating-point numbers are exact; arguments say what is beyond."""
-MARK: Final = 1_000
+RUN_MARK_NS: Final = 1_000
 """The nanoseconds for which a run is drawn on its client's track, where it only begins."""
 MAX_LANES: Final = 16
 """The most threads for overlapping slices of one stream."""
-MAX_KNOWN: Final = 16_384
+MAX_REMEMBERED: Final = 16_384
 """Plans whose names, runs whose places, and collectives whose plans are remembered until they are needed."""
 
-DISPATCHER: Final = 1
-WORKERS: Final = 1_000
-CLIENTS: Final = 100_000
+DISPATCHER_PROCESS: Final = 1
+FIRST_WORKER_PROCESS: Final = 1_000
+FIRST_CLIENT_PROCESS: Final = 100_000
 """Process numbers in the trace: the dispatcher, worker 0, client 0."""
 STREAMS: Final = (
     "events", "runs", "fetches", "compute", "instructions", "communication", "transfers", "spills", "waiting",
@@ -64,15 +64,15 @@ COUNTERS: Final[dict[type[Any], tuple[tuple[str, tuple[str, ...]], ...]]] = {
     t.Service: (("peers", ("workers", "clients", "watchers")),),
 }
 """Which fields of samples are drawn as counters, and under which name: viewers show both, as 'work queue'."""
-SHARES: Final = ("compute", "communication", "runtime", "waiting", "idle")
+TIME_SHARES: Final = ("compute", "communication", "runtime", "waiting", "idle")
 """Of a worker's time: drawn as per cent of the time between two samples."""
 
 
 def process_of(worker: int, client: int = -1) -> int:
     """The process in the trace of a client, or (-1) of the worker or dispatcher that tells."""
     if client >= 0:
-        return CLIENTS + client
-    return DISPATCHER if worker < 0 else WORKERS + worker
+        return FIRST_CLIENT_PROCESS + client
+    return DISPATCHER_PROCESS if worker < 0 else FIRST_WORKER_PROCESS + worker
 
 
 def thread_of(process: int, stream: str, lane: int = 0) -> int:
@@ -88,7 +88,7 @@ def microseconds(nanoseconds: int) -> str:
     return text if int(float(text) * 1000.0) == nanoseconds else f"{text}2"
 
 
-class Trace:
+class TraceWriter:
     """A trace being written: events go in, lines go to `write`. `facts` (versions, …) are put into its metadata."""
 
     def __init__(self, write: Callable[[str], object], facts: dict[str, Any] | None = None) -> None:
@@ -122,11 +122,11 @@ class Trace:
         events = list(events)
         if events and not self.begun:
             self.first = max(event.time for event in events)
-            self.origin = self.first - BEFORE
-            self._line({"ph": "M", "name": ORIGIN, "pid": DISPATCHER, "args": {"time": self.origin}})
+            self.origin = self.first - CLOCK_LEAD_NS
+            self._line({"ph": "M", "name": ORIGIN_NAME, "pid": DISPATCHER_PROCESS, "args": {"time": self.origin}})
         for event in events:
             self.events += 1
-            _WRITERS.get(type(event), Trace._sample)(self, event)
+            _WRITERS.get(type(event), TraceWriter._sample)(self, event)
 
     def close(self) -> None:
         """Write what is still open, and the metadata."""
@@ -145,7 +145,7 @@ class Trace:
             **self.facts,
         }
         if not self.begun:
-            self.write(HEAD)
+            self.write(HEAD_LINE)
         self.write(f'\n],"otherData":{_compact(about)}}}\n')
 
     # what each kind becomes
@@ -212,7 +212,7 @@ class Trace:
         signal = min((name for name in event.signals if name), key=len, default="")
         what = signal or (str(event.ops[0][0]) if event.ops and event.ops[0] else "")
         _keep(self.names, event.plan, f"{what} · plan {event.plan}" if what else f"plan {event.plan}")
-        self._mark(event, DISPATCHER, f"plan {event.plan} made: {event.reason}")
+        self._mark(event, DISPATCHER_PROCESS, f"plan {event.plan} made: {event.reason}")
 
     def _joined(self, event: t.WorkerJoined) -> None:
         device = event.device or event.kind
@@ -237,7 +237,7 @@ class Trace:
         self._line(
             {
                 "ph": "M",
-                "name": f"{SAMPLE}{type(event).__name__}",
+                "name": f"{SAMPLE_PREFIX}{type(event).__name__}",
                 "pid": process,
                 "args": {"event": t.encode_event(event)},
             }
@@ -248,7 +248,7 @@ class Trace:
         self.used[event.worker] = event
         self._sample(event)
         if before is not None:
-            spent = {name: max(0, getattr(event, name) - getattr(before, name)) for name in SHARES}
+            spent = {name: max(0, getattr(event, name) - getattr(before, name)) for name in TIME_SHARES}
             total = sum(spent.values())
             if total:
                 shares = {name: round(100 * value / total, 2) for name, value in spent.items()}
@@ -271,7 +271,7 @@ class Trace:
         )
         fields = event._asdict()
         thread, start = self._place(process, "waiting", event.since, event.time - event.since)
-        if self._exact(start, event.since) and 0 <= event.time - event.since < EXACT:
+        if self._exact(start, event.since) and 0 <= event.time - event.since < MAX_EXACT_NS:
             del fields["since"], fields["time"]
         self._draw("Waiting", name, thread, start, max(0, event.time - event.since), fields)
 
@@ -279,13 +279,13 @@ class Trace:
 
     def _slice(self, event: Any, process: int, stream: str, name: str) -> tuple[int, int]:
         """Draw what has a duration (or, a run, a beginning); the thread and time that it got."""
-        duration = getattr(event, "duration", MARK)
+        duration = getattr(event, "duration", RUN_MARK_NS)
         if event.times != 1:
             stream = f"{stream} (added up)"
             name = f"{event.times} × {name}"
         thread, start = self._place(process, stream, event.time, duration)
         fields = event._asdict()
-        if 0 <= duration < EXACT:
+        if 0 <= duration < MAX_EXACT_NS:
             fields.pop("duration", None)
         if self._exact(start, event.time):
             del fields["time"]
@@ -317,11 +317,16 @@ class Trace:
         if process in self.processes and not name:
             return
         if process not in self.processes:
-            place = 1 if process == DISPATCHER else 0 if process >= CLIENTS else 2
-            self._meta(process, process, "process_sort_index", {"sort_index": place * CLIENTS + process % CLIENTS})
+            place = 1 if process == DISPATCHER_PROCESS else 0 if process >= FIRST_CLIENT_PROCESS else 2
+            self._meta(
+                process,
+                process,
+                "process_sort_index",
+                {"sort_index": place * FIRST_CLIENT_PROCESS + process % FIRST_CLIENT_PROCESS},
+            )
         self.processes.add(process)
-        plain = "dispatcher" if process == DISPATCHER else f"worker {process - WORKERS}"
-        plain = f"client {process - CLIENTS}" if process >= CLIENTS else plain
+        plain = "dispatcher" if process == DISPATCHER_PROCESS else f"worker {process - FIRST_WORKER_PROCESS}"
+        plain = f"client {process - FIRST_CLIENT_PROCESS}" if process >= FIRST_CLIENT_PROCESS else plain
         self._meta(process, process, "process_name", {"name": name or plain})
 
     def _thread(self, process: int, thread: int, name: str) -> None:
@@ -372,7 +377,7 @@ class Trace:
 
     def _exact(self, drawn: int, time: int) -> bool:
         """Whether a time can be had again from where it is drawn."""
-        return drawn == time and time - self.origin < EXACT
+        return drawn == time and time - self.origin < MAX_EXACT_NS
 
     def _time(self, time: int) -> str:
         return microseconds(max(0, time - self.origin))
@@ -381,44 +386,44 @@ class Trace:
         self._raw(_compact(event))
 
     def _raw(self, line: str) -> None:
-        self.write(f",\n{line}" if self.begun else f"{HEAD}\n{line}")
+        self.write(f",\n{line}" if self.begun else f"{HEAD_LINE}\n{line}")
         self.begun = True
 
 
 def _keep(known: OrderedDict[Any, Any], key: Hashable, value: object) -> None:
     """Remember an item, and forget the oldest beyond a limit."""
     known[key] = value
-    if len(known) > MAX_KNOWN:
+    if len(known) > MAX_REMEMBERED:
         known.popitem(last=False)
 
 
 # Not as ASCII: Perfetto shows an escaped letter as its escape, unless there is a quotation mark in the name too.
 _compact: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False, ensure_ascii=False).encode
 
-_WRITERS: Final[dict[type[Any], Callable[[Trace, Any], None]]] = {
-    t.PlanSlice: Trace._plan,
-    t.OpSlice: Trace._op,
-    t.Collective: Trace._collective,
-    t.Transfer: Trace._transfer,
-    t.Utilisation: Trace._utilisation,
-    t.Gauges: Trace._sample,
-    t.Device: Trace._sample,
-    t.Graphs: Trace._sample,
-    t.Traffic: Trace._sample,
-    t.Waiting: Trace._waiting,
-    t.Service: Trace._sample,
-    t.ClientJoined: Trace._client,
-    t.ClientLeft: Trace._instant,
-    t.ClientState: Trace._sample,
-    t.WorkerJoined: Trace._joined,
-    t.WorkerLost: Trace._instant,
-    t.PlanDescribed: Trace._described,
-    t.RunIssued: Trace._run,
-    t.Fetched: Trace._fetched,
-    t.CacheMiss: Trace._instant,
-    t.Failure: Trace._instant,
-    t.Decision: Trace._instant,
-    t.Tensors: Trace._sample,
-    t.Spill: Trace._spill,
+_WRITERS: Final[dict[type[Any], Callable[[TraceWriter, Any], None]]] = {
+    t.PlanSlice: TraceWriter._plan,
+    t.OpSlice: TraceWriter._op,
+    t.Collective: TraceWriter._collective,
+    t.Transfer: TraceWriter._transfer,
+    t.Utilisation: TraceWriter._utilisation,
+    t.Gauges: TraceWriter._sample,
+    t.Device: TraceWriter._sample,
+    t.Graphs: TraceWriter._sample,
+    t.Traffic: TraceWriter._sample,
+    t.Waiting: TraceWriter._waiting,
+    t.Service: TraceWriter._sample,
+    t.ClientJoined: TraceWriter._client,
+    t.ClientLeft: TraceWriter._instant,
+    t.ClientState: TraceWriter._sample,
+    t.WorkerJoined: TraceWriter._joined,
+    t.WorkerLost: TraceWriter._instant,
+    t.PlanDescribed: TraceWriter._described,
+    t.RunIssued: TraceWriter._run,
+    t.Fetched: TraceWriter._fetched,
+    t.CacheMiss: TraceWriter._instant,
+    t.Failure: TraceWriter._instant,
+    t.Decision: TraceWriter._instant,
+    t.Tensors: TraceWriter._sample,
+    t.Spill: TraceWriter._spill,
 }
 """What each kind becomes; one that is not here is kept for reports, and not drawn. A test compares."""

@@ -23,17 +23,17 @@ from gt.wire import telemetry as t
 
 from .snapshot import LIVE
 from .stream import Stream
-from .trace import Trace
+from .trace import TraceWriter
 
-PATIENCE: Final = 2.0
+EVENT_WAIT_SECONDS: Final = 2.0
 """The seconds to wait for the workers' first events when a recording begins, and for their last ones when it ends."""
 STDOUT: Final = Path("-")
 """Stands for standard output, not for a file of that name."""
-TURN: Final = 0.1
+POLL_SECONDS: Final = 0.1
 """The seconds between two checks whether the recording is over, where nothing signals it."""
 
 
-class Summary(NamedTuple):
+class TraceSummary(NamedTuple):
     """The result of a recording: its `events`, those `dropped`, its `seconds`, and why it ended early (or "")."""
 
     events: int
@@ -76,13 +76,13 @@ def facts() -> dict[str, Any]:
 
 def record(
     stream: Stream, file: TextIO, over: Callable[[], bool], *, begun: Callable[[], object] = lambda: None
-) -> Summary:
+) -> TraceSummary:
     """Write the events of `stream` to `file` until `over()`, and then those that belong to what had begun by then.
 
     `begun` is called once all workers record. Ends early if the service is lost, and within a few seconds of `over()`.
     """
     stream.again = False  # another has workers of the same numbers
-    trace = Trace(file.write, facts())
+    trace = TraceWriter(file.write, facts())
     started = time.monotonic()
     heard: dict[int, int] = {}
     present: set[int] = set()
@@ -91,7 +91,7 @@ def record(
     lost = 0
     waits = True
     while stream.status.state == LIVE:
-        events = stream.read(TURN)
+        events = stream.read(POLL_SECONDS)
         trace.add(events, stream.dropped - lost)
         lost = stream.dropped
         for event in events:
@@ -102,7 +102,7 @@ def record(
             elif isinstance(event, t.WorkerLost):
                 present.discard(event.number)
         now = time.monotonic()
-        if waits and (now > started + PATIENCE or (present and present <= heard.keys())):
+        if waits and (now > started + EVENT_WAIT_SECONDS or (present and present <= heard.keys())):
             waits = False
             begun()
         if last is None:
@@ -110,12 +110,12 @@ def record(
                 stream.listen(None)  # it would be said for ever
                 last = now
                 goal = {worker: heard.get(worker, 0) + 2 for worker in present}
-        elif now > last + PATIENCE or all(heard.get(worker, 0) >= goal.get(worker, 0) for worker in present):
+        elif now > last + EVENT_WAIT_SECONDS or all(heard.get(worker, 0) >= goal.get(worker, 0) for worker in present):
             break
     status = stream.status
     trace.close()
     text = "" if status.state == LIVE else f"the service was lost: {status.text}"
-    return Summary(trace.events, trace.dropped, time.monotonic() - started, text)
+    return TraceSummary(trace.events, trace.dropped, time.monotonic() - started, text)
 
 
 def main(arguments: list[str]) -> int:
@@ -132,7 +132,7 @@ def main(arguments: list[str]) -> int:
     try:
         with Stream(address, level=t.TRACE) as stream, writing(Path(path)) as file:
             stream.listen(sys.stdin.fileno())
-            done = record(stream, file, _ended, begun=lambda: say(begun=True))
+            done = record(stream, file, _input_ended, begun=lambda: say(begun=True))
     except (GTError, OSError) as error:
         say(error=str(error))
         return 1
@@ -140,7 +140,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _ended() -> bool:
+def _input_ended() -> bool:
     """A line has come, or nobody holds the other end of standard input any more."""
     return bool(select.select([sys.stdin], [], [], 0)[0])
 

@@ -89,7 +89,7 @@ def connect(devices: list[str], config: Any = None, **more: Any) -> Cards:
     """A session on in-memory workers of these devices."""
     gt.disconnect()
     fabric = Cards(len(devices), None if config is None else Config.from_plain(config), devices=devices, **more)
-    session = sessions.Session(InprocLink(fabric), "inproc", keeper=False)
+    session = sessions.Session(InprocLink(fabric), "inproc", idle_flush=False)
     session.open({**host_facts(), "bulk": b""}, 1.0)
     sessions.adopt(session)
     return fabric

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gt.sharding.block_grid import aligned, deal, fold, grid, middle, tree
+from gt.sharding.block_grid import deal, fold, grid, is_aligned, middle, tree
 from gt.sharding.partition import bounds
 
 COUNTS = [(blocks, count) for blocks in (1, 2, 4, 8, 16, 32) for count in range(1, blocks + 1)]
@@ -38,7 +38,7 @@ def test_workers_are_dealt_subtrees(blocks: int, count: int) -> None:
     shares = deal(blocks, count)
     assert (sum(shares), len(shares)) == (blocks, count)
     assert min(shares) > 0
-    assert aligned(shares, blocks)
+    assert is_aligned(shares, blocks)
 
 
 @given(st.sampled_from(COUNTS), st.integers(0, 100), st.data())
@@ -50,7 +50,7 @@ def test_additions_are_in_one_order_whoever_makes_them(counts: tuple[int, int], 
         weights.insert(position, 0)
     mine = bounds(size, tuple(weights))
     assert set(mine) <= set(cuts)
-    if aligned(weights, blocks):
+    if is_aligned(weights, blocks):
         sums = [added(there(cuts, first, last), blocks) for first, last in itertools.pairwise(mine)]
         assert over_workers(sums) == added(there(cuts, 0, size), blocks)
 
@@ -63,4 +63,4 @@ def test_what_is_not_aligned_is_found(weights: list[int]) -> None:
         mine = bounds(blocks, tuple(weights))
         cuts = grid(blocks, blocks)
         sums = [added(there(cuts, first, last), blocks) for first, last in itertools.pairwise(mine)]
-        assert (over_workers(sums) == added(list(range(blocks)), blocks)) == aligned(weights, blocks)
+        assert (over_workers(sums) == added(list(range(blocks)), blocks)) == is_aligned(weights, blocks)

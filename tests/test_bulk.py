@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from gt.errors import ProtocolError
 from gt.wire.bulk import (
     BACK,
-    CHUNK,
+    CHUNK_BYTES,
     DATA,
     GET,
     GRANT,
     LENT,
-    MAX_EARLY,
+    MAX_EARLY_GRANTS,
+    MAX_IN_FLIGHT_BYTES,
     OFFER,
     PUT,
-    WINDOW,
     WROTE,
     Bulk,
     Frames,
@@ -35,7 +35,7 @@ from gt.wire.bulk import (
     read_header,
 )
 from gt.wire.lending import Borrower
-from gt.wire.memfd import BULK, Memory, machine
+from gt.wire.memfd import BULK_KIND, SharedMemory, machine
 from gt.wire.pool import Pool
 
 CLIENT, WORKER = b"client", b"worker"
@@ -84,7 +84,7 @@ class Wire:
         if kind in (GRANT, OFFER):
             self.granted[key] = number
         elif kind == DATA:
-            assert len(payload) <= CHUNK
+            assert len(payload) <= CHUNK_BYTES
             self.sent[key] = number + len(payload)
             assert self.sent[key] <= self.granted[key], "no byte leaves that was not granted"
         self.kinds.append(kind)
@@ -141,7 +141,7 @@ class Closed(dict[int, Any]):
         raise PermissionError("not yours")
 
 
-SIZES = st.lists(st.integers(100_000, 3 * CHUNK), min_size=1, max_size=4)
+SIZES = st.lists(st.integers(100_000, 3 * CHUNK_BYTES), min_size=1, max_size=4)
 
 
 @given(SIZES, st.integers(0, 1 << 32), st.sampled_from(["far", "near", "blind"]))
@@ -237,21 +237,31 @@ def far(size: int, seed: int = 1) -> tuple[Wire, Key, np.ndarray[Any, Any], np.n
 
 def test_no_more_than_a_window_is_ever_under_way() -> None:
     """A sender whose receiver stands still stops after one window, and goes on as the receiver catches up."""
-    wire, _, data, made = far(WINDOW + 3 * CHUNK + 17)
+    wire, _, data, made = far(MAX_IN_FLIGHT_BYTES + 3 * CHUNK_BYTES + 17)
     wire.deliver(CLIENT)
     chunks = wire.queues[WORKER]
-    assert sum(len(chunk[2]) for chunk in chunks) == WINDOW
+    assert sum(len(chunk[2]) for chunk in chunks) == MAX_IN_FLIGHT_BYTES
     assert not wire.queues[CLIENT]
-    assert wire.client.under_way() == (WINDOW, data.nbytes)
+    assert wire.client.under_way() == (MAX_IN_FLIGHT_BYTES, data.nbytes)
     while chunks:
         wire.deliver(WORKER)
         while wire.queues[CLIENT]:
             wire.deliver(CLIENT)
-        assert sum(len(chunk[2]) for chunk in chunks) <= WINDOW
+        assert sum(len(chunk[2]) for chunk in chunks) <= MAX_IN_FLIGHT_BYTES
     np.testing.assert_array_equal(made, data)
 
 
-@pytest.mark.parametrize("size", [1, CHUNK, WINDOW, WINDOW + 1, 2 * WINDOW, 2 * WINDOW + CHUNK + 1])
+@pytest.mark.parametrize(
+    "size",
+    [
+        1,
+        CHUNK_BYTES,
+        MAX_IN_FLIGHT_BYTES,
+        MAX_IN_FLIGHT_BYTES + 1,
+        2 * MAX_IN_FLIGHT_BYTES,
+        2 * MAX_IN_FLIGHT_BYTES + CHUNK_BYTES + 1,
+    ],
+)
 def test_no_grant_comes_after_the_end(size: int) -> None:
     """A receiver grants no more than the stream has, so that no grant reaches a sender that is done with it."""
     wire, key, _, _ = far(size)
@@ -269,38 +279,38 @@ def test_chunks_are_memory_of_the_sender() -> None:
     """Chunks are views of the offered array: sending copies nothing."""
     data, outbox = drawn(2, 100), Outbox()
     outbox.add(CLIENT, (GET, 1, 1, 0), data)
-    ((_, _, payload),) = outbox.granted(CLIENT, (GET, 1, 1, 0), WINDOW)
+    ((_, _, payload),) = outbox.granted(CLIENT, (GET, 1, 1, 0), MAX_IN_FLIGHT_BYTES)
     assert np.shares_memory(np.frombuffer(payload, np.uint8), data)
 
 
 def test_an_array_is_let_go_with_its_last_chunk() -> None:
     """The outbox holds an array exactly until all of it was granted and sent."""
     outbox, key = Outbox(), (PUT, 1, 1, 0)
-    outbox.add(WORKER, key, drawn(1, 3 * CHUNK))
-    assert len(list(outbox.granted(WORKER, key, 2 * CHUNK))) == 2
+    outbox.add(WORKER, key, drawn(1, 3 * CHUNK_BYTES))
+    assert len(list(outbox.granted(WORKER, key, 2 * CHUNK_BYTES))) == 2
     assert key in outbox.streams
-    assert len(list(outbox.granted(WORKER, key, 9 * CHUNK))) == 1
+    assert len(list(outbox.granted(WORKER, key, 9 * CHUNK_BYTES))) == 1
     assert not outbox.streams
-    assert list(outbox.granted(WORKER, key, 9 * CHUNK)) == []
+    assert list(outbox.granted(WORKER, key, 9 * CHUNK_BYTES)) == []
 
 
 def test_a_grant_that_says_less_than_before_sends_nothing() -> None:
     """Grants that come late or again neither repeat chunks nor take anything back."""
     outbox, key = Outbox(), (PUT, 1, 1, 0)
-    outbox.add(WORKER, key, drawn(1, 4 * CHUNK))
-    assert len(list(outbox.granted(WORKER, key, 2 * CHUNK))) == 2
-    assert list(outbox.granted(WORKER, key, CHUNK)) == []
-    assert [read_header(frames[1])[2] for frames in outbox.granted(WORKER, key, 3 * CHUNK)] == [2 * CHUNK]
+    outbox.add(WORKER, key, drawn(1, 4 * CHUNK_BYTES))
+    assert len(list(outbox.granted(WORKER, key, 2 * CHUNK_BYTES))) == 2
+    assert list(outbox.granted(WORKER, key, CHUNK_BYTES)) == []
+    assert [read_header(frames[1])[2] for frames in outbox.granted(WORKER, key, 3 * CHUNK_BYTES)] == [2 * CHUNK_BYTES]
 
 
 def test_a_stranger_is_given_nothing() -> None:
     """A stream goes to the peer that it is meant for: what another grants or offers, before or after, changes nothing."""
     outbox, key = Outbox(machine(), Borrower()), (GET, 1, 1, 0)
-    assert list(outbox.granted(b"stranger", key, WINDOW)) == []
+    assert list(outbox.granted(b"stranger", key, MAX_IN_FLIGHT_BYTES)) == []
     assert list(outbox.add(CLIENT, key, drawn(1, 10))) == []
-    assert list(outbox.granted(b"stranger", key, WINDOW)) == []
-    assert list(outbox.offered(b"stranger", key, WINDOW, b"")) == []
-    assert [len(payload) for _, _, payload in outbox.granted(CLIENT, key, WINDOW)] == [10]
+    assert list(outbox.granted(b"stranger", key, MAX_IN_FLIGHT_BYTES)) == []
+    assert list(outbox.offered(b"stranger", key, MAX_IN_FLIGHT_BYTES, b"")) == []
+    assert [len(payload) for _, _, payload in outbox.granted(CLIENT, key, MAX_IN_FLIGHT_BYTES)] == [10]
 
 
 def test_a_client_that_is_gone_is_forgotten() -> None:
@@ -329,7 +339,7 @@ def no_memory() -> Any:
 @pytest.mark.parametrize("make", [no_memory, into(None)], ids=["no memory", "not wanted"])
 def test_a_stream_that_nobody_can_keep_is_heard_to_its_end(make: Any) -> None:
     """A receiver without memory for a stream grants and counts it all the same, so that the sender gets rid of it."""
-    wire, key, size = Wire(), (PUT, 1, 1, 0), WINDOW + CHUNK + 1
+    wire, key, size = Wire(), (PUT, 1, 1, 0), MAX_IN_FLIGHT_BYTES + CHUNK_BYTES + 1
     wire.client.outbox.add(WORKER, key, drawn(1, size))
     wire.post(wire.worker.inbox.open(CLIENT, key, [(0, size)], U8, make), WORKER)
     wire.deliver_all(random.Random(0))
@@ -363,9 +373,9 @@ def test_wrong_chunks_are_refused(peer: bytes, offset: int, payload: bytes) -> N
 def test_a_chunk_of_more_than_a_chunk_is_refused() -> None:
     """A sender cannot push more at once than the protocol allows, even into a buffer that would hold it."""
     inbox, key = Inbox(), (PUT, 1, 1, 0)
-    inbox.open(CLIENT, key, [(0, 2 * CHUNK)], U8, into(np.zeros(2 * CHUNK, U8)))
+    inbox.open(CLIENT, key, [(0, 2 * CHUNK_BYTES)], U8, into(np.zeros(2 * CHUNK_BYTES, U8)))
     with pytest.raises(ProtocolError):
-        inbox.chunk(CLIENT, key, 0, bytes(CHUNK + 1))
+        inbox.chunk(CLIENT, key, 0, bytes(CHUNK_BYTES + 1))
 
 
 @pytest.mark.parametrize(
@@ -407,7 +417,7 @@ def test_random_headers_never_do_more_than_be_refused(header: bytes) -> None:
 def test_a_grant_that_overtakes_its_stream_is_not_lost() -> None:
     """The bulk socket may be faster than the control socket: what is granted before a stream is added leaves when it is."""
     outbox, inbox = Outbox(), Inbox()
-    key, size = (PUT, 1, 2, 3), 3 * CHUNK
+    key, size = (PUT, 1, 2, 3), 3 * CHUNK_BYTES
     peer, header, _ = inbox.open(b"sender", key, [(0, size)], U8, into(np.zeros(size, U8)))
     _, _, end = read_header(header)
     assert list(outbox.granted(peer, key, end)) == []
@@ -505,9 +515,9 @@ def test_a_loan_of_another_box_is_not_taken() -> None:
 def test_loans_before_their_streams_are_bounded() -> None:
     """Who lends what nobody asked for fills a table of bounded size, and nothing is mapped."""
     inbox = Inbox(Borrower())
-    for tensor in range(2 * MAX_EARLY):
+    for tensor in range(2 * MAX_EARLY_GRANTS):
         assert inbox.lent(CLIENT, (PUT, 1, tensor, 0), 0, b"x") == (False, [])
-    assert list(inbox.early) == [(PUT, 1, tensor, 0) for tensor in range(MAX_EARLY, 2 * MAX_EARLY)]
+    assert list(inbox.early) == [(PUT, 1, tensor, 0) for tensor in range(MAX_EARLY_GRANTS, 2 * MAX_EARLY_GRANTS)]
     assert inbox.lent(CLIENT, (PUT, 1, 0, 0), 0, bytes(5000)) == (False, [])
     assert inbox.borrower is not None
     assert inbox.borrower.maps == {}
@@ -515,7 +525,7 @@ def test_loans_before_their_streams_are_bounded() -> None:
 
 def test_a_worker_that_cannot_open_the_memory_gets_the_bytes() -> None:
     """What was lent in vain goes in frames, and the next is not taken for granted."""
-    wire, key, data = Wire(near=True, blind=True), (PUT, 1, 1, 0), drawn(4, 3 * CHUNK)
+    wire, key, data = Wire(near=True, blind=True), (PUT, 1, 1, 0), drawn(4, 3 * CHUNK_BYTES)
     made = wire.put(key, data)
     wire.deliver_all(random.Random(1))
     np.testing.assert_array_equal(made, data)
@@ -528,7 +538,7 @@ def test_another_machine_gets_the_bytes() -> None:
     """Memory is lent only to who says that it is on this very machine."""
     outbox, key = Outbox(machine()), (PUT, 1, 1, 0)
     outbox.add(CLIENT, key, drawn(1, 10), [(0, 10)], ("here", 0))
-    ((_, header, payload),) = outbox.granted(CLIENT, key, WINDOW, b"elsewhere")
+    ((_, header, payload),) = outbox.granted(CLIENT, key, MAX_IN_FLIGHT_BYTES, b"elsewhere")
     assert read_header(header)[0] == DATA
     assert len(payload) == 10
 
@@ -539,7 +549,7 @@ def test_only_who_borrowed_gives_back_or_refuses() -> None:
     outbox = wire.client.outbox
     outbox.back(b"stranger", key)
     outbox.back(WORKER, (PUT, 1, 99, 0))
-    assert list(outbox.granted(b"stranger", key, WINDOW)) == []
+    assert list(outbox.granted(b"stranger", key, MAX_IN_FLIGHT_BYTES)) == []
     assert list(outbox.lent) == [key]
     outbox.back(WORKER, key)
     assert outbox.lent == {}
@@ -585,17 +595,17 @@ def test_wrong_loans_are_refused(peer: bytes, where: str, offset: int) -> None:
 )  # fmt: skip
 def test_memory_that_is_not_what_it_is_called_is_not_used(where: str) -> None:
     """Another file, another name, memory of another kind, a process that is gone: the bytes must come in frames."""
-    mine, peers = Memory(1 << 20, BULK), Memory(1 << 20)
+    mine, peers = SharedMemory(1 << 20, BULK_KIND), SharedMemory(1 << 20)
     head, pid, fd, name = mine.where.rsplit("/", 3)
     text = where.format(machine=head, pid=pid, fd=fd, name=name, other=peers.descriptor, peers=peers.where)
     inbox, key = Inbox(Borrower()), (PUT, 1, 1, 0)
     inbox.open(CLIENT, key, [(0, 100_000)], U8, no_memory)
     whole, ((_, header, payload),) = inbox.lent(CLIENT, key, 0, msgpack.packb([text, [[0, 100_000]]]))
-    assert (whole, read_header(header), payload) == (False, (GRANT, key, WINDOW), b"")
+    assert (whole, read_header(header), payload) == (False, (GRANT, key, MAX_IN_FLIGHT_BYTES), b"")
     outbox = Outbox("", Borrower())
     outbox.add(CLIENT, (GET, 1, 1, 0), drawn(1, 10))
     offer = msgpack.packb([text, 0, [10], [[0, 10]]])
-    ((_, header, payload),) = outbox.offered(CLIENT, (GET, 1, 1, 0), WINDOW, offer)
+    ((_, header, payload),) = outbox.offered(CLIENT, (GET, 1, 1, 0), MAX_IN_FLIGHT_BYTES, offer)
     assert (read_header(header)[0], len(payload)) == (DATA, 10)
 
 
@@ -612,9 +622,13 @@ def test_wrong_offers_are_refused(offer: Any) -> None:
     if isinstance(offer, list) and offer and offer[0] == "{where}":
         offer = [where, *offer[1:]]
     with pytest.raises(ProtocolError):
-        list(outbox.offered(CLIENT, key, WINDOW, b"\xc1" if offer == "no msgpack" else msgpack.packb(offer)))
+        list(
+            outbox.offered(CLIENT, key, MAX_IN_FLIGHT_BYTES, b"\xc1" if offer == "no msgpack" else msgpack.packb(offer))
+        )
     assert (array == 9).all()
-    ((_, header, _),) = outbox.offered(CLIENT, key, WINDOW, msgpack.packb([where, offset, [20], [[5, 15]]]))
+    ((_, header, _),) = outbox.offered(
+        CLIENT, key, MAX_IN_FLIGHT_BYTES, msgpack.packb([where, offset, [20], [[5, 15]]])
+    )
     assert read_header(header)[:2] == (WROTE, key)
     np.testing.assert_array_equal(array[5:15], drawn(1, 10))
     assert (array[:5] == 9).all()
@@ -629,12 +643,14 @@ def test_wrong_offers_are_refused(offer: Any) -> None:
 def test_a_place_that_does_not_fit_is_not_taken(shape: list[int], box: list[list[int]], early: bool) -> None:
     """Whoever thought that a worker has more than it has, or less, will say so again; before the stream is there or after."""
     outbox, key, array, (where, offset) = offering(add=not early)
-    assert list(outbox.offered(CLIENT, key, WINDOW, msgpack.packb([where, offset, shape, box]))) == []
+    assert list(outbox.offered(CLIENT, key, MAX_IN_FLIGHT_BYTES, msgpack.packb([where, offset, shape, box]))) == []
     if early:
         assert list(outbox.add(CLIENT, key, drawn(1, 10))) == []
     assert (array == 9).all()
     assert list(outbox.streams) == [key]
-    ((_, header, _),) = outbox.offered(CLIENT, key, WINDOW, msgpack.packb([where, offset, [10], [[0, 10]]]))
+    ((_, header, _),) = outbox.offered(
+        CLIENT, key, MAX_IN_FLIGHT_BYTES, msgpack.packb([where, offset, [10], [[0, 10]]])
+    )
     assert read_header(header)[0] == WROTE
 
 
@@ -642,19 +658,19 @@ def test_a_place_that_is_offered_early_is_written_when_there_is_something() -> N
     """By who may: what a stranger offers is not taken, nor nonsense; tables are bounded, and a client's go with it."""
     outbox, key, array, (where, offset) = offering(add=False)
     right = msgpack.packb([where, offset, [10], [[0, 10]]])
-    assert list(outbox.offered(CLIENT, key, WINDOW, right)) == []
+    assert list(outbox.offered(CLIENT, key, MAX_IN_FLIGHT_BYTES, right)) == []
     ((_, header, _),) = outbox.add(CLIENT, key, drawn(1, 10))
     assert read_header(header)[:2] == (WROTE, key)
     np.testing.assert_array_equal(array[:10], drawn(1, 10))
     for number, (peer, payload) in enumerate([(b"stranger", right), (CLIENT, b"\xc1"), (CLIENT, bytes(5000))]):
         key = (GET, 1, 2 + number, 0)
-        assert list(outbox.offered(peer, key, WINDOW, payload)) == []
+        assert list(outbox.offered(peer, key, MAX_IN_FLIGHT_BYTES, payload)) == []
         assert list(outbox.add(CLIENT, key, drawn(2, 10))) == []
         assert key in outbox.streams
     np.testing.assert_array_equal(array[:10], drawn(1, 10))
-    for request in range(100, 100 + 2 * MAX_EARLY):
-        list(outbox.offered(CLIENT, (GET, 1, request, 0), WINDOW, right))
-    assert len(outbox.offers) == MAX_EARLY
+    for request in range(100, 100 + 2 * MAX_EARLY_GRANTS):
+        list(outbox.offered(CLIENT, (GET, 1, request, 0), MAX_IN_FLIGHT_BYTES, right))
+    assert len(outbox.offers) == MAX_EARLY_GRANTS
     outbox.drop_client(1)
     assert outbox.offers == outbox.streams == {}
 
@@ -675,11 +691,16 @@ def test_a_word_that_something_was_written_must_be_due() -> None:
     """Nobody but who was offered the place says that it was written, and not in the middle of chunks."""
     inbox, key = Inbox(), (GET, 1, 1, 0)
     inbox.open(
-        WORKER, key, [(0, 2 * CHUNK)], U8, into(np.zeros(2 * CHUNK, U8)), ("here", 0, (2 * CHUNK,), [(0, 2 * CHUNK)])
+        WORKER,
+        key,
+        [(0, 2 * CHUNK_BYTES)],
+        U8,
+        into(np.zeros(2 * CHUNK_BYTES, U8)),
+        ("here", 0, (2 * CHUNK_BYTES,), [(0, 2 * CHUNK_BYTES)]),
     )
     with pytest.raises(ProtocolError):
         inbox.wrote(b"stranger", key)
-    inbox.chunk(WORKER, key, 0, bytes(CHUNK))
+    inbox.chunk(WORKER, key, 0, bytes(CHUNK_BYTES))
     with pytest.raises(ProtocolError):
         inbox.wrote(WORKER, key)
 

@@ -60,7 +60,7 @@ def daemons(monkeypatch: pytest.MonkeyPatch) -> type[Daemons]:
     """`gt up` starts these in place of processes, and leaves this process' signal handlers alone."""
     kind = type("Started", (Daemons,), {"started": [], "closed": 0})
     monkeypatch.setattr("gt.service.launch.Local", kind)
-    monkeypatch.setattr("gt.commands.daemons._joined", lambda local, count: True)
+    monkeypatch.setattr("gt.commands.daemons._wait_for_workers", lambda local, count: True)
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
     return kind
 
@@ -214,6 +214,13 @@ def test_the_command_line_loads_little() -> None:
     code = f"import sys, gt.commands.app; print(sorted({heavy} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.strip() == "[]"
+
+
+@pytest.mark.parametrize("arguments", [("version",), ("ops",), ("explain", "no-such-program.py")])
+def test_python_dash_m_gt_is_the_same_command(arguments: tuple[str, ...]) -> None:
+    ended = subprocess.run([sys.executable, "-m", "gt", *arguments], capture_output=True, text=True, check=False)
+    here = gt(*arguments)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (here.exit_code, here.stdout, here.stderr)
 
 
 def test_ctrl_c_while_the_command_line_loads_is_no_traceback() -> None:

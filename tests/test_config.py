@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from gt.errors import ConfigError, GTError
 from gt.sharding.config import Config, ExplicitShard, Rule, load, parse
-from gt.sharding.strategies import ALLOWED, HINTS, STRATEGIES
+from gt.sharding.strategies import ALLOWED_TEXTS, HINT_KEYS, STRATEGIES
 
 # Reading
 
@@ -237,8 +237,8 @@ def test_the_json_schema_says_what_is_allowed() -> None:
 
 def test_every_option_belongs_to_a_strategy_or_to_all_rules() -> None:
     options = [option for strategy in STRATEGIES.values() for option in strategy.options]
-    assert {"strategy", "shard", *options, *HINTS} == set(Rule.model_fields)
-    assert not {*options} & {*HINTS}
+    assert {"strategy", "shard", *options, *HINT_KEYS} == set(Rule.model_fields)
+    assert not {*options} & {*HINT_KEYS}
 
 
 def test_all_that_can_be_given_says_what_is_allowed() -> None:
@@ -246,8 +246,8 @@ def test_all_that_can_be_given_says_what_is_allowed() -> None:
     keys = {f"sharding_config.*.{name}" for name in Rule.model_fields}
     keys |= {f"sharding_config.*.shard.{name}" for name in ExplicitShard.model_fields}
     keys |= {field.alias or name for name, field in Config.model_fields.items()}
-    assert keys <= set(ALLOWED)
-    assert ALLOWED["sharding_config.*.strategy"].split(", ") == list(STRATEGIES)
+    assert keys <= set(ALLOWED_TEXTS)
+    assert ALLOWED_TEXTS["sharding_config.*.strategy"].split(", ") == list(STRATEGIES)
 
 
 def test_a_config_error_is_one_of_gts_and_a_value_error() -> None:

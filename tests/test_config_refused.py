@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from gt.errors import ConfigError
 from gt.sharding.config import Config, parse
-from gt.sharding.strategies import ALLOWED, HINTS, STRATEGIES
+from gt.sharding.strategies import ALLOWED_TEXTS, HINT_KEYS, STRATEGIES
 
-TAKES_HINTS = ", ".join(HINTS)
+TAKES_HINTS = ", ".join(HINT_KEYS)
 NAMES = ", ".join(STRATEGIES)
 A_RULE = "a mapping with strategy or shard, or a list of such mappings"
 
 
 BAD: dict[str, tuple[str, str]] = {
-    "a word": ("hello", f"x.yaml:1: 'hello' is not a mapping; allowed: {ALLOWED['']}"),
-    "a list": ("- mesh", f"x.yaml:1: a list is not a mapping; allowed: {ALLOWED['']}"),
+    "a word": ("hello", f"x.yaml:1: 'hello' is not a mapping; allowed: {ALLOWED_TEXTS['']}"),
+    "a list": ("- mesh", f"x.yaml:1: a list is not a mapping; allowed: {ALLOWED_TEXTS['']}"),
     "no YAML": (
         "mesh:\n  data: 2: 3",
         "x.yaml:2: not YAML that can be read: mapping values are not allowed here; allowed: a YAML mapping",
@@ -80,13 +80,13 @@ BAD: dict[str, tuple[str, str]] = {
     "an unknown key like no other": ("colour: red", f"x.yaml:1: colour: unknown key; allowed: {TOP}"),
     "rules in a list": (
         "sharding_config: [a, b]",
-        f"x.yaml:1: sharding_config: a list is not a mapping; allowed: {ALLOWED['sharding_config']}",
+        f"x.yaml:1: sharding_config: a list is not a mapping; allowed: {ALLOWED_TEXTS['sharding_config']}",
     ),
-    "a mesh in a list": ("mesh: [2, 2]", f"x.yaml:1: mesh: a list is not a mapping; allowed: {ALLOWED['mesh']}"),
-    "an empty mesh": ("mesh: {}", f"x.yaml:1: mesh: is empty; allowed: {ALLOWED['mesh']}"),
+    "a mesh in a list": ("mesh: [2, 2]", f"x.yaml:1: mesh: a list is not a mapping; allowed: {ALLOWED_TEXTS['mesh']}"),
+    "an empty mesh": ("mesh: {}", f"x.yaml:1: mesh: is empty; allowed: {ALLOWED_TEXTS['mesh']}"),
     "a mesh of nine axes": (
         "mesh: {a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 1}",
-        f"x.yaml:1: mesh: has more than 8 entries; allowed: {ALLOWED['mesh']}",
+        f"x.yaml:1: mesh: has more than 8 entries; allowed: {ALLOWED_TEXTS['mesh']}",
     ),
     "a mesh axis of size 0": ("mesh:\n  data: 0", "x.yaml:2: mesh.data: 0 is too small; allowed: an integer >= 1"),
     "a mesh axis of size true": (

@@ -34,6 +34,14 @@ WORDS = set(re.findall(r"\w+", SOURCES))
 
 MAX_TERMS = 40
 """Terms of the glossary: a reader who knows the field need learn no more."""
+FOLDERS = (*ROOMS, "tests", "benchmarks", "examples", "configs", "docs")
+FILES = sorted({path for room in FOLDERS for path in (REPOSITORY / room).rglob("*.*")} | set(REPOSITORY.glob("*.md")))
+FILE_NAMES = {path.name for path in FILES}
+WHOLE_PATH = re.compile(rf"(?<![\w./~-])((?:{'|'.join(FOLDERS)})/[\w/.-]*\w\.(?:pyi?|md))\b")
+BARE_NAME = re.compile(r"`([\w.-]+\.pyi?)`")
+# History names what was there at the time; these tests of rules about files make some up.
+UNREAD = {"CHANGELOG.md", "test_docs.py", "test_layers.py"}
+
 # What is in backticks and is no name in the sources.
 ELSEWHERE = {"KeyboardInterrupt", "OPENBLAS_NUM_THREADS", "z"}
 
@@ -99,6 +107,36 @@ def test_every_path_that_is_named_exists(document: str) -> None:
     paths = {text for text in quoted(document) if re.fullmatch(r"[\w./-]+(/|\.(py|md|yaml|toml))", text)}
     paths |= {str(Path(document).parent / link) for link in re.findall(r"\]\(([^):]+)\)", read(document))}
     assert [path for path in sorted(paths) if not (REPOSITORY / path).exists()] == []
+
+
+def missing_files(path: Path, text: str) -> list[str]:
+    """The Python files and documents that a file names and that are not there, each with its line.
+
+    Whole paths count anywhere; a bare `name.py` in backticks stands for a file of the same folder, in a document for any.
+    """
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        named = [name for name in WHOLE_PATH.findall(line) if not (REPOSITORY / name).exists()]
+        for name in BARE_NAME.findall(line):
+            known = name in FILE_NAMES if path.suffix == ".md" else (path.parent / name).exists()
+            named += [] if known else [name]
+        found += [f"{path.relative_to(REPOSITORY)}:{number}: {name}" for name in named]
+    return found
+
+
+def test_every_file_that_sources_and_documents_name_exists() -> None:
+    """Renamed files leave their old names in docstrings, comments and documents."""
+    texts = {
+        path: path.read_text() for path in FILES if path.suffix in (".py", ".pyi", ".md") and path.name not in UNREAD
+    }
+    assert [each for path, text in texts.items() for each in missing_files(path, text)] == []
+
+
+def test_a_file_that_is_named_and_is_not_there_is_found() -> None:
+    here, folder = REPOSITORY / "gt" / "ir", "gt/ir/"
+    text = f"see `ops.py`, `gone.py` and\n# {folder}gone.py:31, not {folder}ops.py"
+    assert missing_files(here / "spec.py", text) == ["gt/ir/spec.py:1: gone.py", f"gt/ir/spec.py:2: {folder}gone.py"]
+    assert missing_files(here / "x.md", "`gone.py`, `ops.py`, my/gt/ir/gone.py") == ["gt/ir/x.md:1: gone.py"]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS[:2])

@@ -33,7 +33,7 @@ def test_a_check_that_hangs_or_fails_is_a_finding_and_the_others_go_on() -> None
     def works() -> Iterator[Finding]:
         yield Finding("works", OK, "well")
 
-    found = doctor._together([("hangs", hangs), ("fails", fails), ("works", works)], limit=0.2)
+    found = doctor._findings_of([("hangs", hangs), ("fails", fails), ("works", works)], limit=0.2)
     stuck.set()
     assert [(each.check, each.status) for each in found] == [
         ("hangs", PROBLEM), ("fails", OK), ("fails", PROBLEM), ("works", OK)
@@ -100,14 +100,14 @@ def test_gpus_tell_how_they_are_and_why_not(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("address", ["nonsense", "http://x", "ipc://", "ipc://relative", ""])
 def test_an_address_that_is_none_is_said_to_be_none(address: str) -> None:
-    (found,) = doctor.at(address)
+    (found,) = doctor.service_at(address)
     assert (found.status, found.found) == (PROBLEM, f"{address} is no address")
     assert "ipc:///PATH" in found.advice
 
 
 def test_a_service_that_does_not_answer_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "service", lambda *_: "TimeoutError: waited 5 s for the dispatcher at there")
-    (found,) = doctor.at("tcp://127.0.0.1:1")
+    (found,) = doctor.service_at("tcp://127.0.0.1:1")
     assert found.found == "tcp://127.0.0.1:1: no answer within 5 s"
 
 
@@ -142,7 +142,7 @@ def test_all_variables_that_gt_reads_are_known_here() -> None:
         for path in (REPOSITORY / room).rglob("*.py")
     ]
     read = {name for path in sources for name in re.findall(r"\"(GT_[A-Z_]+)\"", path.read_text())}
-    assert read == set(doctor.VARIABLES)
+    assert read == set(doctor.ENVIRONMENT_VARIABLES)
 
 
 def test_a_throttled_process_is_told_how_many_threads_to_take(monkeypatch: pytest.MonkeyPatch) -> None:

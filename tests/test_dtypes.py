@@ -12,12 +12,12 @@ import pytest
 
 import gt
 from gt.ir import dtypes
-from gt.ir.dtypes import ALL, DType, as_dtype, can_cast, promote, result_type, scalar_kind, scalar_of
+from gt.ir.dtypes import ALL_DTYPES, DType, as_dtype, can_cast, promote, result_type, scalar_kind, scalar_of
 
 SCALARS = (True, 2, 0.5, 1 - 2j)
 DEFAULTS = (gt.float16, gt.bfloat16, gt.float32, gt.float64)
 LARGE = (gt.uint16, gt.uint32, gt.uint64)
-COMMON = [dtype for dtype in ALL if dtype not in LARGE]
+COMMON = [dtype for dtype in ALL_DTYPES if dtype not in LARGE]
 """PyTorch gives no answer where a large unsigned dtype meets other integers."""
 
 
@@ -54,7 +54,7 @@ def test_two_dtypes_meet_as_in_pytorch(torch: Any) -> None:
 
 def test_large_unsigned_integers_meet_as_the_array_api_says() -> None:
     """As NumPy has it, but that no dtype holds both uint64 and signed integers; the order does not matter."""
-    integers = [dtype for dtype in ALL if dtype.kind == "i"]
+    integers = [dtype for dtype in ALL_DTYPES if dtype.kind == "i"]
     for a, b in itertools.product(integers, integers):
         if gt.uint64 in (a, b) and a.is_signed != b.is_signed:
             with pytest.raises(
@@ -85,12 +85,12 @@ def test_numbers_meet_tensors_as_in_pytorch(torch: Any, default: DType) -> None:
 
 
 def test_casting_is_allowed_where_pytorch_allows_it(torch: Any) -> None:
-    for a, b in itertools.product(ALL, ALL):
+    for a, b in itertools.product(ALL_DTYPES, ALL_DTYPES):
         assert can_cast(a, b) == torch.can_cast(getattr(torch, a.name), getattr(torch, b.name))
 
 
 def test_limits_are_those_of_pytorch(torch: Any) -> None:
-    for dtype in ALL:
+    for dtype in ALL_DTYPES:
         theirs = getattr(torch, dtype.name)
         if dtype.kind in "fc":
             mine, expected = gt.finfo(dtype), torch.finfo(theirs)
@@ -113,7 +113,7 @@ def test_limits_say_what_they_are_of() -> None:
 
 
 def test_every_dtype_is_known_by_its_names() -> None:
-    for dtype in ALL:
+    for dtype in ALL_DTYPES:
         for name in (dtype, dtype.name, dtype.short, dtype.numpy, dtype.numpy.type, f"torch.{dtype.name}", str(dtype)):
             assert as_dtype(name) is dtype, name
         assert pickle.loads(pickle.dumps(dtype)) is dtype
@@ -129,10 +129,12 @@ def test_every_dtype_is_known_by_its_names() -> None:
 def test_parts_and_wholes() -> None:
     assert [d.to_real() for d in (gt.complex64, gt.complex128, gt.int8)] == [gt.float32, gt.float64, gt.int8]
     assert [d.to_complex().name for d in DEFAULTS] == ["complex64", "complex64", "complex64", "complex128"]
-    assert [d.name for d in ALL if d.is_signed] == [d.name for d in ALL if d not in (gt.bool_, gt.uint8, *LARGE)]
-    assert [d.name for d in ALL if d.is_complex] == ["complex64", "complex128"]
+    assert [d.name for d in ALL_DTYPES if d.is_signed] == [
+        d.name for d in ALL_DTYPES if d not in (gt.bool_, gt.uint8, *LARGE)
+    ]
+    assert [d.name for d in ALL_DTYPES if d.is_complex] == ["complex64", "complex128"]
     assert [d.itemsize for d in (gt.bfloat16, gt.complex128)] == [2, 16]
-    assert [d for d in ALL if d.is_floating_point] == list(DEFAULTS)
+    assert [d for d in ALL_DTYPES if d.is_floating_point] == list(DEFAULTS)
 
 
 def test_scalars_become_numbers_of_a_dtypes_kind() -> None:

@@ -352,5 +352,5 @@ def test_gpus_that_need_not_exist_have_a_card_each(
     nccl: int, link: LinkProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what joins them is NCCL where it is here."""
-    monkeypatch.setattr("gt.tools.explain._measured", lambda: ("cuda", 1e13, 8e11, nccl))
+    monkeypatch.setattr("gt.tools.explain._measured_speeds", lambda: ("cuda", 1e13, 8e11, nccl))
     assert speeds_of((2,), facts_of(2, "measured")).links == (link,)

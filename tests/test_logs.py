@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import gt
-from gt.daemon.logs import WANTED, Logs, chosen_level, formatter
+from gt.daemon.logs import LEVEL_FILE, DaemonLog, chosen_level, formatter
 
 
 @pytest.fixture(autouse=True)
@@ -53,17 +53,17 @@ def test_json_is_one_object_a_line() -> None:
 def test_a_daemon_logs_what_its_program_wants(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = logging.getLogger()
     root.handlers[:] = []
-    logs = Logs("worker", level="error", folder=str(tmp_path))
+    logs = DaemonLog("worker", level="error", folder=str(tmp_path))
     logs.facts["worker"] = 5
     log = logging.getLogger("gt.worker")
     log.info("unheard")
-    (tmp_path / WANTED).write_text("debug")
+    (tmp_path / LEVEL_FILE).write_text("debug")
     logs.look()
     log.debug("heard")
-    (tmp_path / WANTED).write_text("nonsense")
+    (tmp_path / LEVEL_FILE).write_text("nonsense")
     logs.look()
     log.debug("still", extra={"worker": 6})
-    (tmp_path / WANTED).write_bytes(b"\xff")
+    (tmp_path / LEVEL_FILE).write_bytes(b"\xff")
     logs.look()
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition("DEBUG: ")[2] for line in lines] == ["heard worker=5", "still worker=6"]

@@ -78,7 +78,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "list[Any]": ("text", 1, None, {"0": 1}),
     "scalars": (["1"], [None], [b"1"], [[1]], 1, None),
     "Measure": ("1", 1.5, True, None, [1], -2, 1 << 63),
-    "Words": ([1], [b"text"], "text", None, ["word"] * (m.MAX_WORDS + 1), ["x" * (m.MAX_WORD + 1)]),
+    "Words": ([1], [b"text"], "text", None, ["word"] * (m.MAX_WORDS + 1), ["x" * (m.MAX_WORD_LENGTH + 1)]),
 }
 """For the form of each field, values that it must not have."""
 
@@ -156,7 +156,7 @@ def test_the_number_of_fields_and_frames_is_checked(message: Any) -> None:
         [b""],
         [b"", b"", b""],
         [b"\xc1"],
-        [b"\x00" * (m.MAX_CONTROL + 1)],
+        [b"\x00" * (m.MAX_CONTROL_BYTES + 1)],
         [msgpack.packb(None)],
         [msgpack.packb("Hello")],
         [msgpack.packb([2])],
@@ -190,7 +190,7 @@ def test_data_beyond_the_bound_is_refused() -> None:
 
     class Huge(bytes):
         def __len__(self) -> int:
-            return m.MAX_DATA + 1
+            return m.MAX_DATA_BYTES + 1
 
     head, _ = m.encode(BY_KIND[m.Part])
     with pytest.raises(ProtocolError, match="bounded size"):

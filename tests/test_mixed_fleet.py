@@ -49,7 +49,7 @@ def connect(devices: list[str], config: dict[str, Any] | None = None) -> Fabric:
     gt.disconnect()
     facts = [{"host": "here", "cores": 1, "speed": SPEED[device]} for device in devices]
     fabric = Fabric(len(devices), Config.from_plain(config) if config else None, devices=devices, facts=facts)
-    session = sessions.Session(InprocLink(fabric), "inproc", keeper=False)
+    session = sessions.Session(InprocLink(fabric), "inproc", idle_flush=False)
     session.open({**host_facts(), "bulk": b""}, 1.0)
     sessions.adopt(session)
     return fabric

@@ -12,7 +12,7 @@ from effort import cases
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gt.sharding.collectives import CROWD
+from gt.sharding.collectives import MAX_DIRECT_WORKERS
 from gt.sharding.partition import bounds, box, extent, intersect, moved_bytes, present, receives, relative, sends
 from gt.sharding.placement import REPLICATE, At, Mesh, Partial, Shard, uniform_mesh
 
@@ -190,7 +190,7 @@ def test_every_send_has_its_receive(move):
 @given(moves(), st.sampled_from([1, 8]))
 def test_moved_bytes_are_the_sum_of_the_transfers(move, itemsize):
     shape, before, after, mesh = move
-    assume(len(mesh.members) <= CROWD)
+    assume(len(mesh.members) <= MAX_DIRECT_WORKERS)
     arrive = [
         sum(
             itemsize * math.prod(extent(t.part)) for t in receives(shape, before, after, mesh, rank) if t.source != rank

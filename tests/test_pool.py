@@ -14,9 +14,9 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.wire.memfd import mapped
-from gt.wire.pool import SMALL, Pool
-from gt.wire.ranges import IDLE
+from gt.wire.memfd import map_memory
+from gt.wire.pool import MAX_UNPOOLED_BYTES, Pool
+from gt.wire.ranges import COLD_AFTER_SECONDS
 
 F64 = np.dtype(np.float64)
 LARGE = 1 << 20
@@ -65,7 +65,7 @@ def test_pages_of_what_is_idle_are_given_up() -> None:
     del array
     pool.trim(100.0)
     assert before - resident() < 8 * LARGE, "warm"
-    pool.trim(100.0 + IDLE)
+    pool.trim(100.0 + COLD_AFTER_SECONDS)
     assert before - resident() > 24 * LARGE, "cold"
     assert not pool.empty((4 * LARGE,), F64).any(), "other pages"
 
@@ -79,7 +79,7 @@ def test_without_room_arrays_are_ordinary(limit: int) -> None:
         array[...] = number
     assert [int(array[7]) for array in arrays] == list(range(5))
     assert pool.room(2 * LARGE) is None
-    assert pool.place(np.empty(SMALL + 1, np.uint8)) is None
+    assert pool.place(np.empty(MAX_UNPOOLED_BYTES + 1, np.uint8)) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 3)), max_size=40))
@@ -107,7 +107,7 @@ def test_another_finds_what_lies_at_a_place() -> None:
     place = pool.place(array[1000:])
     assert place is not None
     where, offset = place
-    other = np.ndarray((LARGE - 1000,), F64, mapped(where, write=True), offset)
+    other = np.ndarray((LARGE - 1000,), F64, map_memory(where, write=True), offset)
     np.testing.assert_array_equal(other, array[1000:])
     other[0] = -1
     assert array[1000] == -1
@@ -119,7 +119,7 @@ def test_after_a_renewal_nothing_of_before_is_used_again() -> None:
     kept, dropped = pool.empty((LARGE,), F64), pool.empty((LARGE,), F64)
     place = pool.place(dropped)
     assert place is not None
-    zombie = np.ndarray((LARGE,), F64, mapped(place[0], write=True), place[1])
+    zombie = np.ndarray((LARGE,), F64, map_memory(place[0], write=True), place[1])
     kept[...] = 1
     pool.renew()
     del dropped
@@ -219,7 +219,7 @@ def test_what_a_child_may_look_at_is_not_used_again() -> None:
     pool.trim(0.0)
     for _ in range(3):
         pool.empty((LARGE,), F64)[...] = 5
-    pool.trim(2 * IDLE)
+    pool.trim(2 * COLD_AFTER_SECONDS)
     os.write(there, b"x")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(here)

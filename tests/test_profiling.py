@@ -8,7 +8,7 @@ import pytest
 
 import gt
 from gt.errors import SessionError
-from gt.monitor.reading import Recorded, read
+from gt.monitor.reading import TraceMetadata, read
 from gt.tools.explain import explain_program
 from gt.wire import telemetry as t
 
@@ -25,7 +25,7 @@ def test_a_session_in_this_thread_is_recorded(tmp_path: Path, name: str) -> None
                     x = x * 0.5 + 1
                     assert x.sum().item() > 0
             runs = gt.stats()["service"]["runs"]
-        recorded = Recorded()
+        recorded = TraceMetadata()
         events = list(read(tmp_path / name, recorded))
         assert not recorded.cut
         assert len(events) == profile.events
@@ -72,7 +72,7 @@ def test_what_ends_within_the_block_is_written_all_the_same(tmp_path: Path) -> N
     with pytest.raises(ZeroDivisionError):
         block()
     assert not (tmp_path / "other.json").exists()
-    recorded = Recorded()
+    recorded = TraceMetadata()
     events = list(read(path, recorded))
     assert not recorded.cut
     assert any(isinstance(event, t.Fetched) for event in events)

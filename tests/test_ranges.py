@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gt.wire.ranges import IDLE, PAGE, Ranges, rounded
+from gt.wire.ranges import COLD_AFTER_SECONDS, PAGE_BYTES, Ranges, round_to_pages
 
-SOME = 64 * PAGE
+SOME = 64 * PAGE_BYTES
 LIMIT = 16 * SOME
 
 
@@ -25,9 +25,9 @@ class Using(RuleBasedStateMachine):
         """By offset the size of each range whose pages are there."""
         self.now = 0.0
 
-    @rule(nbytes=st.one_of(st.integers(1, 5 * PAGE), st.integers(1, LIMIT)))
+    @rule(nbytes=st.one_of(st.integers(1, 5 * PAGE_BYTES), st.integers(1, LIMIT)))
     def take(self, nbytes: int) -> None:
-        size = rounded(nbytes)
+        size = round_to_pages(nbytes)
         found = self.ranges.take(nbytes)
         self._look()
         if found is None:
@@ -36,7 +36,7 @@ class Using(RuleBasedStateMachine):
         offset, warm = found
         assert all(offset + size <= start or start + taken <= offset for start, taken in self.model.items())
         assert warm == (self.pages.pop(offset, None) == size), "it is warm exactly when its pages are in place"
-        assert offset % PAGE == 0
+        assert offset % PAGE_BYTES == 0
         self.model[offset] = size
 
     @rule(which=st.integers(0, 1000))
@@ -47,7 +47,7 @@ class Using(RuleBasedStateMachine):
             self.ranges.back(offset)
             self._look()
 
-    @rule(seconds=st.floats(0, IDLE))
+    @rule(seconds=st.floats(0, COLD_AFTER_SECONDS))
     def trim(self, seconds: float) -> None:
         self.now += seconds
         self.ranges.trim(self.now)
@@ -79,12 +79,12 @@ TestUsing.settings = settings(max_examples=cases(30), stateful_step_count=40)
 def test_the_range_that_came_back_last_is_taken_next() -> None:
     """Its bytes may still be in a cache; one of nearly the same size will do."""
     ranges = Ranges(LIMIT, LIMIT, LIMIT)
-    taken = [ranges.take(8 * PAGE) for _ in range(3)]
+    taken = [ranges.take(8 * PAGE_BYTES) for _ in range(3)]
     offsets = [found[0] for found in taken if found is not None]
     for offset in (offsets[0], offsets[2], offsets[1]):
         ranges.back(offset)
-    assert ranges.take(8 * PAGE - 5) == (offsets[1], True)
-    assert ranges.take(8 * PAGE) == (offsets[2], True)
+    assert ranges.take(8 * PAGE_BYTES - 5) == (offsets[1], True)
+    assert ranges.take(8 * PAGE_BYTES) == (offsets[2], True)
 
 
 def test_what_is_idle_gets_cold_and_what_is_in_use_does_not() -> None:
@@ -94,9 +94,9 @@ def test_what_is_idle_gets_cold_and_what_is_in_use_does_not() -> None:
     ranges.trim(100.0)
     ranges.back(0)
     ranges.back(2 * SOME)
-    ranges.trim(99.0 + IDLE)
+    ranges.trim(99.0 + COLD_AFTER_SECONDS)
     assert ranges.take(SOME) == (2 * SOME, True)
-    ranges.trim(100.0 + IDLE)
+    ranges.trim(100.0 + COLD_AFTER_SECONDS)
     assert ranges.cooled == [(0, SOME)]
     assert ranges.take(SOME) == (0, False)
 
@@ -113,13 +113,13 @@ def test_too_much_makes_room_among_what_is_warm_or_is_refused() -> None:
     assert ranges.take(1) is None
 
 
-@pytest.mark.parametrize("nbytes", [1, PAGE, PAGE + 1, 1 << 20, 3 << 20, (1 << 28) + 1])
+@pytest.mark.parametrize("nbytes", [1, PAGE_BYTES, PAGE_BYTES + 1, 1 << 20, 3 << 20, (1 << 28) + 1])
 def test_sizes_are_whole_pages(nbytes: int) -> None:
-    assert rounded(nbytes) % PAGE == 0
+    assert round_to_pages(nbytes) % PAGE_BYTES == 0
 
 
 @given(st.integers(1, 1 << 40))
 @settings(max_examples=cases(100))
 def test_a_range_holds_what_is_asked_for_and_little_more(nbytes: int) -> None:
-    assert nbytes <= rounded(nbytes) <= nbytes * 65 / 64 + PAGE
-    assert rounded(rounded(nbytes)) == rounded(nbytes)
+    assert nbytes <= round_to_pages(nbytes) <= nbytes * 65 / 64 + PAGE_BYTES
+    assert round_to_pages(round_to_pages(nbytes)) == round_to_pages(nbytes)

@@ -24,15 +24,15 @@ from typer.testing import CliRunner, Result
 import gt
 from gt.commands.app import app
 from gt.errors import GTError
-from gt.instruction_log.reader import Reader
+from gt.instruction_log.reader import LogReader
 from gt.instruction_log.text import (
-    Began,
-    Ended,
-    Fault,
-    Fetched,
-    Have,
-    Putting,
-    Writer,
+    FetchFault,
+    FetchResult,
+    KnownTensor,
+    LoggedPut,
+    LogWriter,
+    SessionBegan,
+    SessionEnded,
     name,
     print_definition,
     tensor_of,
@@ -95,7 +95,7 @@ def run(steps: int = 3, **options: Any) -> list[float]:
 
 @pytest.mark.parametrize("segment", [network(), several()], ids=["network", "every op"])
 def test_a_definition_is_read_as_it_was_written(segment: Any) -> None:
-    reader = Reader("a log")
+    reader = LogReader("a log")
     text = print_definition(7, segment)
     (line,) = reader.read(text.splitlines(keepends=True))
     assert line.record == m.Define(7, pack_segment(segment))
@@ -109,9 +109,9 @@ numbers = (
 places = st.none() | st.integers(0, 1 << 40)
 words = st.text(max_size=5)
 records = st.one_of(
-    st.builds(Putting, ids, specs, st.lists(words).map(tuple), places),
-    st.builds(Fetched, st.integers(0, 99), specs, st.just("9c1185a5c5e9fc54"), st.none() | numbers, places),
-    st.builds(Fault, st.integers(0, 99), words, words),
+    st.builds(LoggedPut, ids, specs, st.lists(words).map(tuple), places),
+    st.builds(FetchResult, st.integers(0, 99), specs, st.just("9c1185a5c5e9fc54"), st.none() | numbers, places),
+    st.builds(FetchFault, st.integers(0, 99), words, words),
     st.builds(m.Drop, st.integers(0, 99)),
     st.builds(m.Free, st.lists(ids)),
     st.builds(m.Fetch, st.integers(0, 99), ids),
@@ -122,8 +122,8 @@ records = st.one_of(
 
 @given(st.lists(st.tuples(st.integers(1, 3), records)))
 def test_all_other_records_are_read_as_they_were_written(said: list[tuple[int, Any]]) -> None:
-    writer, reader = Writer("ab12", data=True), Reader("a log")
-    began = [(number, Began(f"service {number}", number)) for number in (1, 2, 3)]
+    writer, reader = LogWriter("ab12", data=True), LogReader("a log")
+    began = [(number, SessionBegan(f"service {number}", number)) for number in (1, 2, 3)]
     text = writer.head("a test") + "".join(writer.line(*each) for each in [*began, *said])
     lines = iter(text.splitlines(keepends=True))
     reader.head(lines)
@@ -133,8 +133,8 @@ def test_all_other_records_are_read_as_they_were_written(said: list[tuple[int, A
 @given(ids, st.lists(ids, max_size=5), st.lists(numbers, max_size=5), st.lists(ids, max_size=5))
 def test_a_run_is_read_as_it_was_written(base: int, inputs: list[int], scalars: list[Any], freed: list[int]) -> None:
     said = m.Run(4, base, inputs, scalars, list(range(len(inputs))), freed)
-    writer, reader = Writer("ab12", data=False), Reader("a log")
-    text = "".join(writer.line(1, each) for each in (Began("", 1), m.Define(4, pack_segment(network())), said))
+    writer, reader = LogWriter("ab12", data=False), LogReader("a log")
+    text = "".join(writer.line(1, each) for each in (SessionBegan("", 1), m.Define(4, pack_segment(network())), said))
     *_, line = reader.read(text.splitlines(keepends=True))
     assert line.record == said
     assert list(map(type, line.record.scalars)) == list(map(type, scalars))
@@ -146,29 +146,29 @@ def test_a_tensors_name_says_which_it_is(tensor: int) -> None:
 
 
 def test_what_the_service_refuses_becomes_a_comment_and_the_log_goes_on() -> None:
-    writer = Writer("ab12", data=False)
-    writer.line(1, Began("", 1))
+    writer = LogWriter("ab12", data=False)
+    writer.line(1, SessionBegan("", 1))
     assert writer.line(1, m.Define(1, b"nonsense")).startswith("# no line for this Define: ")
     assert writer.line(1, m.Run(1, 0, [], [], [], [])).startswith("# no line for this Run: ")
-    assert writer.line(1, Ended()) == "over\n"
+    assert writer.line(1, SessionEnded()) == "over\n"
 
 
 def test_a_later_part_says_again_what_its_lines_rely_on() -> None:
-    writer = Writer("ab12", data=True)
+    writer = LogWriter("ab12", data=True)
     writer.head("the first")
     said: list[Any] = [
-        Began("here", 2), m.Configure(1, {"a": []}), Putting(5, spec(gt.float32, (6, 4)), (), None),
-        Putting(6, spec(gt.float32, (8, 6)), (), None), m.Define(4, pack_segment(network())), m.Define(5, b""),
+        SessionBegan("here", 2), m.Configure(1, {"a": []}), LoggedPut(5, spec(gt.float32, (6, 4)), (), None),
+        LoggedPut(6, spec(gt.float32, (8, 6)), (), None), m.Define(4, pack_segment(network())), m.Define(5, b""),
         m.Run(4, 100, [6, 5], [0.5, 1, 0.5], [0], []), m.Free([102]),
     ]  # fmt: skip
     for record in said:
         writer.line(1, record)
     lines = iter(writer.head("the second").splitlines(keepends=True))
-    reader = Reader("a log")
+    reader = LogReader("a log")
     reader.head(lines)
     assert (reader.identity, reader.part, reader.data) == ("ab12", 2, True)
     *again, _ = [line.record for line in reader.read(lines)]
-    alive = [record for record in again if isinstance(record, Have)]
+    alive = [record for record in again if isinstance(record, KnownTensor)]
     assert again[:3] == [said[0], said[1], said[4]]
     assert {each.tensor for each in alive} == {5} | {100 + n for n in network().survivors} - {102}
     assert all(isinstance(each.spec, Spec) for each in alive)
@@ -499,7 +499,7 @@ def test_without_the_variable_nothing_of_it_is_loaded() -> None:
 
 def test_a_services_config_comes_with_its_clients() -> None:
     config = Config.from_plain({"sharding_config": {"a": {"strategy": "data_parallel"}}})
-    writer, reader = Writer("ab12", data=False), Reader("a log")
-    began = Began("client 1", 4, config.to_wire())
+    writer, reader = LogWriter("ab12", data=False), LogReader("a log")
+    began = SessionBegan("client 1", 4, config.to_wire())
     (line,) = reader.read(writer.line(1, began).splitlines(keepends=True))
     assert Config.from_wire(line.record.config).to_wire() == config.to_wire()

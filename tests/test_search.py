@@ -12,7 +12,7 @@ import gt
 from gt.commands.app import app
 from gt.sharding import config
 from gt.tools.config_search import Proposal, Search, propose, signals_of
-from gt.tools.explain import Enough, Explainer, in_place
+from gt.tools.explain import Explainer, StopProgram, in_place
 
 WIDE = """
 import gt
@@ -39,7 +39,7 @@ def explained(source: str, workers: int) -> Explainer:
         try:
             exec(source, {"__name__": "program"})
             gt.flush()
-        except Enough:
+        except StopProgram:
             pass
     return explainer
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gt.errors import ProtocolError
 from gt.wire import telemetry as t
-from gt.wire.event_buffer import MAX_AGGREGATES, MAX_OTHERS, Recorder
+from gt.wire.event_buffer import MAX_AGGREGATES, MAX_OTHER_EVENTS, EventBuffer
 
 FORMS: dict[str, Any] = {
     "int": st.integers(-(1 << 63), (1 << 63) - 1),
@@ -25,10 +25,10 @@ FORMS: dict[str, Any] = {
 }
 WRONG: dict[str, tuple[Any, ...]] = {
     "int": ("1", 1.5, True, None, 1 << 63, [1]),
-    "str": (1, b"text", None, "a" * (t.MAX_TEXT + 1)),
-    "list[int]": (["1"], [True], 1, None, [1] * (t.MAX_ITEMS + 1)),
-    "list[str]": ([1], "text", None, ["a" * (t.MAX_TEXT + 1)]),
-    "list[Any]": ([1], ["text"], [[None]], [[[1]]], [[1.5]], {}, [[]] * (t.MAX_ITEMS + 1)),
+    "str": (1, b"text", None, "a" * (t.MAX_TEXT_LENGTH + 1)),
+    "list[int]": (["1"], [True], 1, None, [1] * (t.MAX_LIST_ITEMS + 1)),
+    "list[str]": ([1], "text", None, ["a" * (t.MAX_TEXT_LENGTH + 1)]),
+    "list[Any]": ([1], ["text"], [[None]], [[[1]]], [[1.5]], {}, [[]] * (t.MAX_LIST_ITEMS + 1)),
 }
 
 
@@ -75,17 +75,17 @@ def test_what_is_no_event_is_refused(raw: Any) -> None:
 def test_long_texts_are_cut_when_they_are_sent() -> None:
     """An error's text of any length makes an event that its reader takes."""
     failure = t.Failure(1, 0, 1, 1, 1, "WorkerError", "a" * 10_000, "")
-    assert t.decode_event(t.encode_event(failure)) == failure._replace(text="a" * t.MAX_TEXT)
+    assert t.decode_event(t.encode_event(failure)) == failure._replace(text="a" * t.MAX_TEXT_LENGTH)
 
 
 def test_every_kind_that_can_be_added_up_says_what_must_be_alike_and_how_often() -> None:
     """`times` is on the kinds of `ALIKE` and no other, and every kind begins with when and who."""
-    assert {kind for kind in t.KINDS if "times" in kind._fields} == set(t.ALIKE)
+    assert {kind for kind in t.KINDS if "times" in kind._fields} == set(t.AGGREGATE_KEYS)
     assert all(kind._fields[:2] == ("time", "worker") for kind in t.KINDS)
-    for kind, names in (t.ALIKE | t.SAMPLES).items():
+    for kind, names in (t.AGGREGATE_KEYS | t.SAMPLE_KEYS).items():
         assert set(names) <= set(kind._fields)
-        assert not t.SUMMED & set(names)
-    assert not set(t.ALIKE) & set(t.SAMPLES)
+        assert not t.SUMMED_FIELDS & set(names)
+    assert not set(t.AGGREGATE_KEYS) & set(t.SAMPLE_KEYS)
 
 
 def test_the_page_of_events_lists_every_kind_with_its_fields() -> None:
@@ -125,8 +125,8 @@ def sums(of: list[Any]) -> Counter[Any]:
     """Every summed field, by kind and by what is alike."""
     found: Counter[Any] = Counter()
     for event in of:
-        key = (type(event), *[getattr(event, name) for name in t.ALIKE[type(event)]])
-        for name in t.SUMMED & set(event._fields):
+        key = (type(event), *[getattr(event, name) for name in t.AGGREGATE_KEYS[type(event)]])
+        for name in t.SUMMED_FIELDS & set(event._fields):
             found[key, name] += getattr(event, name)
     return found
 
@@ -138,7 +138,7 @@ def test_sums_over_slices_and_aggregates_are_those_of_what_was_added_whatever_th
 ) -> None:
     """However few events go by themselves, every count, duration and byte arrives, under what it belongs to."""
     clock = Clock()
-    recorder = Recorder(clock, rate)
+    recorder = EventBuffer(clock, rate)
     out: list[Any] = []
     for number, (passed, event) in enumerate(added):
         clock.now += passed
@@ -155,7 +155,7 @@ def test_sums_over_slices_and_aggregates_are_those_of_what_was_added_whatever_th
 def test_no_more_than_its_rate_goes_by_itself() -> None:
     """After a second's worth at once a flood is one aggregate; when time has passed, some go by themselves again."""
     clock = Clock()
-    recorder = Recorder(clock, 10)
+    recorder = EventBuffer(clock, 10)
     event = t.RunIssued(0, -1, 1, 7, 1, 1)
     for _ in range(100):
         recorder.add(event)
@@ -169,24 +169,24 @@ def test_no_more_than_its_rate_goes_by_itself() -> None:
 
 def test_memory_is_bounded_whatever_comes() -> None:
     """Aggregates without end are added up by kind; what cannot be added up is dropped beyond a bound, and counted."""
-    recorder = Recorder(Clock(), 0)
+    recorder = EventBuffer(Clock(), 0)
     for plan in range(3 * MAX_AGGREGATES):
         recorder.add(t.RunIssued(0, -1, 1, plan, 1, plan))
         recorder.add(t.ClientLeft(0, -1, plan, ""))
-    for plan in range(3 * MAX_OTHERS):
+    for plan in range(3 * MAX_OTHER_EVENTS):
         recorder.add(t.ClientLeft(0, -1, plan, ""))
     taken, dropped = recorder.take()
     runs = [event for event in taken if isinstance(event, t.RunIssued)]
     assert sum(event.times for event in runs) == 3 * MAX_AGGREGATES
     assert len(runs) == MAX_AGGREGATES + 1
     assert (runs[-1].plan, runs[-1].client) == (-1, -1)
-    assert len(taken) - len(runs) == MAX_OTHERS
-    assert dropped == 3 * MAX_AGGREGATES + 3 * MAX_OTHERS - MAX_OTHERS
+    assert len(taken) - len(runs) == MAX_OTHER_EVENTS
+    assert dropped == 3 * MAX_AGGREGATES + 3 * MAX_OTHER_EVENTS - MAX_OTHER_EVENTS
 
 
 def test_of_samples_the_last_one_stands() -> None:
     """Samples replace earlier ones of the same source, and cost no tokens."""
-    recorder = Recorder(Clock(), 0)
+    recorder = EventBuffer(Clock(), 0)
     for number in range(5):
         recorder.add(t.Traffic(number, 0, [1], [number]))
         recorder.add(t.Traffic(number, 1, [0], [number]))

@@ -15,18 +15,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from gt.daemon.host import CONNECT_TIMEOUT, environment_number, host_facts, memory_limit, orphaned, resident_memory
-from gt.daemon.logs import FORMS, Logs
+from gt.daemon.host import CONNECT_TIMEOUT, environment_number, host_facts, is_orphaned, memory_limit, resident_memory
+from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.worker_number import write_number
 from gt.errors import GTError, ProtocolError
 from gt.sharding import options
-from gt.sharding.collectives import CHUNK
+from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.sharding.partition import extent
 from gt.wire import messages as m
 from gt.wire import transport
-from gt.wire.bulk import INLINE, PUT, Arrived, Bulk, Frames, Key
+from gt.wire.bulk import MAX_INLINE_BYTES, PUT, Arrived, Bulk, Frames, Key
 from gt.wire.lending import Borrower
-from gt.wire.memfd import SHARED_MEMORY
+from gt.wire.memfd import DEFAULT_SHARED_BYTES
 from gt.wire.pool import Pool, half_of_memory
 from gt.worker.base.backend import Backend, backend
 from gt.worker.base.events import BulkIn, BulkOut, ToDispatcher, ToPeer, Unreachable
@@ -66,14 +66,14 @@ class Shell:
 
     def __init__(
         self, address: str, device: str | None, *, watch: int | None = None, folder: str | None = None,
-        listen: str | None = None, announce: str | None = None, logs: Logs | None = None,
+        listen: str | None = None, announce: str | None = None, logs: DaemonLog | None = None,
     ) -> None:  # fmt: skip
         if announce:
             transport.push(announce).close()  # it must be an address, or every other worker would stumble over it
         self.address = address
         self.logs = logs
         self.watch = watch
-        limit = environment_number("GT_SHARED_MEMORY", SHARED_MEMORY)
+        limit = environment_number("GT_SHARED_MEMORY", DEFAULT_SHARED_BYTES)
         self.memory = Shared(limit)
         timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT)
         self.limit = memory_limit()
@@ -87,7 +87,7 @@ class Shell:
         self.core = Core(
             computed,
             self.memory,
-            turn=CHUNK,
+            turn=MAX_CHUNK_BYTES,
             peer_timeout=timeout,
             links=Links(),
             packer=packer(),
@@ -98,7 +98,7 @@ class Shell:
             instruments=Instruments(
                 time.monotonic_ns,
                 self._memory,
-                lambda: self.memory.lent * CHUNK,
+                lambda: self.memory.lent * MAX_CHUNK_BYTES,
             ),
         )
         self.own_folder = None if folder or listen else tempfile.mkdtemp(prefix="gt-worker-")
@@ -385,7 +385,7 @@ class Shell:
 
     def _part(self, send: BulkOut) -> None:
         """Small parts go with their message, large ones wait for the client's grant."""
-        if send.array.nbytes <= INLINE:
+        if send.array.nbytes <= MAX_INLINE_BYTES:
             self._say(send.message._replace(data=send.array.tobytes()))
         else:
             for chunk in self.streams.outbox.add(send.receiver, send.key, send.array):
@@ -479,7 +479,7 @@ def _limited(computed: Backend) -> Keeping | None:
     return keeping(said, computed, int(memory_limit() * share))
 
 
-def _pulse(address: str, peer_address: str, logs: Logs | None, samples: Samples | None) -> None:
+def _pulse(address: str, peer_address: str, logs: DaemonLog | None, samples: Samples | None) -> None:
     """Tell the dispatcher that this process lives, also while a long kernel runs, and how its GPU is; log what is wanted. Ends
     with the process."""
     socket = transport.dealer(address, transport.new_identity())
@@ -501,7 +501,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--address", default="tcp://127.0.0.1:7000")
     parser.add_argument("--device", help="cpu, cuda:0, … (default: the first GPU, or the CPU)")
     parser.add_argument("--log-level", default="info")
-    parser.add_argument("--log-format", choices=FORMS, default=os.environ.get("GT_LOG_FORMAT", "text"))
+    parser.add_argument("--log-format", choices=LOG_FORMATS, default=os.environ.get("GT_LOG_FORMAT", "text"))
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     said = parser.parse_args(arguments)
@@ -526,12 +526,12 @@ def serve(
 
     Other workers reach it at `announce`, which leads to where it listens.
     """
-    logs = Logs("worker", level=log_level, form=log_format, folder=folder)
+    logs = DaemonLog("worker", level=log_level, form=log_format, folder=folder)
     keep_freed_memory()
     try:
         shell = Shell(address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs)
     except GTError as error:
-        if orphaned(watch):  # whoever started it ended before it was up, and took the folder along: that is no error
+        if is_orphaned(watch):  # whoever started it ended before it was up, and took the folder along: that is no error
             return 0
         log.error("%s", error)
         return 1

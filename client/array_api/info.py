@@ -13,7 +13,7 @@ from .data_types import isdtype
 
 DEVICE: Final = devices.SERVICE_DEVICE
 """The one device: where a tensor lives is the service's concern."""
-DTYPES: Final = tuple(dtype for dtype in dtypes.ALL if dtype not in dtypes.HALVES)
+DTYPES: Final = tuple(dtype for dtype in dtypes.ALL_DTYPES if dtype not in dtypes.HALF_DTYPES)
 """Those that the standard knows."""
 
 

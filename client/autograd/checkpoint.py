@@ -1,6 +1,6 @@
-"""Activation recomputation: a stretch of a program keeps nothing for its gradient but its arguments, and runs again then.
+"""Activation checkpointing: a part of a program saves nothing for its gradient but its arguments, and is recomputed then.
 
-On the tape such a stretch is one vertex. When the walk comes to it, it runs again, in the signals that it ran in and with
+On the tape such a part is one vertex. When the backward pass comes to it, it runs again, in the signals that it ran in and with
 the same random numbers, and the gradients go on into what that records. So hooks, `create_graph` and parameters that
 the function only closes over work as they do without recomputation.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Recomputation(Vertex):
-    """A stretch that will run again. Its edges are where the stretch's own tape ended: what it was computed from."""
+    """A part of a program that will run again. Its edges are where its own tape ended: what it was computed from."""
 
     __slots__ = ("again", "results")
 
@@ -49,7 +49,7 @@ class Recomputation(Vertex):
         specs = [result._value.spec for result in results]
         if specs != self.results:
             raise GradientError(
-                f"checkpoint: the function gave {_told(self.results)}, and the second time {_told(specs)}"
+                f"checkpoint: the function gave {_describe(self.results)}, and the second time {_describe(specs)}"
             )
         self.enter(create_graph)
         return [(results[number]._edge, part) for number, part in gradient.by_result.items()]
@@ -59,7 +59,7 @@ class Recomputation(Vertex):
         self.again = None
 
 
-def _told(specs: list[Spec]) -> str:
+def _describe(specs: list[Spec]) -> str:
     return ", ".join(f"{spec.dtype} {spec.shape}" for spec in specs) or "no tensor"
 
 
@@ -80,14 +80,14 @@ def checkpoint(
     returns two context managers, for the first time and for the second. The other options are PyTorch's, accepted and
     without meaning: there is one way, which does what PyTorch's `use_reentrant=False` does, and checks shapes and dtypes.
     """
-    return _recomputed(function, args, options, preserve_rng_state, context_fn)
+    return _recompute(function, args, options, preserve_rng_state, context_fn)
 
 
 def checkpointed(function: Callable[..., Any]) -> Callable[..., Any]:
     """Recompute `function` for its gradient instead of saving values: a decorator, which also accepts modules."""
 
     def recomputing(*args: Any, **options: Any) -> Any:
-        return _recomputed(function, args, options, True, None)
+        return _recompute(function, args, options, True, None)
 
     return functools.update_wrapper(recomputing, function, updated=())
 
@@ -101,7 +101,7 @@ def checkpoint_sequential(
     last = size * (segments - 1)
     for begin in range(0, last, size):
         stretch = functools.partial(_in_turn, listed[begin : begin + size])
-        input = _recomputed(stretch, (input,), {}, preserve_rng_state, None)
+        input = _recompute(stretch, (input,), {}, preserve_rng_state, None)
     return _in_turn(listed[last:], input)
 
 
@@ -111,7 +111,7 @@ def _in_turn(functions: list[Callable[[Any], Any]], x: Any) -> Any:
     return x
 
 
-def _recomputed(
+def _recompute(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     options: dict[str, Any],
@@ -121,19 +121,19 @@ def _recomputed(
     context = emission_context.current()
     if not context.grad:
         return function(*args, **options)
-    kept = _mapped((args, options), _Kept, Tensor)  # before the function may write to them
+    kept = _map_nested((args, options), _Kept, Tensor)  # before the function may write to them
     first, second = (nullcontext(), nullcontext()) if context_fn is None else context_fn()
     draws = random.Draws()
     start = next(tape.VERTEX_NUMBERS)
     with first, random.noting(draws):
         out = function(*args, **options)
     results = _tensors(out)
-    places = [number for number, result in enumerate(results) if _inside(result, start)]
+    places = [number for number, result in enumerate(results) if _is_inside(result, start)]
     if not places:
         return out
 
     def again() -> list[Tensor]:
-        given, more = _mapped(kept, _Kept.handle, _Kept)
+        given, more = _map_nested(kept, _Kept.handle, _Kept)
         with second, random.noting(draws, again=True) if same_draws else nullcontext():
             return _tensors(function(*given, **more))
 
@@ -159,16 +159,16 @@ class _Kept:
         return Tensor(self.value, self.edge)
 
 
-def _mapped(value: Any, change: Callable[[Any], Any], kind: type) -> Any:
+def _map_nested(value: Any, change: Callable[[Any], Any], kind: type) -> Any:
     """`value` with everything of `kind` in its tuples, lists and dictionaries changed."""
     if isinstance(value, kind):
         return change(value)
     if type(value) in (tuple, list):
-        return type(value)(_mapped(each, change, kind) for each in value)
-    return {key: _mapped(each, change, kind) for key, each in value.items()} if type(value) is dict else value
+        return type(value)(_map_nested(each, change, kind) for each in value)
+    return {key: _map_nested(each, change, kind) for key, each in value.items()} if type(value) is dict else value
 
 
-def _inside(result: Tensor, start: int) -> bool:
+def _is_inside(result: Tensor, start: int) -> bool:
     """Whether a result was recorded in the stretch, which began with this order."""
     return result.requires_grad and isinstance(result._edge, Vertex) and result._edge.order > start
 
@@ -176,12 +176,12 @@ def _inside(result: Tensor, start: int) -> bool:
 def _tensors(out: Any) -> list[Tensor]:
     """The tensors in what a function returned: in its tuples, lists and dictionaries, in order."""
     found: list[Tensor] = []
-    _mapped(out, found.append, Tensor)
+    _map_nested(out, found.append, Tensor)
     return found
 
 
 def _frontier(edges: list[Edge], start: int) -> tuple[Edge, ...]:
-    """Where the tape of a stretch leaves it: leaves, and vertices that are older."""
+    """The edges where the tape of such a part leaves it: leaves, and vertices that are older."""
     seen: set[Edge] = set(edges)
     stack = list(seen)
     out: list[Edge] = []

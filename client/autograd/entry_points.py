@@ -1,6 +1,6 @@
-"""Gradients on request: `gt.autograd.backward` and `gt.autograd.grad`, which check what they are given and start the walk.
+"""`gt.autograd.backward` and `gt.autograd.grad`: they check their arguments and start the backward pass.
 
-The walk itself is in `autograd.py`.
+The backward pass itself is in `client/tensor/backward_pass.py`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def backward(
     With `inputs`, only their gradients are added, even if they are not leaves. Saved values are freed unless
     `retain_graph`, which defaults to `create_graph`; `create_graph` makes gradients differentiable.
     """
-    ends = _listed(tensors)
-    starts = None if inputs is None else _listed(inputs)
+    ends = _as_list(tensors)
+    starts = None if inputs is None else _as_list(inputs)
     if starts is not None:
         if not starts:
             raise GradientError("backward: inputs is empty")
@@ -67,7 +67,7 @@ def grad(
     """
     if allow_unused is False and materialize_grads:
         raise ValueError("grad: materialize_grads=True means allow_unused=True; False contradicts it")
-    ends, starts = _listed(outputs), _listed(inputs)
+    ends, starts = _as_list(outputs), _as_list(inputs)
     _check_inputs("grad", starts)
     seeds = _seeds("grad", ends, grad_outputs)
     found = backward_pass.walk(
@@ -90,7 +90,7 @@ def grad(
     return tuple(found)
 
 
-def _listed(tensors: Tensor | Sequence[Tensor]) -> list[Tensor]:
+def _as_list(tensors: Tensor | Sequence[Tensor]) -> list[Tensor]:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 

@@ -1,4 +1,4 @@
-"""Functions of functions: `gt.func`. Gradients as functions again, and modules called with other parameters.
+"""`gt.func`: transforms of functions, such as gradients as functions, and modules called with other parameters.
 
 Where an argument requires grad, what is returned can be differentiated again, so these nest; tensors that a function only
 closes over are constants to it. Nothing here emits anything but what the function does and its gradients.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gt.client.ops import creation
 from gt.client.tensor import grad_mode
 
-from .functional import ended, jacobian, one_element, products, results_of, started, weights_of
+from .functional import finish_results, jacobian, one_element, products, results_of, start_graph, weights_of
 from .functional import jvp as forward_product
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def grad_and_value(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
     def both(*args: Any, **options: Any) -> tuple[Any, Any]:
         with grad_mode.enable_grad():
             graph = any(args[number].requires_grad for number in numbers)
-            starts = started([args[number] for number in numbers], graph)
+            starts = start_graph([args[number] for number in numbers], graph)
             given = list(args)
             for number, start in zip(numbers, starts, strict=True):
                 given[number] = start
@@ -44,7 +44,7 @@ def grad_and_value(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
             end = one_element("grad", value)
             found = products((end,), starts, (creation.ones_like(end),), graph, False)
         value = end if graph else end.detach()
-        gradient = ended(found, argnums, graph)
+        gradient = finish_results(found, argnums, graph)
         return gradient, (value, more) if has_aux else value
 
     return both
@@ -81,7 +81,7 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]
     """
     with grad_mode.enable_grad():
         graph = any(x.requires_grad for x in primals)
-        starts = started(primals, graph)
+        starts = start_graph(primals, graph)
         returned = func(*starts)
     out, more = returned if has_aux else (returned, None)
     ends = results_of(out)
@@ -90,9 +90,9 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]
         given = weights[0] if len(weights) == 1 else weights
         with grad_mode.enable_grad():
             found = products(ends, starts, weights_of("vjp", given, ends), graph, False)
-        return ended(found, (), graph)  # type: ignore[no-any-return]  # a tuple, as what it is to be like
+        return finish_results(found, (), graph)  # type: ignore[no-any-return]  # a tuple, as what it is to be like
 
-    result = ended(ends, out, graph)
+    result = finish_results(ends, out, graph)
     return (result, pull, more) if has_aux else (result, pull)
 
 
@@ -121,7 +121,7 @@ def jacfwd(func: Function, argnums: int | tuple[int, ...] = 0) -> Function:
 
 
 def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> tuple[Any, ...]:
-    """(result, Jacobian · tangents) of `func` at `primals`, by two walks backwards.
+    """(result, Jacobian · tangents) of `func` at `primals`, by two backward passes.
 
     With `has_aux` `func` returns (result, more), and `more` comes third.
     """
@@ -143,7 +143,7 @@ def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, ha
 def linearize(func: Function, *primals: Any) -> tuple[Any, Function]:
     """(result, push): `push(*tangents)` is the Jacobian of `func` at `primals` times tangents, as often as it is called."""
     with grad_mode.enable_grad():
-        starts = started(primals, False)
+        starts = start_graph(primals, False)
         out = func(*starts)
         ends = results_of(out)
         dummies = tuple(creation.zeros_like(y).requires_grad_() for y in ends)
@@ -153,9 +153,9 @@ def linearize(func: Function, *primals: Any) -> tuple[Any, Function]:
         with grad_mode.enable_grad():
             given = weights_of("linearize", tangents, starts)
             found = products(first, dummies, given, True, False)
-        return ended(found, out, False)
+        return finish_results(found, out, False)
 
-    return ended(ends, out, False), push
+    return finish_results(ends, out, False), push
 
 
 def hessian(func: Function, argnums: int | tuple[int, ...] = 0) -> Function:

@@ -1,4 +1,4 @@
-"""Derivatives of functions: Jacobians, Hessians and products with them. It is `gt.autograd.functional`.
+"""`gt.autograd.functional`: Jacobians, Hessians and products with them.
 
 All of it is walks over the tape of one call; nothing here emits anything else. A Jacobian takes one walk for each element
 of the result, a product with it one (from the left) or two (from the right).
@@ -20,7 +20,7 @@ from .entry_points import grad as grad_of
 Function = Callable[..., Any]
 
 
-def started(inputs: Any, create_graph: bool) -> tuple[Tensor, ...]:
+def start_graph(inputs: Any, create_graph: bool) -> tuple[Tensor, ...]:
     """The inputs as tensors of their own that require grad; on the tape of those given when the graph is wanted."""
     given = inputs if isinstance(inputs, (tuple, list)) else (inputs,)
     for position, x in enumerate(given):
@@ -37,8 +37,8 @@ def results_of(outputs: Any) -> tuple[Tensor, ...]:
     return tuple(listed)
 
 
-def ended(tensors: tuple[Tensor, ...], like: Any, create_graph: bool) -> Any:
-    """What is returned: off the tape unless the graph is wanted, and a tuple where the user's own was one."""
+def finish_results(tensors: tuple[Tensor, ...], like: Any, create_graph: bool) -> Any:
+    """Results as they are returned: off the tape unless the graph is wanted, and a tuple where the user's own was one."""
     out = tensors if create_graph else tuple(tensor.detach() for tensor in tensors)
     return tuple(out) if isinstance(like, (tuple, list)) else out[0]
 
@@ -89,7 +89,7 @@ def jacobian(
 
     One walk for each element of the result. `vectorize` is accepted and means nothing.
     """
-    starts = started(inputs, create_graph)
+    starts = start_graph(inputs, create_graph)
     outputs = func(*starts)
     ends = results_of(outputs)
     rows = []
@@ -102,7 +102,7 @@ def jacobian(
             else creation.zeros(*y.shape, *x.shape, dtype=x.dtype)
             for j, x in enumerate(starts)
         )
-        rows.append(ended(blocks, inputs, create_graph))
+        rows.append(finish_results(blocks, inputs, create_graph))
     return tuple(rows) if isinstance(outputs, (tuple, list)) else rows[0]
 
 
@@ -131,27 +131,27 @@ def one_element(name: str, output: Any) -> Tensor:
 def vjp(
     func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """(result, v · Jacobian): one walk."""
-    starts = started(inputs, create_graph)
+    """(result, v · Jacobian): one backward pass."""
+    starts = start_graph(inputs, create_graph)
     outputs = func(*starts)
     ends = results_of(outputs)
     found = products(ends, starts, weights_of("vjp", v, ends), create_graph, strict)
-    return ended(ends, outputs, create_graph), ended(found, inputs, create_graph)
+    return finish_results(ends, outputs, create_graph), finish_results(found, inputs, create_graph)
 
 
 @grad_mode.enable_grad()
 def jvp(
     func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
-    """(result, Jacobian · v): the derivative of v' ↦ v' · Jacobian, which is linear, so two walks."""
-    starts = started(inputs, create_graph)
+    """(result, Jacobian · v): the derivative of v' ↦ v' · Jacobian, which is linear, so two backward passes."""
+    starts = start_graph(inputs, create_graph)
     vectors = weights_of("jvp", v, starts)
     outputs = func(*starts)
     ends = results_of(outputs)
     dummies = tuple(creation.zeros_like(y).requires_grad_() for y in ends)
     first = products(ends, starts, dummies, True, strict)
     found = products(first, dummies, vectors, create_graph, False)
-    return ended(ends, outputs, create_graph), ended(found, outputs, create_graph)
+    return finish_results(ends, outputs, create_graph), finish_results(found, outputs, create_graph)
 
 
 @grad_mode.enable_grad()
@@ -159,12 +159,12 @@ def vhp(
     func: Function, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
 ) -> tuple[Any, Any]:
     """(result, v · Hessian) of a function of one element."""
-    starts = started(inputs, create_graph)
+    starts = start_graph(inputs, create_graph)
     vectors = weights_of("vhp", v, starts)
     output = one_element("vhp", func(*starts))
     first = products((output,), starts, (creation.ones_like(output),), True, strict)
     found = products(first, starts, vectors, create_graph, strict)
-    return ended((output,), output, create_graph), ended(found, inputs, create_graph)
+    return finish_results((output,), output, create_graph), finish_results(found, inputs, create_graph)
 
 
 @grad_mode.enable_grad()

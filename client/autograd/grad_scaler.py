@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GradScaler"]
 
-_SETTINGS: Final = ("growth_factor", "backoff_factor", "growth_interval")
+_STATE_KEYS: Final = ("growth_factor", "backoff_factor", "growth_interval")
 
 
 class GradScaler:
@@ -133,7 +133,7 @@ class GradScaler:
         """The scale, how it changes, and how many sound steps there were; empty when nothing is scaled."""
         if not self._enabled:
             return {}
-        settings = {name: getattr(self, name) for name in _SETTINGS}
+        settings = {name: getattr(self, name) for name in _STATE_KEYS}
         return {"scale": self._scale, **settings, "_growth_tracker": self._sound}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -145,6 +145,6 @@ class GradScaler:
                 "The source state dict is empty, possibly because it was saved from a disabled GradScaler."
             )
         self._scale = float(state_dict["scale"])
-        for name in _SETTINGS:
+        for name in _STATE_KEYS:
             setattr(self, name, state_dict[name])
         self._sound = int(state_dict["_growth_tracker"])

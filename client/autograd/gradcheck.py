@@ -1,4 +1,4 @@
-"""Gradients held against finite differences: `gt.autograd.gradcheck` and `gradgradcheck`.
+"""`gt.autograd.gradcheck` and `gradgradcheck`: gradients compared with finite differences.
 
 Central differences over every element of every input that requires grad, in float64, where they have some nine digits; of
 complex numbers over both parts. For the tests of functions with small inputs; nothing here is fast.
@@ -21,17 +21,17 @@ from .entry_points import grad
 Array = np.ndarray[Any, Any]
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (tuple, list)) else [value]
 
 
 def _outputs(func: Callable[..., Any], inputs: list[Any]) -> list[Tensor]:
     """The results that can have a gradient."""
-    found = _listed(func(*inputs))
+    found = _as_list(func(*inputs))
     return [y for y in found if isinstance(y, Tensor) and y.dtype.kind in "fc"]
 
 
-def _checked(inputs: list[Any]) -> list[int]:
+def _checked_inputs(inputs: list[Any]) -> list[int]:
     """Which inputs require grad."""
     places = [i for i, x in enumerate(inputs) if isinstance(x, Tensor) and x.requires_grad]
     if not places:
@@ -44,7 +44,7 @@ def _checked(inputs: list[Any]) -> list[int]:
     return places
 
 
-def _apart(values: Array) -> Array:
+def _real_parts(values: Array) -> Array:
     """Real and imaginary parts of complex numbers one after the other, as what they are to differences: two numbers."""
     flat = values.ravel()
     return flat.view(np.float64) if flat.dtype.kind == "c" else flat
@@ -54,14 +54,14 @@ def _numeric(func: Callable[..., Any], inputs: list[Any], place: int, eps: float
     """For each result the matrix (numbers of input `place`, numbers of the result) of central differences."""
     array = inputs[place].detach().numpy()
     moved: list[list[Tensor]] = []
-    for number in range(_apart(array).size):
+    for number in range(_real_parts(array).size):
         for step in (eps, -eps):
             other = array.copy()
-            _apart(other)[number] += step
+            _real_parts(other)[number] += step
             given = list(inputs)
             given[place] = creation.tensor(other, requires_grad=True)
             moved.append([y.detach() for y in _outputs(func, given)])
-    fetched = [[_apart(y.numpy()) for y in outputs] for outputs in moved]
+    fetched = [[_real_parts(y.numpy()) for y in outputs] for outputs in moved]
     return [
         np.stack([(up[k] - down[k]) / (2 * eps) for up, down in zip(fetched[::2], fetched[1::2], strict=True)])
         for k in range(len(fetched[0]) if fetched else 0)
@@ -82,7 +82,7 @@ def _analytic(outputs: list[Tensor], x: Tensor) -> list[Array]:
                 if y.requires_grad:
                     seed = seeds[number].reshape(y.shape) * unit
                     (g,) = grad(y, x, seed, retain_graph=True, allow_unused=True)
-                columns.append(np.zeros(rows) if g is None else _apart(g.numpy()))
+                columns.append(np.zeros(rows) if g is None else _real_parts(g.numpy()))
         matrices.append(np.stack(columns, 1) if columns else np.zeros((rows, 0)))
     return matrices
 
@@ -104,9 +104,9 @@ def gradcheck(
     Inputs must be float64 or complex128. Raises `GradientError` if they disagree, or returns False if
     `raise_exception` is False. PyTorch's other options are accepted and have no effect.
     """
-    given = _listed(inputs)
+    given = _as_list(inputs)
     outputs = _outputs(func, given)
-    for place in _checked(given):
+    for place in _checked_inputs(given):
         found = _analytic(outputs, given[place])
         for k, (mine, limit) in enumerate(zip(found, _numeric(func, given, place, eps), strict=False)):
             if np.allclose(mine, limit, rtol, atol, equal_nan=True):
@@ -128,8 +128,8 @@ def gradgradcheck(
 
     `grad_outputs`, float64 tensors that require grad, weight the results; by default they are arbitrary numbers.
     """
-    given = _listed(inputs)
-    places = _checked(given)
+    given = _as_list(inputs)
+    places = _checked_inputs(given)
     outputs = _outputs(func, given)
     if grad_outputs is None:
         weights = [
@@ -137,7 +137,7 @@ def gradgradcheck(
             for y in outputs
         ]
     else:
-        weights = _listed(grad_outputs)
+        weights = _as_list(grad_outputs)
 
     def first(*all_inputs: Any) -> tuple[Tensor, ...]:
         starts, seeds = list(all_inputs[: len(given)]), all_inputs[len(given) :]

@@ -1,7 +1,7 @@
-"""A call under way that is to be traced, and what was there when it began.
+"""The capture of a call that is to be traced, and the state that it began with.
 
-While a `Recording` is its builder's `held`, nothing is sent; what cannot be in a traced call interrupts it. What the call did is
-explained afterwards (`meanings.py`).
+While a `CallCapture` is its builder's `capture`, nothing is sent; what cannot be in a traced call interrupts it. What the call
+did is classified afterwards (`client/compile/classify.py`).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import numpy as np
 
 from gt.client.ops import random
 from gt.client.segment.builder import Builder
-from gt.client.segment.value import Value
+from gt.client.segment.value import TensorValue
 from gt.client.tensor import call_site, tape
 from gt.client.tensor.tape import Leaf
 from gt.client.tensor.tensor import Tensor
 from gt.errors import CompileError
 from gt.ir.instruction_bytes import MAX_INSTRUCTIONS
 
-from .guards import Scene, is_atom
+from .guards import Guards, is_atom
 
 _BY_REPR: Final = (float, complex, slice, np.generic)
 """Kinds of plain values that are no key themselves: NaN is not equal to itself, and 0.0 is equal to −0.0."""
 
 
-class Call:
+class CallArguments:
     """The arguments of a call: the tensors in them, the objects that are no plain values, and a key for the rest."""
 
     __slots__ = ("key", "objects", "tensors")
@@ -73,8 +73,8 @@ class Call:
             self.objects.append(value)
 
 
-class Recording:
-    """A call under way. While it is its builder's `held`, nothing is sent."""
+class CallCapture:
+    """Captures one call of a function. While it is its builder's `capture`, nothing is sent."""
 
     def __init__(self, builder: Builder, strict: bool) -> None:
         self.builder = builder
@@ -84,15 +84,15 @@ class Recording:
         self.draws: list[tuple[Any, tuple[int, int]]] = []
         """Every number drawn, with its generator."""
         self.source = random.source()
-        self.touched: dict[Leaf, tuple[Tensor | None, Value | None, int]] = {}
+        self.touched: dict[Leaf, tuple[Tensor | None, TensorValue | None, int]] = {}
         """Leaves whose gradient was looked at or changed, and what it was: handle, value and version."""
         self.steps: list[tuple[Any, dict[str, Any], dict[str, Any], list[Any]]] = []
         self.start = 0
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        """Call the function."""
+        """Call the function while its instructions are held back."""
         mine = self.builder
-        mine.held = self
+        mine.capture = self
         mine.limit(MAX_INSTRUCTIONS)
         tokens = tape.TOUCHED_LEAVES.set(self.touched), random.TRACED_DRAWS.set(self.draws)
         self.start = next(tape.VERTEX_NUMBERS)
@@ -104,24 +104,24 @@ class Recording:
             self._release()
 
     def _release(self) -> None:
-        if self.builder.held is self:
-            self.builder.held = None
+        if self.builder.capture is self:
+            self.builder.capture = None
             self.builder.limit(self.builder.session.flush_length)
 
     def interrupt(self, reason: str) -> None:
-        """Hold no longer: the call cannot be one run."""
+        """End the capture: the call cannot be one run."""
         site = call_site.site_of(call_site.user_frame(sys._getframe(1)))
         self.reason = f"{site}: {reason}"
         self._release()
         if self.strict and threading.get_ident() == self.thread:
             raise CompileError(self.reason)
 
-    def walked(self, oldest: int) -> None:
-        """A walk back along the tape came as far as the vertex of this order."""
+    def backward_reached(self, oldest: int) -> None:
+        """Note that a backward pass came as far as the vertex of this order."""
         if oldest < self.start:
             self.interrupt("backward() goes on into what was computed outside of the function")
 
-    def numbers(
+    def step_numbers(
         self, optimizer: Any, state: dict[str, Any], group: dict[str, Any], numbers: tuple[Any, ...]
     ) -> list[Any]:
         """Note the numbers of a step; returns objects of their own, by which they are known again."""
@@ -130,21 +130,21 @@ class Recording:
         return own
 
 
-class Found:
-    """What there was when a call began: all handles that it can reach, with values, versions and edges."""
+class InitialState:
+    """The state that a call began with: all handles that it can reach, with values, versions and edges."""
 
-    def __init__(self, scene: Scene, arguments: list[Tensor]) -> None:
-        self.scene = scene
+    def __init__(self, guards: Guards, arguments: list[Tensor]) -> None:
+        self.guards = guards
         self.arguments = len(arguments)
-        reached = {id(tensor) for tensor, _ in scene.tensors}
+        reached = {id(tensor) for tensor, _ in guards.tensors}
         self.handles = list(arguments)
         self.paths = [f"argument tensor {place}" for place in range(len(arguments))]
         known = {id(tensor) for tensor in arguments}
-        for tensor, path in scene.tensors:
+        for tensor, path in guards.tensors:
             if id(tensor) not in known:
                 self.handles.append(tensor)
                 self.paths.append(path)
-        self.met = [id(tensor) in reached for tensor in arguments]
+        self.also_reached = [id(tensor) in reached for tensor in arguments]
         """Whether an argument is also reached otherwise."""
         self.hidden: list[tuple[Tensor, int]] = []
         """The bases of arguments that are views, and their versions."""

@@ -1,6 +1,7 @@
-"""`gt.compile`: a function that is traced once for each signature and afterwards costs one run of one segment a call.
+"""`gt.compile`: a function is traced once for each signature and afterwards costs one run of one segment a call.
 
-Which traces there are for which arguments, when one holds, when to give up and what to say then. What a trace is: `tracing.py`.
+This module decides which trace is for which arguments, whether its guards hold, and when to give up; what a trace is says
+`client/compile/trace.py`.
 
 The first two calls of a signature are both traced. Only when they did the same, but for numbers that are asked for anew, does
 the third run the segment. So a number that the function finds where nobody can watch it, a clock's or a generator's, is
@@ -24,21 +25,22 @@ from gt.client.session import session
 from gt.client.tensor import call_site
 from gt.errors import CompileError
 
-from .capture import Call
-from .trace import Passing, Trace, trace
+from .capture import CallArguments
+from .trace import CallTrace, TransientCompileError, trace
 
 __all__ = ["compile"]
 
-LIMIT: Final = 16
-"""Calls traced one after the other without one that could be run again, after which a function is no longer compiled."""
-COSTLY: Final = 8
-"""For so many of them counts one that cannot be run again whatever the arguments."""
-KEPT: Final = 64
+MAX_WASTED_TRACES: Final = 16
+"""Calls traced in a row without one that could be replayed, after which a function is no longer compiled."""
+UNTRACEABLE_WEIGHT: Final = 8
+"""How many of them a call counts for that cannot be traced whatever its arguments."""
+MAX_TRACES: Final = 64
 """Traces that a function keeps; the least recently used goes first."""
+MAX_TRACES_PER_SIGNATURE: Final = 8
 
 
 class Compiled:
-    """A compiled function. `stats` counts its calls, traces, replays, and guards that did not hold, by what was otherwise."""
+    """A compiled function. `stats` counts its calls, traces, replays, and failed guards by what had changed."""
 
     def __init__(self, function: Callable[..., Any], *, fullgraph: bool = False) -> None:
         functools.update_wrapper(self, function, updated=())
@@ -48,23 +50,23 @@ class Compiled:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all traces and what hindered them: the next call is the first."""
+        """Forget all traces and failures to trace: the next call is the first."""
         self.stats = {"calls": 0, "traces": 0, "replays": 0, "guard_misses": Counter()}
         self.reason: str | None = None
         """Why the function runs uncompiled; None while it does not."""
-        self._traces: dict[tuple[Any, ...], list[Trace]] = {}
-        self._vain = 0
+        self._traces: dict[tuple[Any, ...], list[CallTrace]] = {}
+        self._failures = 0
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         stats = self.stats
         stats["calls"] += 1
         mine = session.builder()
-        if self.reason is not None or mine.held is not None:  # a compiled function inside of another is a part of it
+        if self.reason is not None or mine.capture is not None:  # a compiled function inside of another is a part of it
             return self.function(*args, **options)
         try:
-            call = Call(args, options)
+            call = CallArguments(args, options)
         except CompileError as error:
-            self._hinder(str(error), LIMIT)
+            self._count_failure(str(error), MAX_WASTED_TRACES)
             return self.function(*args, **options)
         traces = self._traces.get(call.key, [])
         first = "the arguments" if self._traces and not traces else None
@@ -75,7 +77,7 @@ class Compiled:
                 if missed is None:
                     stats["replays"] += 1
                     session.current().compiled["replays"] += 1
-                    self._vain = 0
+                    self._failures = 0
                     if place:
                         del traces[place]
                         traces.insert(0, known)
@@ -101,16 +103,18 @@ class Compiled:
             if what in misses or len(misses) < 100:
                 misses[what] += 1
 
-    def _trace(self, args: tuple[Any, ...], options: dict[str, Any], call: Call, known: Trace | None) -> Any:
-        """Call the function and see what it does; `known` is what it did in the call before."""
+    def _trace(
+        self, args: tuple[Any, ...], options: dict[str, Any], call: CallArguments, known: CallTrace | None
+    ) -> Any:
+        """Call and trace the function; `known` is the trace of the call before."""
         self.stats["traces"] += 1
         session.current().compiled["traces"] += 1
         roots = [(getattr(self, "__name__", "the function"), self.function)]
         roots += [(f"argument object {place}", each) for place, each in enumerate(call.objects)]
         out, found = trace(roots, self.function, args, options, call, self.fullgraph)
         if isinstance(found, CompileError):
-            lasting = LIMIT if self.fullgraph else COSTLY
-            self._hinder(str(found), 2 if isinstance(found, Passing) else lasting)
+            lasting = MAX_WASTED_TRACES if self.fullgraph else UNTRACEABLE_WEIGHT
+            self._count_failure(str(found), 2 if isinstance(found, TransientCompileError) else lasting)
             return out
         traces = self._traces.setdefault(call.key, [])
         differs = None if known is None else known.differs(found)
@@ -119,7 +123,9 @@ class Compiled:
         found.confirmed = known is not None and differs is None
         traces.insert(0, found)
         self._drop()
-        self._hinder(differs or "no two calls are alike" + self._most_missed(), COSTLY if differs else 1)
+        self._count_failure(
+            differs or "no two calls are alike" + self._most_missed(), UNTRACEABLE_WEIGHT if differs else 1
+        )
         return out
 
     def _most_missed(self) -> str:
@@ -127,16 +133,16 @@ class Compiled:
         return f"; most often: {most[0][0]}" if most else ""
 
     def _drop(self) -> None:
-        """Keep within bounds: of one signature at most 8 traces, 64 in all."""
+        """Drop the traces beyond the bounds for one signature and for all."""
         for traces in self._traces.values():
-            del traces[8:]
-        while sum(map(len, self._traces.values())) > KEPT:
+            del traces[MAX_TRACES_PER_SIGNATURE:]
+        while sum(map(len, self._traces.values())) > MAX_TRACES:
             self._traces.pop(next(iter(self._traces)))
 
-    def _hinder(self, reason: str, weight: int) -> None:
-        """Count what hinders; too much of it, and the function runs as it is from now on, which is said once."""
-        self._vain += weight
-        if self._vain < LIMIT:
+    def _count_failure(self, reason: str, weight: int) -> None:
+        """Count a failure to trace; after too many the function runs uncompiled from now on, and warns once."""
+        self._failures += weight
+        if self._failures < MAX_WASTED_TRACES:
             return
         self.reason = reason
         self._traces.clear()
@@ -179,7 +185,7 @@ def compile(  # PyTorch's name
 
 
 class _CompiledModule:
-    """What a compiled module has besides its class: it is the module itself, attributes and all, called in another way."""
+    """The base that a compiled module has beside its class: the module itself, attributes and all, called through `Compiled`."""
 
     __slots__ = ()
 

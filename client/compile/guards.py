@@ -1,10 +1,10 @@
-"""What a function can reach when it is called, besides its arguments: tensors, and the Python objects that say what it does.
+"""Guards of a compiled function: on all that it can reach besides its arguments, tensors and the Python objects that steer it.
 
-A compiled function (`compiling.py`) does as it did when it was traced, so all that could make it do otherwise is watched:
-closures, the globals that its code names, attributes of modules and of the program's own objects, settings of optimizers,
-through lists, dictionaries and the functions that it calls. Nothing is emitted here, and nothing changed.
+A compiled function (`client/compile/compile.py`) does as it did when it was traced, so all that could make it do otherwise is
+guarded: closures, the globals that its code names, attributes of modules and of the program's own objects, settings of
+optimizers, through lists, dictionaries and the functions that it calls. Nothing is emitted here, and nothing changed.
 
-What the standard library and installed packages hold is not looked into: it is watched by identity.
+What the standard library and installed packages hold is not looked into: it is guarded by identity.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from gt.client.tensor.tensor import Tensor
 from gt.errors import CompileError
 from gt.ir.dtypes import DType
 
-LIMIT: Final = 50_000
-"""Objects that are watched at most: they are looked at in every call."""
+MAX_GUARDED_OBJECTS: Final = 50_000
+"""Objects that are guarded at most: they are looked at in every call."""
 _ATOMS: Final = (
     bool,
     int,
@@ -70,8 +70,8 @@ def same_atom(a: Any, b: Any) -> bool:
     return type(a) is type(b) and is_atom(a) and (repr(a) == repr(b) if type(a) in (float, complex) else bool(a == b))
 
 
-class Watch:
-    """The objects that one place held, and where each of them was."""
+class ObjectGuard:
+    """A guard on the objects that one place held, each with its path."""
 
     __slots__ = ("ids", "names", "reads", "values")
 
@@ -82,72 +82,72 @@ class Watch:
         self.ids = [*map(id, self.values)]
 
     def read(self) -> list[Any]:
-        """The objects that are there now."""
+        """The objects that the place holds now."""
         return [*chain.from_iterable([read() for read in self.reads])]
 
     def changed(self) -> str | None:
-        """None, or which object is another one now. What is equal and plain is the same."""
+        """Which object is another one now, in words; None when all are the same. What is equal and plain is the same."""
         now = self.read()
         if len(now) != len(self.values):
             return f"{self.names(-1)} is {len(now)} entries long, not {len(self.values)}"
         for place, (new, old) in enumerate(zip(now, self.values, strict=True)):
             if new is not old and not same_atom(new, old):
-                return f"{self.names(place)} is {_told(new)}" + (f", not {_told(old)}" if is_atom(old) else "")
+                return f"{self.names(place)} is {_describe(new)}" + (f", not {_describe(old)}" if is_atom(old) else "")
         self.values = now
         self.ids = [*map(id, now)]
         return None
 
 
-def _told(value: Any) -> str:
+def _describe(value: Any) -> str:
     if value is _MISSING:
         return "missing"
     text = repr(value) if is_atom(value) else f"another {type(value).__name__}"
     return text if len(text) <= 40 else text[:37] + "…"
 
 
-class Scene:
-    """All that was found from some roots: `watches`, and `tensors` with their paths."""
+class Guards:
+    """The guards on all that was reached from some roots: `object_guards`, and `tensors` with their paths."""
 
     def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
-        self.watches: list[Watch] = []
+        self.object_guards: list[ObjectGuard] = []
         self.tensors: list[tuple[Tensor, str]] = []
         self.seen: dict[int, Any] = {}
         """By id; they are kept alive, so that an id stays whose it is."""
         self._optimizers: list[tuple[Optimizer, str]] = []
         self._attributes: set[str] = set()
         """All attributes that any code found so far names."""
-        self._holders: list[Holder] = []
+        self._owners: list[AttributeOwner] = []
         self._classes: set[type] = set()
         self._left: deque[tuple[str, Any]] = deque(roots)
         self._size = 0
-        while self._left or self._look_into_holders():
+        while self._left or self._visit_attributes():
             self._visit(*self._left.popleft())
-        for holder in self._holders:
-            self._watch_holder(holder)
+        for owner in self._owners:
+            self._guard_attributes(owner)
         by_value = not _READS_SETTINGS.isdisjoint(self._attributes)
         for optimizer, path in self._optimizers:
             settings = functools.partial(_settings, optimizer, by_value=by_value)
-            self._watch([settings], lambda _, path=path: f"a setting in {path}")  # type: ignore[misc]  # bound at once
-        del self._left, self._holders, self._classes
-        reads: list[Any] = [read for watch in self.watches for read in watch.reads]
+            self._guard([settings], lambda _, path=path: f"a setting in {path}")  # type: ignore[misc]  # bound at once
+        del self._left, self._owners, self._classes
+        reads: list[Any] = [read for guard in self.object_guards for read in guard.reads]
         tables = [getattr(read, "__self__", None) for read in reads]
         empty = [isinstance(table, dict) and not table for table in tables]
         self._reads = [read for read, none in zip(reads, empty, strict=True) if not none]
         self._empty = [table for table, none in zip(tables, empty, strict=True) if none]
-        self._ids = [each for watch in self.watches for each in watch.ids]
+        self._ids = [each for guard in self.object_guards for each in guard.ids]
 
     def changed(self) -> str | None:
-        """None, or what is not as it was found."""
+        """What is not as it was found, in words; None when all guards hold."""
         try:
             if [*map(id, chain.from_iterable([read() for read in self._reads]))] == self._ids and not any(self._empty):
                 return None
         except KeyError as error:
             return f"{error.args[0]} is gone"
-        for watch in self.watches:
-            what = watch.changed()
+        for guard in self.object_guards:
+            what = guard.changed()
             if what is not None:
                 return what
-        self._ids = [each for watch in self.watches for each in watch.ids]
+        self._ids = [each for guard in self.object_guards for each in guard.ids]
         return None
 
     def _visit(self, path: str, value: Any) -> None:
@@ -176,48 +176,48 @@ class Scene:
         elif not isinstance(value, (types.ModuleType, np.ndarray)):
             self._instance(path, value)
 
-    def _watch(self, reads: list[Callable[[], Iterable[Any]]], names: Callable[[int], str]) -> None:
-        watch = Watch(reads, names)
-        self._size += len(watch.ids)
-        if self._size > LIMIT:
-            raise CompileError(f"it can reach more than {LIMIT} Python objects ({names(-1)} among them)")
-        self.watches.append(watch)
-        self._left += [(names(place), each) for place, each in enumerate(watch.values) if not isinstance(each, _ATOMS)]
+    def _guard(self, reads: list[Callable[[], Iterable[Any]]], names: Callable[[int], str]) -> None:
+        guard = ObjectGuard(reads, names)
+        self._size += len(guard.ids)
+        if self._size > MAX_GUARDED_OBJECTS:
+            raise CompileError(f"it can reach more than {MAX_GUARDED_OBJECTS} Python objects ({names(-1)} among them)")
+        self.object_guards.append(guard)
+        self._left += [(names(place), each) for place, each in enumerate(guard.values) if not isinstance(each, _ATOMS)]
 
     def _container(self, path: str, value: Any) -> None:
         if isinstance(value, dict):
             keys = list(value)
             places = [*[f"{path}[{key!r}]" for key in keys], *[f"a key of {path}"] * len(keys)]
-            self._watch(
+            self._guard(
                 [value.values, value.__iter__], lambda place: places[place] if 0 <= place < len(places) else path
             )
         elif isinstance(value, tuple):
             self._left += [(f"{path}[{place}]", each) for place, each in enumerate(value)]
         else:
-            self._watch([value.__iter__], lambda place: f"{path}[{place}]" if place >= 0 else path)
+            self._guard([value.__iter__], lambda place: f"{path}[{place}]" if place >= 0 else path)
         if not _is_library(type(value).__module__):
             self._instance(path, value)
 
-    def _hold(self, path: str, table: Any, whole: bool) -> None:
-        self._holders.append(Holder(path, table, whole))
+    def _add_owner(self, path: str, table: Any, whole: bool) -> None:
+        self._owners.append(AttributeOwner(path, table, whole))
 
-    def _look_into_holders(self) -> bool:
-        """Go on with attributes that have been named since; whether there are any."""
+    def _visit_attributes(self) -> bool:
+        """Visit attributes that code found since then names; whether there are any."""
         everything = not _READS_ANY.isdisjoint(self._attributes)
-        for holder in self._holders:
-            for name in list(holder.table):
+        for owner in self._owners:
+            for name in list(owner.table):
                 called = name.startswith("__") and name not in _MAKERS
-                wanted = holder.whole or everything or called or name in self._attributes
-                if wanted and name not in holder.names and name not in _NOT_STATE:
-                    holder.names[name] = None
-                    self._left.append((f"{holder.path}.{name}", holder.table[name]))
+                wanted = owner.whole or everything or called or name in self._attributes
+                if wanted and name not in owner.names and name not in _NOT_STATE:
+                    owner.names[name] = None
+                    self._left.append((f"{owner.path}.{name}", owner.table[name]))
         return bool(self._left)
 
-    def _watch_holder(self, holder: Holder) -> None:
-        names, path = list(holder.names), holder.path
+    def _guard_attributes(self, owner: AttributeOwner) -> None:
+        names, path = list(owner.names), owner.path
         if names:
-            read = functools.partial(itemgetter(names[0], *names), holder.table)  # of one name alone it gives no tuple
-            self._watch([read], lambda place: f"{path}.{names[max(place - 1, 0)]}")
+            read = functools.partial(itemgetter(names[0], *names), owner.table)  # of one name alone it gives no tuple
+            self._guard([read], lambda place: f"{path}.{names[max(place - 1, 0)]}")
 
     def _tensor(self, path: str, tensor: Tensor) -> None:
         self.tensors.append((tensor, path))
@@ -232,23 +232,23 @@ class Scene:
         hooks = [table for name, table in state.items() if name.endswith("_hooks") and isinstance(table, list)]
         tables_of_hooks = hooks if state.get("_hooked") else []
         for table in (*tables, *hooks, state.get("_state_hooks"), state.get("_transient")):
-            self.seen[id(table)] = table  # watched here, or nothing that a call looks at
+            self.seen[id(table)] = table  # guarded here, or nothing that a call looks at
         names = [name for table in tables for name in table]
         reads: list[Any] = [*[table.values for table in tables], *[table.__iter__ for table in tables_of_hooks]]
-        self._watch(reads, lambda place: f"{path}.{names[place]}" if 0 <= place < len(names) else path)
+        self._guard(reads, lambda place: f"{path}.{names[place]}" if 0 <= place < len(names) else path)
         if _is_ours(type(module)):
-            self._watch([state.values], lambda place: f"{path}.{list(state)[place]}")
+            self._guard([state.values], lambda place: f"{path}.{list(state)[place]}")
             return
         self._attributes.add("forward")
-        self._hold(path, state, False)
-        self._watch(
+        self._add_owner(path, state, False)
+        self._guard(
             [functools.partial(itemgetter("training", "_hooked"), state)], lambda place: f"{path}.training or its hooks"
         )
         self._class(path, type(module))
 
     def _optimizer(self, path: str, optimizer: Optimizer) -> None:
         self._optimizers.append((optimizer, path))
-        self._watch([functools.partial(_parts, optimizer)], lambda _: f"what {path} updates or its state")
+        self._guard([functools.partial(_parts, optimizer)], lambda _: f"what {path} updates or its state")
         for group in optimizer.param_groups:
             self.seen[id(group)] = group
         for state in optimizer.state.values():
@@ -271,23 +271,23 @@ class Scene:
                 and id(module) not in self.seen
             ):
                 self.seen[id(module)] = module
-                self._hold(module.__name__, vars(module), False)
+                self._add_owner(module.__name__, vars(module), False)
         free = function.__code__.co_freevars
         if cells:
-            self._watch([lambda: [_content(cell) for cell in cells]], lambda place: free[place])
+            self._guard([lambda: [_content(cell) for cell in cells]], lambda place: free[place])
         self._left += [(path, function.__defaults__), (path, function.__kwdefaults__), (path, function.__dict__)]
 
     def _look_up(self, scope: dict[str, Any], names: Iterable[str]) -> None:
         present = [name for name in names if name in scope]
         if present:
             read = functools.partial(itemgetter(present[0], *present), scope)
-            self._watch([read], lambda place: present[max(place - 1, 0)])
+            self._guard([read], lambda place: present[max(place - 1, 0)])
 
     def _class(self, path: str, kind: type) -> None:
         for each in kind.__mro__:
             if each not in self._classes and not _is_library(each.__module__):
                 self._classes.add(each)
-                self._hold(each.__name__, vars(each), False)
+                self._add_owner(each.__name__, vars(each), False)
 
     def _instance(self, path: str, value: Any) -> None:
         kind = type(value)
@@ -298,17 +298,17 @@ class Scene:
         if not open_to_all and _is_library(kind.__module__):
             return
         if hasattr(value, "__dict__"):
-            self._hold(path, vars(value), _is_ours(kind))
+            self._add_owner(path, vars(value), _is_ours(kind))
         slots = [name for each in kind.__mro__ for name in _slots(each)]
         if slots and not _is_ours(kind):
-            self._watch(
+            self._guard(
                 [lambda: [getattr(value, name, _MISSING) for name in slots]], lambda place: f"{path}.{slots[place]}"
             )
         self._class(path, kind)
 
 
-class Holder:
-    """What has attributes: which of them are looked at. `whole`: GT's own code looks at any of them."""
+class AttributeOwner:
+    """An object with attributes: which of them are guarded. `whole`: GT's own code looks at any of them."""
 
     __slots__ = ("names", "path", "table", "whole")
 
@@ -320,7 +320,7 @@ class Holder:
 
 
 def _parts(optimizer: Optimizer) -> Iterable[Any]:
-    """What an optimizer updates, its hooks, and the handles of its states; not the numbers in them, which are live."""
+    """The parameters and hooks of an optimizer, and the handles of its states; not the numbers in them, which are live."""
     parts: list[Any] = [*optimizer._before, *optimizer._after]
     for group in optimizer.param_groups:
         parts += group["params"]

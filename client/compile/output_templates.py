@@ -1,7 +1,7 @@
-"""How a call's handles, places on the tape and results are made again from values: templates without a value in them.
+"""Templates of a call's outputs: its handles, places on the tape and results, without their values.
 
-A template is made from what a traced call left (`Templates`) and made again by every later one (`Rebuilt`). A value is named
-by a number: n is the n-th survivor of the segment, ~n the n-th of the values that the call found.
+A template is made from what a traced call left (`TemplateBuilder`), and filled in by every later one (`RebuiltOutputs`). A value
+is named by a number: n is the n-th survivor of the segment, ~n the n-th of the values that the call found.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from gt.client.autograd import checkpoint
 from gt.client.segment.signature import Signature
-from gt.client.segment.value import Value
+from gt.client.segment.value import TensorValue
 from gt.client.tensor import custom_function, tape
 from gt.client.tensor.emission_context import Context
 from gt.client.tensor.tape import Leaf, TapeNode, Vertex
@@ -24,45 +24,45 @@ from gt.errors import CompileError
 from .guards import is_atom
 
 
-class Old(NamedTuple):
+class OldHandle(NamedTuple):
     """A handle that was there before, by its place among those that the call uses."""
 
     place: int
 
 
-class New(NamedTuple):
+class NewHandle(NamedTuple):
     """A handle that the call made."""
 
     number: int
 
 
-class Handle(NamedTuple):
-    """A tensor's handle."""
+class HandleTemplate(NamedTuple):
+    """The template of a handle that the call made."""
 
     kind: type
     value: int
     edge: Any
     version: int
-    base: Old | New | None
+    base: OldHandle | NewHandle | None
     view: tuple[Any, ...]
 
 
-class EdgeOf(NamedTuple):
-    """Where an old handle stood on the tape when the call began."""
+class OldEdge(NamedTuple):
+    """The place on the tape that an old handle had when the call began."""
 
     place: int
 
 
-class Fresh(NamedTuple):
-    """What a leaf that the call made is."""
+class LeafTemplate(NamedTuple):
+    """The template of a leaf that the call made."""
 
     value: int
     param: bool
-    grad: Old | New | None
+    grad: OldHandle | NewHandle | None
 
 
-class Recorded(NamedTuple):  # noqa: PLW1641  # nobody hashes templates
-    """A recorded instruction whose gradient is still to come."""
+class NodeTemplate(NamedTuple):  # noqa: PLW1641  # nobody hashes templates
+    """The template of a recorded instruction whose gradient is still to come."""
 
     signature: Signature
     context: Context
@@ -73,63 +73,63 @@ class Recorded(NamedTuple):  # noqa: PLW1641  # nobody hashes templates
     output: int | None
 
     def __eq__(self, other: object) -> bool:  # signatures differ by line; the records are compared elsewhere
-        return isinstance(other, Recorded) and self[2:] == other[2:]
+        return isinstance(other, NodeTemplate) and self[2:] == other[2:]
 
 
-class VertexOf(NamedTuple):
+class NewVertex(NamedTuple):
     """A vertex that the call recorded."""
 
     number: int
 
 
-class LeafOf(NamedTuple):
+class NewLeaf(NamedTuple):
     """A leaf that the call made."""
 
     number: int
 
 
-class Saved(NamedTuple):
+class SavedValue(NamedTuple):
     """A value that a recorded instruction saved."""
 
     value: int
 
 
-class Spent:
+class SpentEdge:
     """A place on the tape behind which nothing is left to free: every call's result can stand there."""
 
     def __init__(self, edge: Vertex) -> None:
         self.edge = edge
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spent)
+        return isinstance(other, SpentEdge)
 
     __hash__ = None  # type: ignore[assignment]
 
 
-class Nest(NamedTuple):
-    """A tuple, list or dictionary in what the function returned, or a dataclass of its own."""
+class ContainerTemplate(NamedTuple):
+    """The template of a tuple, list, dictionary or dataclass in what the function returned."""
 
     kind: Any
     names: tuple[Any, ...]
     parts: tuple[Any, ...]
 
 
-class Constant(NamedTuple):
+class ConstantTemplate(NamedTuple):
     """A part of the result that no tensor is in."""
 
     value: Any
 
 
-class Forms(NamedTuple):
-    """What a call makes anew, each kind in an order in which it can be made."""
+class OutputTemplates(NamedTuple):
+    """The templates of all that a call makes, each kind in an order in which it can be made."""
 
-    leaves: list[Fresh]
-    vertices: list[Recorded]
-    handles: list[Handle]
+    leaves: list[LeafTemplate]
+    vertices: list[NodeTemplate]
+    handles: list[HandleTemplate]
 
 
-class Templates:
-    """Makes the templates of what one traced call left. What it is given says what was there before.
+class TemplateBuilder:
+    """Makes the templates of what one traced call left. The functions it is given say what was there before.
 
     `old`: the place of a handle; `value`: the number of a value; `place_of_edge`: whose edge it was; `steady`: whether it is
     that of one and the same leaf in every call; `known`: whether an object is the same one in every call.
@@ -139,7 +139,7 @@ class Templates:
         self,
         start: int,
         old: Callable[[Tensor], int | None],
-        value: Callable[[Value], int],
+        value: Callable[[TensorValue], int],
         place_of_edge: Callable[[Any], int | None],
         steady: Callable[[Any], bool],
         known: Callable[[Any], bool],
@@ -150,16 +150,16 @@ class Templates:
         self._place_of_edge = place_of_edge
         self._steady = steady
         self._known = known
-        self.forms = Forms([], [], [])
-        self._handles: dict[int, New] = {}
+        self.outputs = OutputTemplates([], [], [])
+        self._handles: dict[int, NewHandle] = {}
         self._edges: dict[int, Any] = {}
         self._alive: list[Any] = []
 
-    def handle(self, tensor: Tensor) -> Old | New:
-        """How a handle is found again or made."""
+    def handle(self, tensor: Tensor) -> OldHandle | NewHandle:
+        """The template of a handle, old or new."""
         place = self._old(tensor)
         if place is not None:
-            return Old(place)
+            return OldHandle(place)
         found = self._handles.get(id(tensor))
         if found is not None:
             return found
@@ -168,8 +168,10 @@ class Templates:
         base = None if view is None else self.handle(view.base)
         how = () if view is None else self._cut(view)
         edge = self.edge(tensor._edge)
-        made = self._handles[id(tensor)] = New(len(self.forms.handles))
-        self.forms.handles.append(Handle(type(tensor), self._value(tensor._value), edge, tensor._version, base, how))
+        made = self._handles[id(tensor)] = NewHandle(len(self.outputs.handles))
+        self.outputs.handles.append(
+            HandleTemplate(type(tensor), self._value(tensor._value), edge, tensor._version, base, how)
+        )
         return made
 
     def _cut(self, view: TensorView) -> tuple[Any, ...]:
@@ -177,12 +179,12 @@ class Templates:
         return view.op, view.attributes, starts, view.grad, view.seen == view.base._version
 
     def edge(self, edge: Any) -> Any:
-        """How a place on the tape is found again or made."""
+        """The template of a place on the tape, old or new."""
         if edge is None:
             return None
         place = self._place_of_edge(edge)
         if place is not None:
-            return EdgeOf(place)
+            return OldEdge(place)
         if isinstance(edge, Leaf):
             return self._leaf(edge)
         if edge.order < self.start:
@@ -198,8 +200,8 @@ class Templates:
             if leaf.hooks or leaf.after:
                 raise CompileError("it makes a leaf with hooks")
             grad = None if leaf.grad is None else self.handle(leaf.grad)
-            found = self._edges[id(leaf)] = LeafOf(len(self.forms.leaves))
-            self.forms.leaves.append(Fresh(self._value(leaf.value), leaf.param, grad))
+            found = self._edges[id(leaf)] = NewLeaf(len(self.outputs.leaves))
+            self.outputs.leaves.append(LeafTemplate(self._value(leaf.value), leaf.param, grad))
         return found
 
     def _graph(self, top: Vertex) -> None:
@@ -217,42 +219,46 @@ class Templates:
                 else:
                     outside |= not self._steady(edge)
         if not outside and all(map(_is_spent, seen.values())):
-            self._edges[id(top)] = Spent(top)
+            self._edges[id(top)] = SpentEdge(top)
             return
         for vertex in sorted(seen.values(), key=lambda vertex: vertex.order):
-            if not isinstance(self._edges.get(id(vertex)), VertexOf):
+            if not isinstance(self._edges.get(id(vertex)), NewVertex):
                 self._edges[id(vertex)] = self._recorded(vertex)
 
-    def _recorded(self, vertex: Vertex) -> VertexOf:
+    def _recorded(self, vertex: Vertex) -> NewVertex:
         if type(vertex) is not TapeNode or vertex.hooks:
             what = "a hook" if vertex.hooks else vertex.name()
             raise CompileError(f"it returns a tensor whose gradient goes through {what}: call backward() inside")
         self._alive.append(vertex)
         kept = vertex.saved
-        saved = None if kept is None else tuple([Saved(self._value(v)) if isinstance(v, Value) else v for v in kept])
+        saved = (
+            None
+            if kept is None
+            else tuple([SavedValue(self._value(v)) if isinstance(v, TensorValue) else v for v in kept])
+        )
         edges = tuple([self.edge(edge) for edge in vertex.edges])
         output = None if vertex.output is None else self._value(vertex.output)
         listed = isinstance(kept, list)
-        self.forms.vertices.append(
-            Recorded(vertex.signature, vertex.context, edges, vertex.wants, saved, listed, output)
+        self.outputs.vertices.append(
+            NodeTemplate(vertex.signature, vertex.context, edges, vertex.wants, saved, listed, output)
         )
-        return VertexOf(len(self.forms.vertices) - 1)
+        return NewVertex(len(self.outputs.vertices) - 1)
 
     def result(self, out: Any) -> Any:
-        """How what the function returned is made."""
+        """The template of what the function returned."""
         if isinstance(out, Tensor):
             return self.handle(out)
         if is_atom(out) or self._known(out):
-            return Constant(out)
+            return ConstantTemplate(out)
         kind = type(out)
         if kind in (list, tuple) or (isinstance(out, tuple) and hasattr(kind, "_fields")):
-            return Nest(kind, (), tuple([self.result(each) for each in out]))
+            return ContainerTemplate(kind, (), tuple([self.result(each) for each in out]))
         if kind in (dict, OrderedDict):
-            return Nest(kind, tuple(out), tuple([self.result(each) for each in out.values()]))
+            return ContainerTemplate(kind, tuple(out), tuple([self.result(each) for each in out.values()]))
         if dataclasses.is_dataclass(out) and not isinstance(out, type):
             slots = {field.name: getattr(out, field.name) for field in dataclasses.fields(out)}
             fields = getattr(out, "__dict__", slots)
-            return Nest(kind, tuple(fields), tuple([self.result(each) for each in fields.values()]))
+            return ContainerTemplate(kind, tuple(fields), tuple([self.result(each) for each in fields.values()]))
         raise CompileError(
             f"it returns a {kind.__name__}: return tensors, or tuples, lists, dicts and dataclasses of them"
         )
@@ -260,10 +266,10 @@ class Templates:
 
 def same_result(a: Any, b: Any) -> bool:
     """Whether two templates of results are alike."""
-    if isinstance(a, Nest) and isinstance(b, Nest):
+    if isinstance(a, ContainerTemplate) and isinstance(b, ContainerTemplate):
         alike = a.kind is b.kind and a.names == b.names and len(a.parts) == len(b.parts)
         return alike and all(map(same_result, a.parts, b.parts))
-    if isinstance(a, Constant) and isinstance(b, Constant):
+    if isinstance(a, ConstantTemplate) and isinstance(b, ConstantTemplate):
         return a.value is b.value or (
             is_atom(a.value) and type(a.value) is type(b.value) and repr(a.value) == repr(b.value)
         )
@@ -275,7 +281,7 @@ def _is_spent(vertex: Vertex) -> bool:
     if vertex.hooks:
         return False
     if type(vertex) is TapeNode:
-        return vertex.output is None and not any(isinstance(value, Value) for value in vertex.saved or ())
+        return vertex.output is None and not any(isinstance(value, TensorValue) for value in vertex.saved or ())
     if isinstance(vertex, checkpoint.Recomputation):
         return vertex.again is None
     return (
@@ -284,11 +290,16 @@ def _is_spent(vertex: Vertex) -> bool:
     )
 
 
-class Rebuilt:
-    """One later call: old handles, the edges that they had when it began, and the values of both kinds."""
+class RebuiltOutputs:
+    """The outputs of one later call, from old handles, the edges that they had when it began, and values found and made."""
 
     def __init__(
-        self, forms: Forms, old: list[Tensor], edges: dict[int, Any], found: list[Value], made: list[Value]
+        self,
+        templates: OutputTemplates,
+        old: list[Tensor],
+        edges: dict[int, Any],
+        found: list[TensorValue],
+        made: list[TensorValue],
     ) -> None:
         self.old = old
         self.edges = edges
@@ -296,14 +307,14 @@ class Rebuilt:
         self.made = made
         self.handles: list[Tensor] = []
         self.vertices: list[TapeNode] = []
-        self.leaves: list[Leaf] = [Leaf(self.value(leaf.value), param=leaf.param) for leaf in forms.leaves]
-        for vertex in forms.vertices:
+        self.leaves: list[Leaf] = [Leaf(self.value(leaf.value), param=leaf.param) for leaf in templates.leaves]
+        for vertex in templates.vertices:
             self.vertices.append(self._vertex(vertex))
 
-    def make_handles(self, forms: Forms) -> None:
+    def make_handles(self, templates: OutputTemplates) -> None:
         """Make the new handles, once the old ones are as the call leaves them."""
         made, found, handles = self.made, self.found, self.handles
-        for template in forms.handles:
+        for template in templates.handles:
             number = template.value
             tensor: Tensor = object.__new__(template.kind)
             tensor._value = made[number] if number >= 0 else found[~number]
@@ -311,38 +322,38 @@ class Rebuilt:
             tensor._version = template.version
             tensor._view = None if template.base is None else self._view(template)
             handles.append(tensor)
-        for leaf, fresh in zip(self.leaves, forms.leaves, strict=True):
+        for leaf, fresh in zip(self.leaves, templates.leaves, strict=True):
             leaf.grad = None if fresh.grad is None else self.handle(fresh.grad)
 
-    def value(self, number: int) -> Value:
+    def value(self, number: int) -> TensorValue:
         """A value by its number."""
         return self.made[number] if number >= 0 else self.found[~number]
 
-    def handle(self, template: Old | New) -> Tensor:
+    def handle(self, template: OldHandle | NewHandle) -> Tensor:
         """A handle by its template."""
-        return self.old[template.place] if type(template) is Old else self.handles[template[0]]
+        return self.old[template.place] if type(template) is OldHandle else self.handles[template[0]]
 
     def edge(self, template: Any) -> Any:
         """A place on the tape by its template."""
         if template is None:
             return None
         kind = type(template)
-        if kind is Spent:
+        if kind is SpentEdge:
             return template.edge
-        if kind is EdgeOf:
+        if kind is OldEdge:
             return self.edges[template.place]
-        return self.vertices[template.number] if kind is VertexOf else self.leaves[template.number]
+        return self.vertices[template.number] if kind is NewVertex else self.leaves[template.number]
 
-    def _vertex(self, template: Recorded) -> TapeNode:
+    def _vertex(self, template: NodeTemplate) -> TapeNode:
         saved: Any = template.saved
         if saved is not None:
-            saved = [self.value(each.value) if type(each) is Saved else each for each in saved]
+            saved = [self.value(each.value) if type(each) is SavedValue else each for each in saved]
             saved = saved if template.listed else tuple(saved)
         output = None if template.output is None else self.value(template.output)
         edges = tuple([self.edge(edge) for edge in template.edges])
         return TapeNode(template.signature, template.context, edges, template.wants, saved, output)
 
-    def _view(self, template: Handle) -> TensorView:
+    def _view(self, template: HandleTemplate) -> TensorView:
         assert template.base is not None
         base = self.handle(template.base)
         op, attributes, starts, grad, current = template.view
@@ -356,9 +367,9 @@ class Rebuilt:
     def result(self, template: Any) -> Any:
         """What the function returns."""
         kind = type(template)
-        if kind is Old or kind is New:
+        if kind is OldHandle or kind is NewHandle:
             return self.handle(template)
-        if kind is Constant:
+        if kind is ConstantTemplate:
             return template.value
         parts = [self.result(part) for part in template.parts]
         kind = template.kind

@@ -1,9 +1,10 @@
-"""Traces: one call of a function, seen as the run of one segment between what it found and what it left.
+"""A trace of a call: one call of a function as the run of one segment, with the state before it and after it.
 
-`trace` calls the function as always and keeps its builder from sending before the end (`recording.py`). What the segment read,
-what its survivors are to the program, and where its scalars come from is then explained (`meanings.py`); what cannot be
-is a `CompileError`, and the call was an ordinary one. `Trace.replay` does the same again by one run: it reads the same handles,
-asks optimizers and the random source for new numbers, sends the run, and leaves behind what the call left.
+`trace` calls the function as always and keeps its builder from sending before the end (`client/compile/capture.py`). What the
+segment read, what its survivors are to the program, and where its scalars come from is then classified
+(`client/compile/classify.py`); what cannot be classified is a `CompileError`, and the call was an ordinary one.
+`CallTrace.replay` does the same again by one run: it reads the same handles, asks optimizers and the random source for new
+numbers, sends the run, and leaves behind what the call left.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from gt.client.ops import random
 from gt.client.segment.signature import Signature, TracedSegment
-from gt.client.segment.value import Value
+from gt.client.segment.value import TensorValue
 from gt.client.session import session
 from gt.client.tensor import emission_context, grad_mode, views
 from gt.client.tensor.tape import Leaf
@@ -23,24 +24,24 @@ from gt.errors import CompileError
 from gt.ir.dtypes import get_default_dtype
 from gt.ir.ops import OPS
 
-from .capture import Call, Found, Recording
-from .classify import ARGUMENT, KEEP, REACHED, Explained
-from .guards import Scene
-from .output_templates import Forms, Rebuilt, same_result
+from .capture import CallArguments, CallCapture, InitialState
+from .classify import ARGUMENT_SOURCE, REACHED_SOURCE, UNCHANGED_EDGE, Classification
+from .guards import Guards
+from .output_templates import OutputTemplates, RebuiltOutputs, same_result
 
-RECORDED: Final = object()
-"""In place of an edge: any vertex of a tape."""
+ANY_VERTEX: Final = object()
+"""Stands for an edge that may be any vertex of a tape."""
 _SPEC: Final = attrgetter("_value.spec")
 _EDGE: Final = attrgetter("_edge")
 _HOOKS: Final = attrgetter("hooks", "after")
 
 
-class Passing(CompileError):
-    """What hinders one call, but perhaps not the next."""
+class TransientCompileError(CompileError):
+    """The error for what keeps one call from being traced, but perhaps not the next."""
 
 
-class Step(NamedTuple):
-    """One parameter's step in an optimizer: whose numbers become which run-time scalars."""
+class OptimizerStep(NamedTuple):
+    """One parameter's step in an optimizer: which of its numbers become which run-time scalars."""
 
     optimizer: Any
     state: dict[str, Any]
@@ -56,57 +57,59 @@ def trace(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     options: dict[str, Any],
-    call: Call,
+    call: CallArguments,
     strict: bool,
-) -> tuple[Any, Trace | CompileError]:
-    """(what the call returned, its trace or why there is none)."""
+) -> tuple[Any, CallTrace | CompileError]:
+    """Call a function and trace it: (what the call returned, its trace or why there is none)."""
     mine = session.builder()
     try:
-        found = Found(Scene(roots), call.tensors)
+        initial = InitialState(Guards(roots), call.tensors)
     except CompileError as error:
         return function(*args, **options), error
     mine.flush()
     base = mine.base
-    recording = Recording(mine, strict)
-    out = recording.call(function, args, options)
-    if recording.reason is not None or session.builder() is not mine or mine.base != base:
-        return out, CompileError(recording.reason or "the session changed in the middle")
+    capture = CallCapture(mine, strict)
+    out = capture.call(function, args, options)
+    if capture.reason is not None or session.builder() is not mine or mine.base != base:
+        return out, CompileError(capture.reason or "the session changed in the middle")
     inputs, scalars = list(mine.inputs), list(mine.scalars)
     record, alive = mine.finish()
     try:
-        return out, Trace(found, recording, base, inputs, scalars, record, alive, call, Call(args, options), out)
+        return out, CallTrace(
+            initial, capture, base, inputs, scalars, record, alive, call, CallArguments(args, options), out
+        )
     except CompileError as error:
         return out, error
 
 
-class Trace:
-    """What a call did, in a form that can be done again."""
+class CallTrace:
+    """A traced call, which can be replayed."""
 
     def __init__(
         self,
-        found: Found,
-        recording: Recording,
+        initial: InitialState,
+        capture: CallCapture,
         base: int,
         inputs: list[int],
         scalars: list[Any],
         record: list[tuple[Any, ...]],
         alive: bytes,
-        call: Call,
-        after: Call,
+        call: CallArguments,
+        after: CallArguments,
         out: Any,
     ) -> None:
-        what = found.scene.changed()
+        what = initial.guards.changed()
         if what is not None:  # perhaps only once: a first step makes the states of an optimizer
-            raise Passing(f"it changes what it reads: {what}")
+            raise TransientCompileError(f"it changes what it reads: {what}")
         if not record:
             raise CompileError("it computes nothing")
-        if random.source() is not recording.source:
+        if random.source() is not capture.source:
             raise CompileError("it seeds the random numbers")
-        for generator, _ in recording.draws:
-            if generator is not None and id(generator) not in found.scene.seen:
+        for generator, _ in capture.draws:
+            if generator is not None and id(generator) not in initial.guards.seen:
                 raise CompileError("it draws from a generator that it cannot reach by a name")
-        for optimizer, *_ in recording.steps:
-            if id(optimizer) not in found.scene.seen:
+        for optimizer, *_ in capture.steps:
+            if id(optimizer) not in initial.guards.seen:
                 raise CompileError(f"it makes a step of {type(optimizer).__name__}, which it cannot reach by a name")
         if [*map(id, call.tensors)] != [*map(id, after.tensors)] or [*map(id, call.objects)] != [
             *map(id, after.objects)
@@ -115,47 +118,47 @@ class Trace:
         self.confirmed = False
         self.key = (object(),)
         """By which the session's definitions know the segment."""
-        self.scene = found.scene
-        self.session = recording.builder.session
+        self.guards = initial.guards
+        self.session = capture.builder.session
         self.context = emission_context.current()
         self.settings = settings()
         self.objects = call.objects
-        self.reached = [tensor for tensor, _ in found.scene.tensors]
+        self.reached = [tensor for tensor, _ in initial.guards.tensors]
         self.reached_ids = {id(tensor) for tensor in self.reached}
         self.specs = [tensor._value.spec for tensor in self.reached]
-        before = {id(tensor): state for tensor, state in zip(found.handles, found.before, strict=True)}
+        before = {id(tensor): state for tensor, state in zip(initial.handles, initial.before, strict=True)}
         edges = [before[id(tensor)][2] for tensor in self.reached]
-        self.edges = [edge if edge is None or isinstance(edge, Leaf) else RECORDED for edge in edges]
+        self.edges = [edge if edge is None or isinstance(edge, Leaf) else ANY_VERTEX for edge in edges]
         self.leaves = [edge for edge in edges if isinstance(edge, Leaf)]
         self.hooks = [_hooks(edge) for edge in self.leaves]
-        self.paths = [path for _, path in found.scene.tensors]
-        explained = Explained(found, recording, base, record, alive, inputs)
-        self.sources = explained.sources
-        self.inputs = explained.inputs
-        self.found = explained.found
-        self.alike = explained.alike
-        self.given = explained.given
+        self.paths = [path for _, path in initial.guards.tensors]
+        classification = Classification(initial, capture, base, record, alive, inputs)
+        self.sources = classification.sources
+        self.inputs = classification.inputs
+        self.found_values = classification.found_values
+        self.alike = classification.alike
+        self.given = classification.given
         self.effects, self.gradients, self.with_gradient = (
-            explained.effects,
-            explained.gradients,
-            explained.with_gradient,
+            classification.effects,
+            classification.gradients,
+            classification.with_gradient,
         )
-        self.result = explained.templates.result(out)
-        self.forms: Forms = explained.templates.forms
-        self.edge_places = explained.edge_places
-        self.shared = explained.finish()
-        results = [(at, record[at][0].result) for at in explained.survivors]
+        self.result = classification.templates.result(out)
+        self.outputs: OutputTemplates = classification.templates.outputs
+        self.edge_places = classification.edge_places
+        self.shared = classification.finish()
+        results = [(at, record[at][0].result) for at in classification.survivors]
         self.traced = TracedSegment(record, alive, len(inputs), results)
         self.scalars = scalars
-        self.draws = [generator for generator, _ in recording.draws]
-        self.drawn = _drawn(record, scalars, recording.draws)
-        self.steps = _steps(recording.steps, scalars)
+        self.draws = [generator for generator, _ in capture.draws]
+        self.drawn = _draw_places(record, scalars, capture.draws)
+        self.steps = _steps(capture.steps, scalars)
 
     # guards
 
-    def misses(self, call: Call) -> str | None:
-        """None when a call with these arguments does what this one did, or what is otherwise."""
-        what = self.scene.changed()
+    def misses(self, call: CallArguments) -> str | None:
+        """The first guard that a call with these arguments fails, in words; None when all hold."""
+        what = self.guards.changed()
         if what is not None:
             return what
         if self.settings != settings():
@@ -165,22 +168,22 @@ class Trace:
                 now = tensor._edge
                 if tensor._value.spec is not spec:
                     return f"{path} is {tensor._value.spec}, not {spec}"
-                if now is not edge and (edge is not RECORDED or now is None or type(now) is Leaf):
+                if now is not edge and (edge is not ANY_VERTEX or now is None or type(now) is Leaf):
                     return f"whether {path} requires grad is otherwise"
         if [*map(_HOOKS, self.leaves)] != self.hooks:
             return "the hooks of a tensor"
         for kind, what_ in self.sources:
-            if kind == ARGUMENT and id(call.tensors[what_]) in self.reached_ids:
+            if kind == ARGUMENT_SOURCE and id(call.tensors[what_]) in self.reached_ids:
                 return f"argument tensor {what_} is one that the function reaches by itself"
         return None
 
-    def _handles(self, call: Call) -> list[Tensor] | str:
-        """The handles that the call uses; or what is otherwise with gradients, arguments or shared values."""
+    def _handles(self, call: CallArguments) -> list[Tensor] | str:
+        """The handles that the call uses; or, in words, the guard on gradients, arguments or shared values that fails."""
         handles: list[Tensor] = []
         for kind, what in self.sources:
-            if kind == ARGUMENT:
+            if kind == ARGUMENT_SOURCE:
                 handles.append(call.tensors[what])
-            elif kind == REACHED:
+            elif kind == REACHED_SOURCE:
                 handles.append(what)
             else:
                 leaf = handles[what]._leaf()
@@ -199,22 +202,22 @@ class Trace:
                 return f"argument tensor {argument}"
         return handles
 
-    # doing it again
+    # replay
 
-    def replay(self, call: Call) -> tuple[str | None, Any]:
-        """(None, what the function returns), or what is otherwise after all and None: then nothing was done."""
+    def replay(self, call: CallArguments) -> tuple[str | None, Any]:
+        """(None, what the function returns); or (the guard that fails after all, None): then nothing was done."""
         handles = self._handles(call)
         if type(handles) is str:
             return handles, None
         assert type(handles) is list
-        values = [h._value if h._view is None else h._current() for h in map(handles.__getitem__, self.found)]
+        values = [h._value if h._view is None else h._current() for h in map(handles.__getitem__, self.found_values)]
         if len({value.id for value in values[: len(self.inputs)]}) != len(self.inputs):
             return "two of the tensors share their values", None
         for one, other in self.alike:
             if handles[one]._value is not handles[other]._value:
                 return "two of the tensors no longer share their values", None
         scalars = self.scalars.copy()
-        stepped = self._stepped(scalars)
+        stepped = self._next_steps(scalars)
         if stepped is None:
             return "a setting of an optimizer", None
         for state, counts in stepped:
@@ -227,15 +230,15 @@ class Trace:
         returned: list[Any] = []
         found, values = values, values[: len(self.inputs)]
 
-        def bind(made: list[Value]) -> None:
-            returned.append(self._left(handles, found, made))
+        def bind(made: list[TensorValue]) -> None:
+            returned.append(self._apply_effects(handles, found, made))
             found.clear()
 
         mine.run(self.key, self.traced, values, scalars, bind)
         return None, returned[0]
 
-    def _stepped(self, scalars: list[Any]) -> list[tuple[dict[str, Any], dict[str, Any]]] | None:
-        """Put the numbers of all steps among the scalars; what their states count then. None: a step would be another one."""
+    def _next_steps(self, scalars: list[Any]) -> list[tuple[dict[str, Any], dict[str, Any]]] | None:
+        """Put the numbers of all steps among the scalars; returns what their states count then, None if a step would differ."""
         stepped: list[tuple[dict[str, Any], dict[str, Any]]] = []
         ahead: dict[int, dict[str, Any]] = {}
         counted: Any = None
@@ -255,30 +258,30 @@ class Trace:
                 scalars[place] = numbers[which]
         return stepped
 
-    def _left(self, handles: list[Tensor], found: list[Value], made: list[Value]) -> Any:
-        """Leave what the call leaves; what it returns."""
+    def _apply_effects(self, handles: list[Tensor], found: list[TensorValue], made: list[TensorValue]) -> Any:
+        """Apply the side effects of the call; returns what it returns."""
         edges = {place: handles[place]._edge for place in self.edge_places}
-        rebuilt = Rebuilt(self.forms, handles, edges, found, made)
+        rebuilt = RebuiltOutputs(self.outputs, handles, edges, found, made)
         for place in self.given:
             views.leave(handles[place])
         for place, number, versions, edge in self.effects:
             handle = handles[place]
             handle._value = value = rebuilt.value(number)
             handle._version += versions
-            if edge is not KEEP:
+            if edge is not UNCHANGED_EDGE:
                 handle._edge = rebuilt.edge(edge)
             elif type(handle._edge) is Leaf:
                 handle._edge.value = value
-        rebuilt.make_handles(self.forms)
+        rebuilt.make_handles(self.outputs)
         for place, gradient in self.gradients:
             leaf: Any = handles[place]._leaf()
             leaf.grad = None if gradient is None else rebuilt.handle(gradient)
         return rebuilt.result(self.result)
 
-    # comparing
+    # comparison
 
-    def differs(self, other: Trace) -> str | None:
-        """None when both did the same, but for numbers that are asked for anew; or what differs, with its line."""
+    def differs(self, other: CallTrace) -> str | None:
+        """How another trace differs from this one, with its line; None when only numbers differ that are asked for anew."""
         mine, theirs = self.traced.record, other.traced.record
         for a, b in zip(mine, theirs, strict=False):
             if a[1:] != b[1:] or not _alike(a[0], b[0]):
@@ -297,21 +300,21 @@ class Trace:
             if place not in live and repr(a) != repr(b):
                 return f"{_reader(theirs, place)}: the number {b!r}, in the call before {a!r}"
         same = (
-            self._left_where() == other._left_where()
-            and [(kind, id(what) if kind == REACHED else what) for kind, what in self.sources]
-            == [(kind, id(what) if kind == REACHED else what) for kind, what in other.sources]
-            and self.forms == other.forms
+            self._output_places() == other._output_places()
+            and [(kind, id(what) if kind == REACHED_SOURCE else what) for kind, what in self.sources]
+            == [(kind, id(what) if kind == REACHED_SOURCE else what) for kind, what in other.sources]
+            and self.outputs == other.outputs
             and same_result(self.result, other.result)
         )
         return None if same else "it leaves its results elsewhere than in the call before"
 
-    def _left_where(self) -> list[Any]:
-        places = [self.traced.alive, self.inputs, self.found, self.alike]
+    def _output_places(self) -> list[Any]:
+        places = [self.traced.alive, self.inputs, self.found_values, self.alike]
         return [*places, self.effects, self.given, self.gradients, self.with_gradient]
 
 
 def settings() -> tuple[Any, ...]:
-    """What surrounds a call and is part of what it does."""
+    """The settings around a call that are part of what it does."""
     context = emission_context.current()
     around = (context.signal, context.phase, context.site, context.grad, context.backward, context.lower, context.hints)
     return session.current(), get_default_dtype(), grad_mode.is_inference_mode_enabled(), around
@@ -338,7 +341,7 @@ def _reader(record: list[tuple[Any, ...]], place: int) -> str:
     raise AssertionError("every scalar is read")
 
 
-def _drawn(
+def _draw_places(
     record: list[tuple[Any, ...]], scalars: list[Any], heard: list[tuple[Any, tuple[int, int]]]
 ) -> list[tuple[int, int]]:
     """(place of a seed among the scalars, which draw of the call it is)."""
@@ -358,16 +361,18 @@ def _drawn(
     return out
 
 
-def _steps(noted: list[tuple[Any, dict[str, Any], dict[str, Any], list[Any]]], scalars: list[Any]) -> list[Step]:
+def _steps(
+    noted: list[tuple[Any, dict[str, Any], dict[str, Any], list[Any]]], scalars: list[Any]
+) -> list[OptimizerStep]:
     """Where the numbers of the optimizers' steps are among the scalars, found by identity."""
     places: dict[int, list[int]] = {}
     for place, scalar in enumerate(scalars):
         places.setdefault(id(scalar), []).append(place)
-    out: list[Step] = []
+    out: list[OptimizerStep] = []
     for optimizer, state, group, numbers in noted:
         for number in numbers:
             if number is not None and id(number) not in places:
                 raise CompileError(f"{type(optimizer).__name__} computes with a number that is no run-time scalar")
         found = [(place, which) for which, n in enumerate(numbers) if n is not None for place in places[id(n)]]
-        out.append(Step(optimizer, state, group, [*map(type, numbers)], found))
+        out.append(OptimizerStep(optimizer, state, group, [*map(type, numbers)], found))
     return out

@@ -1,8 +1,8 @@
-"""Samplers, and the loader that makes batches of examples: PyTorch's names and arguments.
+"""The data loader, which makes batches of examples, and samplers: PyTorch's names and arguments.
 
 Batches are made in the thread that asks for them. Arguments about worker processes and pinned memory are accepted: of
 tensors, making a batch only emits instructions, so there is nothing to wait for that others could do meanwhile. What reads
-files is for `prefetching.py`.
+files is for `prefetch.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from gt.client.ops import creation, join_and_pad, random
 from gt.client.tensor.tensor import Tensor
 
-from .datasets import stacked
+from .datasets import stack_examples
 
 __all__ = [
     "BatchSampler", "DataLoader", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler",
@@ -239,7 +239,7 @@ class DataLoader:
             batch_sampler = BatchSampler(sampler, batch_size, drop_last)
         self.batch_sampler = batch_sampler
         self._collates = batch_size is not None or batch_sampler is not None
-        self.collate_fn = collate_fn or (default_collate if self._collates else _converted)
+        self.collate_fn = collate_fn or (default_collate if self._collates else _convert)
         self._stacks = collate_fn is None
 
     def __iter__(self) -> Iterator[Any]:
@@ -254,7 +254,7 @@ class DataLoader:
                 yield self._batch(list(numbers))
 
     def _batch(self, numbers: list[Any]) -> Any:
-        whole = stacked(self.dataset, numbers) if self._stacks else None
+        whole = stack_examples(self.dataset, numbers) if self._stacks else None
         if whole is not None:
             return whole
         if hasattr(self.dataset, "__getitems__"):
@@ -278,6 +278,6 @@ class DataLoader:
         return len(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
 
 
-def _converted(example: Any) -> Any:
+def _convert(example: Any) -> Any:
     """One example as it is, arrays as tensors."""
     return creation.tensor(example) if isinstance(example, np.ndarray) else example

@@ -1,4 +1,4 @@
-"""Data sets: what has examples, by number or one after the other. PyTorch's names and rules; its data sets do as well."""
+"""Data sets: examples by number or one after the other. PyTorch's names and rules; its own data sets work as well."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: random.Gener
     return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 
 
-def stacked(dataset: Any, indices: Sequence[int]) -> list[Any] | None:
+def stack_examples(dataset: Any, indices: Sequence[int]) -> list[Any] | None:
     """A batch of a `TensorDataset`, or of a part of one, without going through its examples; None for anything else."""
     while type(dataset) is Subset:
         dataset, indices = dataset.dataset, [dataset.indices[index] for index in indices]

@@ -1,4 +1,4 @@
-"""Batches that are on the workers before the program asks for them: `gt.data.prefetch`.
+"""`gt.data.prefetch`: batches are put on the workers before the program asks for them.
 
 A thread takes batches from an iterable, puts what is in them on the workers that need them, and stays a few ahead. It holds
 nothing of the iterator that the program has, so that one can be dropped at any time; then the thread ends with the batch that
@@ -34,10 +34,10 @@ from gt.ir.dtypes import as_dtype
 __all__ = ["prefetch"]
 
 _log: Final = logging.getLogger("gt")
-_ROUND: Final = 0.5
-"""Seconds after which whoever waits looks whether there is still somebody to wait for."""
-_ENDING: Final = 2.0
-"""Seconds that a thread is waited for when it is to end: it may be deep in the program's own code."""
+_POLL_SECONDS: Final = 0.5
+"""Seconds between two checks, during a wait, that the other side still exists."""
+_JOIN_SECONDS: Final = 2.0
+"""Seconds that a thread may take to end: it may be deep in the program's own code."""
 
 
 def prefetch(iterable: Iterable[Any], signal: str | None = None, depth: int = 2) -> Prefetched:
@@ -100,7 +100,7 @@ class Feed(Iterator[Any]):
 
 
 class _Feeder:
-    """What program and thread share."""
+    """The state that program and thread share."""
 
     def __init__(self, source: Iterator[Any], around: Callable[[], Any], depth: int) -> None:
         self.source = source
@@ -127,7 +127,7 @@ class _Feeder:
             if not (self.ready or self.ended):
                 self._flush()
             while not (self.ready or self.ended):
-                self.changed.wait(_ROUND)
+                self.changed.wait(_POLL_SECONDS)
                 if self.thread is not None and not self.thread.is_alive() and not (self.ready or self.ended):
                     self.ended = True  # interrupted at its very end
             if self.ready:
@@ -143,7 +143,7 @@ class _Feeder:
         """The first batch; from then on the thread goes ahead."""
         with self.around():
             try:
-                batch = placed(next(self.source))
+                batch = put_batch(next(self.source))
             except BaseException:
                 self.ended = True
                 raise
@@ -173,7 +173,7 @@ class _Feeder:
     def join(self) -> None:
         """Wait for the thread, which is to end, but not long."""
         if self.thread is not None and self.thread is not threading.current_thread() and self.pid == os.getpid():
-            self.thread.join(_ENDING)
+            self.thread.join(_JOIN_SECONDS)
         self.ready.clear()
 
     # in the thread
@@ -186,7 +186,7 @@ class _Feeder:
                 while self._wanted():
                     batch = next(self.source)
                     self._same_session()
-                    batch = placed(batch)
+                    batch = put_batch(batch)
                     self._flush()  # what made it, if it was computed
                     with self.changed:
                         if not self.stopped:
@@ -207,7 +207,7 @@ class _Feeder:
         """Wait until there is room for a batch; False when nobody wants any more."""
         with self.changed:
             while not self.stopped and len(self.ready) >= self.depth:
-                self.changed.wait(_ROUND)
+                self.changed.wait(_POLL_SECONDS)
             return not self.stopped
 
     def _same_session(self) -> None:
@@ -240,7 +240,7 @@ def _stop_all() -> None:
 atexit.register(_stop_all)  # after the session's own handler, so before it
 
 
-def placed(batch: Any) -> Any:
+def put_batch(batch: Any) -> Any:
     """A batch with tensors in place of arrays, on their way to the workers."""
     if isinstance(batch, Tensor):
         return batch
@@ -250,12 +250,12 @@ def placed(batch: Any) -> Any:
     if torch is not None and isinstance(batch, torch.Tensor):
         return interop.from_torch(batch)
     if isinstance(batch, Mapping):
-        return {key: placed(value) for key, value in batch.items()}
+        return {key: put_batch(value) for key, value in batch.items()}
     if isinstance(batch, tuple):
-        parts = [placed(part) for part in batch]
+        parts = [put_batch(part) for part in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else tuple(parts)
     if isinstance(batch, list):
-        return [placed(part) for part in batch]
+        return [put_batch(part) for part in batch]
     return batch
 
 

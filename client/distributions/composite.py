@@ -14,8 +14,8 @@ from gt.ir.dtype_limits import finfo
 
 from . import constraints
 from .continuous import Normal, open_uniform
-from .discrete import Categorical, _Classes, _Odds, inside
-from .distribution import Distribution, summed
+from .discrete import Categorical, _Classes, _Odds, clamp_probs
+from .distribution import Distribution, sum_rightmost
 from .transforms import ComposeTransform, ExpTransform, SigmoidTransform, StickBreakingTransform, Transform
 
 __all__ = [
@@ -66,10 +66,10 @@ class Independent(Distribution):
         return self.base_dist.rsample(sample_shape)
 
     def log_prob(self, value: Any) -> Tensor:
-        return summed(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
+        return sum_rightmost(self.base_dist.log_prob(value), self.reinterpreted_batch_ndims)
 
     def entropy(self) -> Tensor:
-        return summed(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
+        return sum_rightmost(self.base_dist.entropy(), self.reinterpreted_batch_ndims)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         if self.reinterpreted_batch_ndims:
@@ -81,7 +81,7 @@ class Independent(Distribution):
 
 
 class TransformedDistribution(Distribution):
-    """What one or several transforms make of the samples of a distribution."""
+    """The distribution of samples of another one after one or several transforms."""
 
     def __init__(
         self, base_distribution: Distribution, transforms: Transform | Sequence[Transform],
@@ -124,14 +124,14 @@ class TransformedDistribution(Distribution):
         return x
 
     def log_prob(self, value: Any) -> Tensor:
-        y = self._checked(value)
+        y = self._checked_value(value)
         dims, total = len(self._event_shape), cast(creation.zeros(()), y.dtype)
         for transform in reversed(self.transforms):
             x = transform.inv(y)
             dims += transform.domain.event_dim - transform.codomain.event_dim
-            total = total - summed(transform.log_abs_det_jacobian(x, y), dims - transform.domain.event_dim)
+            total = total - sum_rightmost(transform.log_abs_det_jacobian(x, y), dims - transform.domain.event_dim)
             y = x
-        return total + summed(self.base_dist.log_prob(y), dims - len(self.base_dist.event_shape))
+        return total + sum_rightmost(self.base_dist.log_prob(y), dims - len(self.base_dist.event_shape))
 
     def _falling(self) -> Any:
         """The product of the transforms' signs."""
@@ -143,9 +143,9 @@ class TransformedDistribution(Distribution):
     def cdf(self, value: Any) -> Tensor:
         for transform in reversed(self.transforms):
             value = transform.inv(value)
-        return self._turned(self.base_dist.cdf(value))
+        return self._flip_share(self.base_dist.cdf(value))
 
-    def _turned(self, share: Tensor) -> Tensor:
+    def _flip_share(self, share: Tensor) -> Tensor:
         """A probability, or what it leaves of 1 where the transforms fall."""
         sign = self._falling()
         if isinstance(sign, (int, float)):
@@ -153,7 +153,7 @@ class TransformedDistribution(Distribution):
         return (share - 0.5) * sign + 0.5  # type: ignore[no-any-return]
 
     def icdf(self, value: Any) -> Tensor:
-        return self._through(self.base_dist.icdf(self._turned(value)))
+        return self._through(self.base_dist.icdf(self._flip_share(value)))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_dist!r}, {self.transforms!r})"
@@ -270,12 +270,12 @@ class MixtureSameFamily(Distribution):
         return self._over(within) + self._over(arithmetic.square(means - centre))
 
     def cdf(self, value: Any) -> Tensor:
-        each = self._component_distribution.cdf(shape_ops.unsqueeze(self._checked(value), -1))
+        each = self._component_distribution.cdf(shape_ops.unsqueeze(self._checked_value(value), -1))
         return reductions.sum(each * self._mixture_distribution.probs, -1)
 
     def log_prob(self, value: Any) -> Tensor:
         each = self._component_distribution.log_prob(
-            shape_ops.unsqueeze(self._checked(value), -1 - len(self._event_shape))
+            shape_ops.unsqueeze(self._checked_value(value), -1 - len(self._event_shape))
         )
         return reductions.logsumexp(each + reductions.log_softmax(self._mixture_distribution.logits, -1), -1)
 
@@ -323,16 +323,16 @@ class _LogitRelaxedBernoulli(_Odds):
 
     def __init__(self, temperature: Any, probs: Any, logits: Any) -> None:
         self.temperature = temperature
-        (known,) = self._said(probs, logits)
+        (known,) = self._parameters(probs, logits)
         super().__init__(known.shape)
 
     def rsample(self, sample_shape: Any = ()) -> Tensor:
-        share = inside(open_uniform(self.logits, self._extended_shape(sample_shape)))
+        share = clamp_probs(open_uniform(self.logits, self._extended_shape(sample_shape)))
         noise = arithmetic.log(share) - arithmetic.log1p(-share)
         return arithmetic.div(noise + self.logits, self.temperature)
 
     def log_prob(self, value: Any) -> Tensor:
-        apart = self.logits - self._checked(value) * self.temperature
+        apart = self.logits - self._checked_value(value) * self.temperature
         size = self.temperature if isinstance(self.temperature, Tensor) else float(self.temperature)
         first = arithmetic.log(size) if isinstance(size, Tensor) else math.log(size)
         return arithmetic.add(apart - activations.softplus(apart) * 2.0, first)
@@ -347,7 +347,7 @@ class RelaxedOneHotCategorical(_Classes):
     def __init__(
         self, temperature: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        known = self._said(probs, logits)
+        known = self._parameters(probs, logits)
         self.temperature = temperature
         super().__init__(known.shape[:-1], known.shape[-1:], validate_args)
 
@@ -357,7 +357,7 @@ class RelaxedOneHotCategorical(_Classes):
         return reductions.softmax((self.logits + gumbel) / self.temperature, -1)
 
     def log_prob(self, value: Any) -> Tensor:
-        x, count, t = self._checked(value), self._event_shape[0], self.temperature
+        x, count, t = self._checked_value(value), self._event_shape[0], self.temperature
         logs = arithmetic.log(x)
         scores = self.logits - logs * t
         scores = reductions.sum(scores - reductions.logsumexp(scores, -1, True), -1)
@@ -375,13 +375,13 @@ class ContinuousBernoulli(_Odds):
         self, probs: Any = None, logits: Any = None, lims: tuple[float, float] = (0.499, 0.501),
         validate_args: bool | None = None,
     ) -> None:  # fmt: skip
-        (known,) = self._said(probs, logits)
+        (known,) = self._parameters(probs, logits)
         self._lims = lims
         super().__init__(known.shape, (), validate_args)
 
     def _cut(self) -> tuple[Tensor, Tensor, Tensor]:
         """Where the probabilities are not near a half, the probabilities, and those with a safe number where they are."""
-        probs = inside(self.probs)
+        probs = clamp_probs(self.probs)
         away = arithmetic.logical_or(arithmetic.le(probs, self._lims[0]), arithmetic.gt(probs, self._lims[1]))
         return away, probs, arithmetic.where(away, probs, self._lims[0])
 
@@ -415,11 +415,11 @@ class ContinuousBernoulli(_Odds):
         return self.icdf(open_uniform(self.probs, self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Any) -> Tensor:
-        x = self._checked(value)
+        x = self._checked_value(value)
         return self.logits * x - activations.softplus(self.logits) + self._log_constant()
 
     def cdf(self, value: Any) -> Tensor:
-        x = self._checked(value)
+        x = self._checked_value(value)
         away, _, cut = self._cut()
         above = arithmetic.pow(cut, x) * arithmetic.pow(1.0 - cut, 1.0 - x) + cut - 1.0
         share = arithmetic.where(away, above / (cut * 2.0 - 1.0), x)
@@ -433,6 +433,6 @@ class ContinuousBernoulli(_Odds):
         return arithmetic.where(away, exact, value)
 
     def entropy(self) -> Tensor:
-        probs = inside(self.probs)
+        probs = clamp_probs(self.probs)
         log0, log1 = arithmetic.log1p(-probs), arithmetic.log(probs)
         return self.mean * (log0 - log1) - self._log_constant() - log0

@@ -1,4 +1,4 @@
-"""What values a parameter or a sample may have: objects whose `check(value)` says it, element by element or by event."""
+"""Constraints on the values of parameters and samples: objects with `check(value)`, element by element or by event."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Constraint:
 
 
 class _Dependent(Constraint):
-    """What a region is depends on parameters."""
+    """A region that depends on parameters."""
 
     def __init__(self, is_discrete: bool = False, event_dim: int = 0) -> None:
         self.is_discrete, self.event_dim = is_discrete, event_dim

@@ -10,7 +10,7 @@ from gt.client.tensor.tensor import Tensor
 from gt.ir.dtype_limits import finfo
 
 from . import constraints
-from .distribution import EULER, HALF_LOG_2PI, Distribution, ExponentialFamily, tensors
+from .distribution import EULER_GAMMA, HALF_LOG_2PI, Distribution, ExponentialFamily, tensors
 
 __all__ = [
     "Cauchy", "Exponential", "Gumbel", "HalfCauchy", "HalfNormal", "Kumaraswamy", "Laplace", "Normal", "Pareto",
@@ -62,11 +62,11 @@ class Normal(ExponentialFamily):
         return self.loc + self.scale * normal(self.loc, self._extended_shape(sample_shape))
 
     def log_prob(self, value: Any) -> Tensor:
-        apart = (self._checked(value) - self.loc) / self.scale
+        apart = (self._checked_value(value) - self.loc) / self.scale
         return arithmetic.square(apart) * -0.5 - log(self.scale) - HALF_LOG_2PI
 
     def cdf(self, value: Any) -> Tensor:
-        return (elementwise.erf((self._checked(value) - self.loc) / (self.scale * math.sqrt(2))) + 1.0) * 0.5
+        return (elementwise.erf((self._checked_value(value) - self.loc) / (self.scale * math.sqrt(2))) + 1.0) * 0.5
 
     def icdf(self, value: Any) -> Tensor:
         return self.loc + self.scale * elementwise.erfinv(value * 2.0 - 1.0) * math.sqrt(2)
@@ -103,12 +103,12 @@ class HalfNormal(Distribution):
         return arithmetic.abs(normal(self.scale, self._extended_shape(sample_shape))) * self.scale
 
     def log_prob(self, value: Any) -> Tensor:
-        x = self._checked(value)
+        x = self._checked_value(value)
         inside = arithmetic.square(x / self.scale) * -0.5 - log(self.scale) + (math.log(2) - HALF_LOG_2PI)
         return where(arithmetic.ge(x, 0), inside, -math.inf)
 
     def cdf(self, value: Any) -> Tensor:
-        return elementwise.erf(self._checked(value) / (self.scale * math.sqrt(2)))
+        return elementwise.erf(self._checked_value(value) / (self.scale * math.sqrt(2)))
 
     def icdf(self, value: Any) -> Tensor:
         return elementwise.erfinv(value) * self.scale * math.sqrt(2)
@@ -155,12 +155,12 @@ class Uniform(Distribution):
         return self.low + share * (self.high - self.low)
 
     def log_prob(self, value: Any) -> Tensor:
-        x = self._checked(value)
+        x = self._checked_value(value)
         inside = arithmetic.logical_and(arithmetic.le(self.low, x), arithmetic.lt(x, self.high))
         return where(inside, -log(self.high - self.low), -math.inf)
 
     def cdf(self, value: Any) -> Tensor:
-        return arithmetic.clamp((self._checked(value) - self.low) / (self.high - self.low), 0.0, 1.0)
+        return arithmetic.clamp((self._checked_value(value) - self.low) / (self.high - self.low), 0.0, 1.0)
 
     def icdf(self, value: Any) -> Tensor:
         return arithmetic.add(self.low, value * (self.high - self.low))
@@ -201,10 +201,10 @@ class Exponential(ExponentialFamily):
         return random.exponential(self._extended_shape(sample_shape), self.rate.dtype) / self.rate
 
     def log_prob(self, value: Any) -> Tensor:
-        return log(self.rate) - self.rate * self._checked(value)
+        return log(self.rate) - self.rate * self._checked_value(value)
 
     def cdf(self, value: Any) -> Tensor:
-        return -arithmetic.expm1(-self.rate * self._checked(value))
+        return -arithmetic.expm1(-self.rate * self._checked_value(value))
 
     def icdf(self, value: Any) -> Tensor:
         return -arithmetic.log1p(-value) / self.rate
@@ -246,10 +246,10 @@ class Laplace(Distribution):
         return self.loc - self.scale * arithmetic.sign(side) * arithmetic.log1p(arithmetic.abs(side) * -2.0)
 
     def log_prob(self, value: Any) -> Tensor:
-        return -log(self.scale * 2.0) - arithmetic.abs(self._checked(value) - self.loc) / self.scale
+        return -log(self.scale * 2.0) - arithmetic.abs(self._checked_value(value) - self.loc) / self.scale
 
     def cdf(self, value: Any) -> Tensor:
-        apart = self._checked(value) - self.loc
+        apart = self._checked_value(value) - self.loc
         return 0.5 - arithmetic.sign(apart) * 0.5 * arithmetic.expm1(-arithmetic.abs(apart) / self.scale)
 
     def icdf(self, value: Any) -> Tensor:
@@ -288,11 +288,11 @@ class Cauchy(Distribution):
         return self.icdf(open_uniform(self.loc, self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Any) -> Tensor:
-        apart = (self._checked(value) - self.loc) / self.scale
+        apart = (self._checked_value(value) - self.loc) / self.scale
         return -math.log(math.pi) - log(self.scale) - arithmetic.log1p(arithmetic.square(apart))
 
     def cdf(self, value: Any) -> Tensor:
-        return elementwise.atan((self._checked(value) - self.loc) / self.scale) / math.pi + 0.5
+        return elementwise.atan((self._checked_value(value) - self.loc) / self.scale) / math.pi + 0.5
 
     def icdf(self, value: Any) -> Tensor:
         return arithmetic.tan((value - 0.5) * math.pi) * self.scale + self.loc
@@ -329,12 +329,12 @@ class HalfCauchy(Distribution):
         return self.icdf(open_uniform(self.scale, self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Any) -> Tensor:
-        x = self._checked(value)
+        x = self._checked_value(value)
         inside = math.log(2 / math.pi) - log(self.scale) - arithmetic.log1p(arithmetic.square(x / self.scale))
         return where(arithmetic.ge(x, 0), inside, -math.inf)
 
     def cdf(self, value: Any) -> Tensor:
-        return elementwise.atan(self._checked(value) / self.scale) * (2 / math.pi)
+        return elementwise.atan(self._checked_value(value) / self.scale) * (2 / math.pi)
 
     def icdf(self, value: Any) -> Tensor:
         return arithmetic.tan(value * (math.pi / 2)) * self.scale
@@ -357,7 +357,7 @@ class Gumbel(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        return self.loc + self.scale * EULER
+        return self.loc + self.scale * EULER_GAMMA
 
     @property
     def mode(self) -> Tensor:
@@ -378,17 +378,17 @@ class Gumbel(Distribution):
         return self.loc - self.scale * log(wait)
 
     def log_prob(self, value: Any) -> Tensor:
-        apart = (self.loc - self._checked(value)) / self.scale
+        apart = (self.loc - self._checked_value(value)) / self.scale
         return apart - exp(apart) - log(self.scale)
 
     def cdf(self, value: Any) -> Tensor:
-        return exp(-exp((self.loc - self._checked(value)) / self.scale))
+        return exp(-exp((self.loc - self._checked_value(value)) / self.scale))
 
     def icdf(self, value: Any) -> Tensor:
         return self.loc - self.scale * log(-log(value))
 
     def entropy(self) -> Tensor:
-        return log(self.scale) + (1 + EULER)
+        return log(self.scale) + (1 + EULER_GAMMA)
 
 
 class Pareto(Distribution):
@@ -425,12 +425,12 @@ class Pareto(Distribution):
         return self.scale * exp(wait / self.alpha)
 
     def log_prob(self, value: Any) -> Tensor:
-        x = self._checked(value)
+        x = self._checked_value(value)
         inside = log(self.alpha) + self.alpha * log(self.scale) - (self.alpha + 1.0) * log(x)
         return where(arithmetic.ge(x, self.scale), inside, -math.inf)
 
     def cdf(self, value: Any) -> Tensor:
-        return arithmetic.clamp(1.0 - arithmetic.pow(self.scale / self._checked(value), self.alpha), min=0.0)
+        return arithmetic.clamp(1.0 - arithmetic.pow(self.scale / self._checked_value(value), self.alpha), min=0.0)
 
     def icdf(self, value: Any) -> Tensor:
         return self.scale * arithmetic.pow(1.0 - value, -arithmetic.reciprocal(self.alpha))
@@ -475,18 +475,18 @@ class Weibull(Distribution):
         return self.scale * arithmetic.pow(wait, arithmetic.reciprocal(self.concentration))
 
     def log_prob(self, value: Any) -> Tensor:
-        k, share = self.concentration, self._checked(value) / self.scale
+        k, share = self.concentration, self._checked_value(value) / self.scale
         return log(k / self.scale) + (k - 1.0) * log(share) - arithmetic.pow(share, k)
 
     def cdf(self, value: Any) -> Tensor:
-        return -arithmetic.expm1(-arithmetic.pow(self._checked(value) / self.scale, self.concentration))
+        return -arithmetic.expm1(-arithmetic.pow(self._checked_value(value) / self.scale, self.concentration))
 
     def icdf(self, value: Any) -> Tensor:
         return self.scale * arithmetic.pow(-arithmetic.log1p(-value), arithmetic.reciprocal(self.concentration))
 
     def entropy(self) -> Tensor:
         k = self.concentration
-        return (1.0 - arithmetic.reciprocal(k)) * EULER + log(self.scale / k) + 1.0
+        return (1.0 - arithmetic.reciprocal(k)) * EULER_GAMMA + log(self.scale / k) + 1.0
 
 
 class Kumaraswamy(Distribution):
@@ -527,11 +527,11 @@ class Kumaraswamy(Distribution):
         return self.icdf(open_uniform(self.concentration1, self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Any) -> Tensor:
-        x, a, b = self._checked(value), self.concentration1, self.concentration0
+        x, a, b = self._checked_value(value), self.concentration1, self.concentration0
         return log(a * b) + (a - 1.0) * log(x) + (b - 1.0) * arithmetic.log1p(-arithmetic.pow(x, a))
 
     def cdf(self, value: Any) -> Tensor:
-        rest = 1.0 - arithmetic.pow(self._checked(value), self.concentration1)
+        rest = 1.0 - arithmetic.pow(self._checked_value(value), self.concentration1)
         return 1.0 - arithmetic.pow(rest, self.concentration0)
 
     def icdf(self, value: Any) -> Tensor:
@@ -540,5 +540,5 @@ class Kumaraswamy(Distribution):
 
     def entropy(self) -> Tensor:
         a, b = self.concentration1, self.concentration0
-        harmonic = elementwise.digamma(b + 1.0) + EULER
+        harmonic = elementwise.digamma(b + 1.0) + EULER_GAMMA
         return (1.0 - arithmetic.reciprocal(b)) + (1.0 - arithmetic.reciprocal(a)) * harmonic - log(a) - log(b)

@@ -30,19 +30,19 @@ def one_of(name: str, probs: Any, logits: Any) -> None:
         raise ValueError(f"{name}: either probs or logits is given")
 
 
-def inside(probs: Tensor) -> Tensor:
+def clamp_probs(probs: Tensor) -> Tensor:
     """Probabilities kept from 0 and 1, so that their logarithms are finite."""
     eps = finfo(probs.dtype).eps
     return arithmetic.clamp(probs, eps, 1 - eps)
 
 
 class _Odds(Distribution):
-    """What is said by a probability, or by its logit."""
+    """The base of distributions given by a probability or by its logit."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {"probs": constraints.unit_interval, "logits": constraints.real}
     parts: ClassVar[dict[str, int]] = {"probs": 0, "logits": 0}
 
-    def _said(self, probs: Any, logits: Any, *others: Any) -> list[Tensor]:
+    def _parameters(self, probs: Any, logits: Any, *others: Any) -> list[Tensor]:
         one_of(type(self).__name__, probs, logits)
         known = tensors(logits if probs is None else probs, *others)
         self.__dict__["logits" if probs is None else "probs"] = known[0]
@@ -56,7 +56,7 @@ class _Odds(Distribution):
     @lazy
     def logits(self) -> Tensor:
         """Their logits."""
-        kept = inside(self.probs)
+        kept = clamp_probs(self.probs)
         return log(kept) - arithmetic.log1p(-kept)
 
     @property
@@ -78,7 +78,7 @@ class Bernoulli(_Odds, ExponentialFamily):
     has_enumerate_support = True
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        (known,) = self._said(probs, logits)
+        (known,) = self._parameters(probs, logits)
         super().__init__(known.shape, (), validate_args)
 
     @property
@@ -99,7 +99,7 @@ class Bernoulli(_Odds, ExponentialFamily):
         return cast(random.truths(self._extended_shape(sample_shape), probs), probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        return self.logits * self._checked(value) - activations.softplus(self.logits)
+        return self.logits * self._checked_value(value) - activations.softplus(self.logits)
 
     def entropy(self) -> Tensor:
         return _entropy(self.logits, self.probs)
@@ -115,7 +115,7 @@ class Geometric(_Odds):
     support = constraints.nonnegative_integer
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        (known,) = self._said(probs, logits)
+        (known,) = self._parameters(probs, logits)
         super().__init__(known.shape, (), validate_args)
 
     @property
@@ -136,7 +136,7 @@ class Geometric(_Odds):
         return cast(arithmetic.floor(wait / -arithmetic.log1p(-cast(probs, float64))), probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        x = self._checked(value)
+        x = self._checked_value(value)
         return elementwise.xlog1py(x, -self.probs) + log(self.probs)
 
     def entropy(self) -> Tensor:
@@ -152,7 +152,7 @@ class Binomial(_Odds):
     def __init__(
         self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        known, self.total_count = self._said(probs, logits, total_count)
+        known, self.total_count = self._parameters(probs, logits, total_count)
         self._most = int(total_count) if isinstance(total_count, (int, float)) else None
         self.total_count = cast(self.total_count, known.dtype)
         super().__init__(known.shape, (), validate_args)
@@ -179,7 +179,7 @@ class Binomial(_Odds):
         return inverse_cdf_samplers.trials(most, count, cast(self.probs.detach(), float64), shape)
 
     def log_prob(self, value: Any) -> Tensor:
-        x, n = self._checked(value), self.total_count
+        x, n = self._checked_value(value), self.total_count
         ways = lgamma(n + 1.0) - lgamma(x + 1.0) - lgamma(n - x + 1.0)
         return ways + x * self.logits - n * activations.softplus(self.logits)
 
@@ -204,7 +204,7 @@ class NegativeBinomial(_Odds):
     def __init__(
         self, total_count: Any, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        known, self.total_count = self._said(probs, logits, total_count)
+        known, self.total_count = self._parameters(probs, logits, total_count)
         self.total_count = cast(self.total_count, known.dtype)
         super().__init__(known.shape, (), validate_args)
 
@@ -226,7 +226,7 @@ class NegativeBinomial(_Odds):
         return inverse_cdf_samplers.poisson(gamma.sample(sample_shape))
 
     def log_prob(self, value: Any) -> Tensor:
-        x, n = self._checked(value), self.total_count
+        x, n = self._checked_value(value), self.total_count
         ways = lgamma(n + x) - lgamma(x + 1.0) - lgamma(n)
         plain = n * activations.logsigmoid(-self.logits) + x * activations.logsigmoid(self.logits)
         return plain + where(arithmetic.eq(n + x, 0), 0.0, ways)
@@ -259,12 +259,12 @@ class Poisson(ExponentialFamily):
         return inverse_cdf_samplers.poisson(shape_ops.expand(self.rate.detach(), self._extended_shape(sample_shape)))
 
     def log_prob(self, value: Any) -> Tensor:
-        x = self._checked(value)
+        x = self._checked_value(value)
         return elementwise.xlogy(x, self.rate) - self.rate - lgamma(x + 1.0)
 
 
 class _Classes(Distribution):
-    """What is said by probabilities along the last dimension, which are normalised, or by their logarithms."""
+    """The base of distributions given by probabilities along the last dimension, which are normalised, or their logarithms."""
 
     arg_constraints: ClassVar[dict[str, Any]] = {
         "probs": constraints.independent(constraints.nonnegative, 1),
@@ -272,7 +272,7 @@ class _Classes(Distribution):
     }
     parts: ClassVar[dict[str, int]] = {"probs": 1, "logits": 1}
 
-    def _said(self, probs: Any, logits: Any) -> Tensor:
+    def _parameters(self, probs: Any, logits: Any) -> Tensor:
         name = type(self).__name__
         one_of(name, probs, logits)
         (known,) = tensors(logits if probs is None else probs)
@@ -292,7 +292,7 @@ class _Classes(Distribution):
     @lazy
     def logits(self) -> Tensor:
         """Their logarithms."""
-        return log(inside(self.probs))
+        return log(clamp_probs(self.probs))
 
     @property
     def param_shape(self) -> tuple[int, ...]:
@@ -300,7 +300,7 @@ class _Classes(Distribution):
         shape: tuple[int, ...] = (self.__dict__.get("probs", self.__dict__.get("logits"))).shape  # type: ignore[union-attr]
         return shape
 
-    def _drawn(self, shape: tuple[int, ...]) -> Tensor:
+    def _draw_classes(self, shape: tuple[int, ...]) -> Tensor:
         """Classes of this shape, for each of the batch."""
         weights = cast(self.probs.detach(), float64)
         ends = weights.cumsum(-1)
@@ -319,7 +319,7 @@ class Categorical(_Classes):
     has_enumerate_support = True
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        known = self._said(probs, logits)
+        known = self._parameters(probs, logits)
         self._num_events = known.shape[-1]
         super().__init__(known.shape[:-1], (), validate_args)
 
@@ -340,10 +340,10 @@ class Categorical(_Classes):
         return reductions.argmax(self.probs, -1)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        return self._drawn(self._extended_shape(sample_shape))
+        return self._draw_classes(self._extended_shape(sample_shape))
 
     def log_prob(self, value: Any) -> Tensor:
-        classes = shape_ops.unsqueeze(cast(self._checked(value), "int64"), -1)
+        classes = shape_ops.unsqueeze(cast(self._checked_value(value), "int64"), -1)
         shape = join_and_pad.broadcast_shapes(classes.shape[:-1], self.logits.shape[:-1])
         scores = shape_ops.expand(self.logits, (*shape, self._num_events))
         return shape_ops.squeeze(gather_scatter.gather(scores, -1, shape_ops.expand(classes, (*shape, 1))), -1)
@@ -361,7 +361,7 @@ class OneHotCategorical(_Classes):
     has_enumerate_support = True
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
-        known = self._said(probs, logits)
+        known = self._parameters(probs, logits)
         super().__init__(known.shape[:-1], known.shape[-1:], validate_args)
 
     @property
@@ -370,21 +370,21 @@ class OneHotCategorical(_Classes):
 
     @property
     def mode(self) -> Tensor:
-        return self._marked(reductions.argmax(self.probs, -1))
+        return self._one_hot_of(reductions.argmax(self.probs, -1))
 
     @property
     def variance(self) -> Tensor:
         return self.probs * (1.0 - self.probs)
 
-    def _marked(self, classes: Tensor) -> Tensor:
+    def _one_hot_of(self, classes: Tensor) -> Tensor:
         return cast(gather_scatter.one_hot(classes, self._event_shape[0]), self.probs.dtype)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        return self._marked(self._drawn(shape[:-1]))
+        return self._one_hot_of(self._draw_classes(shape[:-1]))
 
     def log_prob(self, value: Any) -> Tensor:
-        return reductions.sum(where(arithmetic.eq(self._checked(value), 0), 0.0, self.logits), -1)
+        return reductions.sum(where(arithmetic.eq(self._checked_value(value), 0), 0.0, self.logits), -1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         (count,) = self._event_shape
@@ -407,7 +407,7 @@ class Multinomial(_Classes):
     def __init__(
         self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        known = self._said(probs, logits)
+        known = self._parameters(probs, logits)
         self.total_count = int(total_count)
         super().__init__(known.shape[:-1], known.shape[-1:], validate_args)
 
@@ -425,11 +425,11 @@ class Multinomial(_Classes):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        classes = self._drawn((self.total_count, *shape[:-1]))
+        classes = self._draw_classes((self.total_count, *shape[:-1]))
         return cast(gather_scatter.one_hot(classes, shape[-1]).sum(0), self.probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        x = self._checked(value)
+        x = self._checked_value(value)
         ways = lgamma(reductions.sum(x, -1) + 1.0) - reductions.sum(lgamma(x + 1.0), -1)
         return ways + reductions.sum(where(arithmetic.eq(x, 0), 0.0, self.logits * x), -1)
 

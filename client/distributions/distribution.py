@@ -1,4 +1,4 @@
-"""What all distributions are: a batch of them over events, with samples, densities and moments.
+"""The base class of distributions: a batch of them over events, with samples, densities and moments.
 
 PyTorch's names and formulas. Nothing waits: arguments and samples are checked for their shapes, and for their values only
 when `validate_args` asks for it, which fetches an answer.
@@ -32,7 +32,7 @@ def tensors(*values: Any) -> list[Tensor]:
     return list(join_and_pad.broadcast_tensors(*made))
 
 
-def summed(x: Tensor, count: int) -> Tensor:
+def sum_rightmost(x: Tensor, count: int) -> Tensor:
     """The sum over the last `count` dimensions."""
     return reductions.sum(x, tuple(range(x.ndim - count, x.ndim))) if count else x
 
@@ -166,7 +166,7 @@ class Distribution:
         """The root of the variance."""
         return arithmetic.sqrt(self.variance)
 
-    def _checked(self, value: Any) -> Tensor:
+    def _checked_value(self, value: Any) -> Tensor:
         """A value of which a density is asked for: a tensor. With `validate_args` it lies in the support."""
         x = value if isinstance(value, Tensor) else creation.tensor(value)
         if self._validate_args and not bool(reductions.all(self.support.check(x))):
@@ -186,5 +186,5 @@ class ExponentialFamily(Distribution):
     """Distributions whose densities are exponentials of a product of parameters and statistics."""
 
 
-EULER = 0.57721566490153286060
+EULER_GAMMA = 0.57721566490153286060
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)

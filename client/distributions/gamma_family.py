@@ -48,11 +48,11 @@ class Gamma(ExponentialFamily):
         return standard_gamma(self.concentration, self._extended_shape(sample_shape)) / self.rate
 
     def log_prob(self, value: Any) -> Tensor:
-        x, a = self._checked(value), self.concentration
+        x, a = self._checked_value(value), self.concentration
         return elementwise.xlogy(a, self.rate) + elementwise.xlogy(a - 1.0, x) - self.rate * x - lgamma(a)
 
     def cdf(self, value: Any) -> Tensor:
-        return special.gammainc(self.concentration, self.rate * self._checked(value))
+        return special.gammainc(self.concentration, self.rate * self._checked_value(value))
 
     def entropy(self) -> Tensor:
         a = self.concentration
@@ -106,11 +106,11 @@ class InverseGamma(Distribution):
         return self.rate / standard_gamma(self.concentration, self._extended_shape(sample_shape))
 
     def log_prob(self, value: Any) -> Tensor:
-        x, a = self._checked(value), self.concentration
+        x, a = self._checked_value(value), self.concentration
         return a * log(self.rate) - lgamma(a) - (a + 1.0) * log(x) - self.rate / x
 
     def cdf(self, value: Any) -> Tensor:
-        return special.gammaincc(self.concentration, self.rate / self._checked(value))
+        return special.gammaincc(self.concentration, self.rate / self._checked_value(value))
 
     def entropy(self) -> Tensor:
         a = self.concentration
@@ -155,7 +155,7 @@ class Dirichlet(ExponentialFamily):
         return drawn / reductions.sum(drawn, -1, True)
 
     def log_prob(self, value: Any) -> Tensor:
-        x, a = self._checked(value), self.concentration
+        x, a = self._checked_value(value), self.concentration
         return reductions.sum(elementwise.xlogy(a - 1.0, x), -1) + self._constant()
 
     def _constant(self) -> Tensor:
@@ -207,7 +207,7 @@ class Beta(ExponentialFamily):
         return arithmetic.clamp(first / (first + second), small, near)
 
     def log_prob(self, value: Any) -> Tensor:
-        x, a, b = self._checked(value), self.concentration1, self.concentration0
+        x, a, b = self._checked_value(value), self.concentration1, self.concentration0
         inside = elementwise.xlogy(a - 1.0, x) + elementwise.xlog1py(b - 1.0, -x)
         return inside + lgamma(a + b) - lgamma(a) - lgamma(b)
 
@@ -251,7 +251,7 @@ class StudentT(Distribution):
         return self.loc + self.scale * normal(self.loc, shape) * arithmetic.rsqrt(spread)
 
     def log_prob(self, value: Any) -> Tensor:
-        df, apart = self.df, (self._checked(value) - self.loc) / self.scale
+        df, apart = self.df, (self._checked_value(value) - self.loc) / self.scale
         constant = log(self.scale) + log(df) * 0.5 + 0.5 * math.log(math.pi) + lgamma(df * 0.5) - lgamma(df * 0.5 + 0.5)
         return (df + 1.0) * -0.5 * arithmetic.log1p(arithmetic.square(apart) / df) - constant
 
@@ -294,7 +294,7 @@ class FisherSnedecor(Distribution):
         return above / below
 
     def log_prob(self, value: Any) -> Tensor:
-        x, a, b = self._checked(value), self.df1 * 0.5, self.df2 * 0.5
+        x, a, b = self._checked_value(value), self.df1 * 0.5, self.df2 * 0.5
         ratio = self.df1 / self.df2
         constant = lgamma(a + b) - lgamma(a) - lgamma(b)
         return constant + a * log(ratio) + (a - 1.0) * log(x) - (a + b) * arithmetic.log1p(ratio * x)

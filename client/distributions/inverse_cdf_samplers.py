@@ -18,21 +18,21 @@ from gt.ir.dtypes import float64
 
 __all__ = ["binomial", "poisson", "standard_gamma"]
 
-STEPS = 6
-"""Of Halley's method, after which what starts at Wilson and Hilferty's estimate is at the inverse to within rounding."""
-HALF = 2.0**-54
-"""Half of what uniform numbers differ by: with it none is 0."""
+HALLEY_STEPS = 6
+"""Steps of Halley's method from Wilson and Hilferty's estimate to the inverse, within rounding."""
+HALF_ULP = 2.0**-54
+"""Half of the spacing of uniform numbers: with it added, none is 0."""
 
 
 def _unit(shape: tuple[int, ...], generator: Generator | None) -> Tensor:
-    return arithmetic.add(random.draw("uniform", shape, float64, generator), HALF)
+    return arithmetic.add(random.draw("uniform", shape, float64, generator), HALF_ULP)
 
 
 def _density(x: Tensor, shape: Tensor) -> Tensor:
     return arithmetic.exp((shape - 1.0) * arithmetic.log(x) - x - elementwise.lgamma(shape))
 
 
-class _Inverse(Function):
+class _InverseGammaCDF(Function):
     """The x with P(shape, x) = share, for shapes from 1 on. Its gradient is that of the implicit function."""
 
     @staticmethod
@@ -44,7 +44,7 @@ class _Inverse(Function):
         guess = shape * guess * guess * guess  # Wilson and Hilferty, 1931
         least = arithmetic.exp((arithmetic.log(share) + elementwise.lgamma(shape + 1.0)) / shape)
         x = arithmetic.maximum(guess, least)
-        for _ in range(STEPS):
+        for _ in range(HALLEY_STEPS):
             low = special.gammainc(shape, x) - share
             high = (1.0 - share) - special.gammaincc(shape, x)
             step = arithmetic.where(upper, high, low) / arithmetic.maximum(_density(x, shape), finfo(float64).tiny)
@@ -71,14 +71,14 @@ def standard_gamma(shape: Tensor, size: tuple[int, ...], generator: Generator | 
     """
     a = cast(shape, float64)
     small = arithmetic.lt(a, 1.0)
-    drawn: Tensor = _Inverse.apply(arithmetic.where(small, a + 1.0, a).expand(size), _unit(size, generator))
+    drawn: Tensor = _InverseGammaCDF.apply(arithmetic.where(small, a + 1.0, a).expand(size), _unit(size, generator))
     share = arithmetic.log(_unit(size, generator)) / arithmetic.where(small, a, 1.0)
     drawn = drawn * arithmetic.where(small, arithmetic.exp(share), 1.0)
     out = cast(drawn, shape.dtype)
     return arithmetic.maximum(out, finfo(shape.dtype).tiny)
 
 
-REACH = 64.0
+MAX_POISSON_OFFSET = 64.0
 """How far the inverse of a Poisson cdf is from its normal estimate, at most: checked against SciPy's."""
 
 
@@ -89,10 +89,10 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:
     share = _unit(x.shape, generator)
     guess = arithmetic.floor(rate + arithmetic.sqrt(rate) * special.ndtri(share))
     low = arithmetic.maximum(
-        guess - REACH, -1.0
+        guess - MAX_POISSON_OFFSET, -1.0
     )  # the largest number of which is known that its cdf is below the share
-    high = arithmetic.maximum(guess, 0.0) + REACH
-    for _ in range(math.ceil(math.log2(2 * REACH + 1)) + 1):
+    high = arithmetic.maximum(guess, 0.0) + MAX_POISSON_OFFSET
+    for _ in range(math.ceil(math.log2(2 * MAX_POISSON_OFFSET + 1)) + 1):
         middle = arithmetic.floor((low + high) * 0.5)
         enough = arithmetic.ge(special.gammaincc(middle + 1.0, rate), share)
         low, high = arithmetic.where(enough, low, middle), arithmetic.where(enough, middle, high)

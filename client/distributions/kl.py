@@ -1,4 +1,4 @@
-"""The Kullback-Leibler divergence of two distributions, by the kinds of both. Where there is no formula there is an error."""
+"""The Kullback-Leibler divergence of two distributions, by the kinds of both; an error where there is no formula."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gt.errors import ShapeError
 from .composite import Independent, TransformedDistribution
 from .continuous import Cauchy, Exponential, Gumbel, HalfNormal, Laplace, Normal, Pareto, Uniform
 from .discrete import Bernoulli, Binomial, Categorical, Geometric, OneHotCategorical, Poisson
-from .distribution import EULER, Distribution, summed
+from .distribution import EULER_GAMMA, Distribution, sum_rightmost
 from .gamma_family import Beta, Dirichlet, Gamma
-from .multivariate_normal import MultivariateNormal, half_log_det, whitened
+from .multivariate_normal import MultivariateNormal, half_log_det, whiten
 
 __all__ = ["kl_divergence", "register_kl"]
 
@@ -58,7 +58,7 @@ def _cauchies(p: Cauchy, q: Cauchy) -> Tensor:
 def _gumbels(p: Gumbel, q: Gumbel) -> Tensor:
     ratio, first, second = p.scale / q.scale, q.loc / q.scale, p.loc / q.scale
     moved = arithmetic.exp(first + lgamma(ratio + 1.0) - second)
-    return -log(ratio) - first + second + ratio * EULER + moved - (1.0 + EULER)
+    return -log(ratio) - first + second + ratio * EULER_GAMMA + moved - (1.0 + EULER_GAMMA)
 
 
 def _paretos(p: Pareto, q: Pareto) -> Tensor:
@@ -94,7 +94,7 @@ def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
     size = p.event_shape[0]
     mine, theirs = (shape_ops.expand(each.scale_tril, (*batch, size, size)) for each in (p, q))
     spread = reductions.sum(square(linalg.solve_triangular(theirs, mine, upper=False)), (-2, -1))
-    apart = reductions.sum(square(whitened(q.scale_tril, shape_ops.expand(q.loc - p.loc, (*batch, size)))), -1)
+    apart = reductions.sum(square(whiten(q.scale_tril, shape_ops.expand(q.loc - p.loc, (*batch, size)))), -1)
     return half_log_det(q.scale_tril) - half_log_det(p.scale_tril) + (spread + apart - float(size)) * 0.5
 
 
@@ -128,7 +128,7 @@ def _classes(p: Any, q: Any) -> Tensor:
 def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
         raise NotImplementedError("kl_divergence: two Independent with different numbers of dimensions")
-    return summed(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
+    return sum_rightmost(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
 
 
 def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
@@ -145,7 +145,13 @@ def _uniform_normal(p: Uniform, q: Normal) -> Tensor:
 
 def _exponential_gamma(p: Exponential, q: Gamma) -> Tensor:
     ratio = q.rate / p.rate
-    return -q.concentration * log(ratio) + ratio + lgamma(q.concentration) + q.concentration * EULER - (1.0 + EULER)
+    return (
+        -q.concentration * log(ratio)
+        + ratio
+        + lgamma(q.concentration)
+        + q.concentration * EULER_GAMMA
+        - (1.0 + EULER_GAMMA)
+    )
 
 
 def _gamma_exponential(p: Gamma, q: Exponential) -> Tensor:
@@ -160,7 +166,7 @@ def _laplace_normal(p: Laplace, q: Normal) -> Tensor:
 
 Formula = Callable[[Any, Any], Tensor]
 
-_FORMULAS: Final[dict[tuple[type[Distribution], type[Distribution]], Formula]] = {
+_KL_FORMULAS: Final[dict[tuple[type[Distribution], type[Distribution]], Formula]] = {
     (Normal, Normal): _normals,
     (HalfNormal, HalfNormal): _half_normals,
     (Uniform, Uniform): _uniforms,
@@ -192,7 +198,7 @@ def register_kl(type_p: type[Distribution], type_q: type[Distribution]) -> Calla
     """A decorator: the formula for these two kinds, and what derives from them."""
 
     def register(function: Formula) -> Formula:
-        _FORMULAS[type_p, type_q] = function
+        _KL_FORMULAS[type_p, type_q] = function
         return function
 
     return register
@@ -202,11 +208,11 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """The mean, over samples of p, of how much more likely they are under p than under q, as a logarithm."""
     found = [
         (type(p).__mro__.index(first) + type(q).__mro__.index(second), number)
-        for number, (first, second) in enumerate(_FORMULAS)
+        for number, (first, second) in enumerate(_KL_FORMULAS)
         if isinstance(p, first) and isinstance(q, second)
     ]
     if not found:
         raise NotImplementedError(
             f"no divergence of {type(p).__name__} from {type(q).__name__}: gt.distributions.register_kl"
         )
-    return list(_FORMULAS.values())[min(found)[1]](p, q)
+    return list(_KL_FORMULAS.values())[min(found)[1]](p, q)

@@ -16,7 +16,7 @@ from .distribution import HALF_LOG_2PI, Distribution, lazy
 __all__ = ["LowRankMultivariateNormal", "MultivariateNormal"]
 
 
-def whitened(lower: Tensor, apart: Tensor) -> Tensor:
+def whiten(lower: Tensor, apart: Tensor) -> Tensor:
     """L⁻¹ x for vectors x, whose leading dimensions may be more than those of L."""
     column = shape_ops.unsqueeze(apart, -1)
     matrix = shape_ops.expand(lower, (*apart.shape[:-1], *lower.shape[-2:]))
@@ -93,8 +93,8 @@ class MultivariateNormal(Distribution):
         return self.loc + shape_ops.squeeze(matmul(self.scale_tril, shape_ops.unsqueeze(noise, -1)), -1)
 
     def log_prob(self, value: Any) -> Tensor:
-        apart = self._checked(value) - self.loc
-        length = reductions.sum(arithmetic.square(whitened(self.scale_tril, apart)), -1)
+        apart = self._checked_value(value) - self.loc
+        length = reductions.sum(arithmetic.square(whiten(self.scale_tril, apart)), -1)
         return length * -0.5 - half_log_det(self.scale_tril) - float(self._event_shape[0]) * HALF_LOG_2PI
 
     def entropy(self) -> Tensor:

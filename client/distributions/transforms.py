@@ -1,4 +1,4 @@
-"""Invertible functions of tensors, and the logarithms of the volumes that they stretch."""
+"""Transforms: invertible functions of tensors, and the log-determinants of their Jacobians."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gt.client.tensor.tensor import Tensor
 from gt.ir.dtype_limits import finfo
 
 from . import constraints
-from .distribution import summed
+from .distribution import sum_rightmost
 
 __all__ = [
     "AbsTransform", "AffineTransform", "CatTransform", "ComposeTransform", "CumulativeDistributionTransform", "ExpTransform",
@@ -47,7 +47,7 @@ class Transform:
     @property
     def inv(self) -> Transform:
         """The inverse function."""
-        return _Inverse(self)
+        return _InverseTransform(self)
 
     def with_cache(self, cache_size: int = 1) -> Transform:
         """Itself: nothing is kept."""
@@ -65,7 +65,9 @@ class Transform:
         return f"{type(self).__name__}()"
 
 
-class _Inverse(Transform):
+class _InverseTransform(Transform):
+    """The inverse of another transform."""
+
     def __init__(self, forward: Transform) -> None:
         super().__init__()
         self._forward = forward
@@ -106,8 +108,8 @@ class ComposeTransform(Transform):
                 inner = max(part.domain.event_dim, inner + part.domain.event_dim - part.codomain.event_dim)
             for part in self.parts:
                 outer = max(part.codomain.event_dim, outer + part.codomain.event_dim - part.domain.event_dim)
-            self.domain = widened(self.parts[0].domain, inner)
-            self.codomain = widened(self.parts[-1].codomain, outer)
+            self.domain = with_event_dim(self.parts[0].domain, inner)
+            self.codomain = with_event_dim(self.parts[-1].codomain, outer)
             signs = [part.sign for part in self.parts]
             self.sign = signs[0]
             for sign in signs[1:]:
@@ -128,7 +130,7 @@ class ComposeTransform(Transform):
         dims = self.domain.event_dim
         for part in self.parts:
             after = part(x)
-            term = summed(part.log_abs_det_jacobian(x, after), dims - part.domain.event_dim)
+            term = sum_rightmost(part.log_abs_det_jacobian(x, after), dims - part.domain.event_dim)
             total = term if total is None else total + term
             dims += part.codomain.event_dim - part.domain.event_dim
             x = after
@@ -148,7 +150,7 @@ class ComposeTransform(Transform):
 identity_transform = ComposeTransform([])
 
 
-def widened(constraint: Any, event_dim: int) -> Any:
+def with_event_dim(constraint: Any, event_dim: int) -> Any:
     """A constraint on events of at least so many dimensions."""
     more = event_dim - constraint.event_dim
     return constraints.independent(constraint, more) if more > 0 else constraint
@@ -171,7 +173,7 @@ class IndependentTransform(Transform):
         return self.base_transform._inverse(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return summed(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
+        return sum_rightmost(self.base_transform.log_abs_det_jacobian(x, y), self.reinterpreted_batch_ndims)
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return self.base_transform.forward_shape(shape)
@@ -202,7 +204,7 @@ class ReshapeTransform(Transform):
         return shape_ops.reshape(y, (*y.shape[: y.ndim - len(self.out_shape)], *self.in_shape))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return summed(arithmetic.mul(x, 0.0), len(self.in_shape))
+        return sum_rightmost(arithmetic.mul(x, 0.0), len(self.in_shape))
 
     def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (*shape[: len(shape) - len(self.in_shape)], *self.out_shape)
@@ -320,7 +322,7 @@ class AffineTransform(Transform):
     def __init__(self, loc: Any, scale: Any, event_dim: int = 0, cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.loc, self.scale, self.event_dim = loc, scale, event_dim
-        self.domain = self.codomain = widened(constraints.real, event_dim)
+        self.domain = self.codomain = with_event_dim(constraints.real, event_dim)
         self.sign = arithmetic.sign(scale) if isinstance(scale, Tensor) else (scale > 0) - (scale < 0)
 
     def __call__(self, x: Any) -> Tensor:
@@ -334,7 +336,7 @@ class AffineTransform(Transform):
             stretch = arithmetic.log(arithmetic.abs(self.scale))
         else:
             stretch = arithmetic.mul(x, 0.0) + math.log(abs(self.scale))
-        return summed(stretch + arithmetic.mul(x, 0.0), self.event_dim)
+        return sum_rightmost(stretch + arithmetic.mul(x, 0.0), self.event_dim)
 
 
 class SoftmaxTransform(Transform):

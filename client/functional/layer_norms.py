@@ -14,7 +14,7 @@ from gt.client.tensor import emission
 from gt.client.tensor.operands import cast, tensor_of
 from gt.errors import DTypeError, ShapeError
 from gt.ir.dtype_limits import finfo
-from gt.ir.dtypes import HALVES, DType, float32
+from gt.ir.dtypes import HALF_DTYPES, DType, float32
 
 if TYPE_CHECKING:
     from gt.client.tensor.tensor import Tensor
@@ -55,7 +55,7 @@ def _normalised(name: str, input: Tensor, shape: Sequence[int]) -> tuple[Tensor,
         raise DTypeError(f"{name} takes floating-point numbers, not {x.dtype}")
     if not sizes or x.shape[-len(sizes) :] != sizes:
         raise ShapeError(f"{name}: input {x.shape} does not end in normalized_shape {sizes}")
-    wide = cast(x, float32) if x.dtype in HALVES else x
+    wide = cast(x, float32) if x.dtype in HALF_DTYPES else x
     return wide, tuple(range(x.ndim - len(sizes), x.ndim)), float(math.prod(sizes))
 
 

@@ -26,9 +26,9 @@ from gt.ir.dtypes import complex128
 
 from . import torch_checkpoint
 
-FORM: Final = "gt"
+FORM_KEY: Final = "gt"
 """The key of the metadata that hold the form of what was saved."""
-PLAIN: Final = (bool, int, float, str, type(None))
+PLAIN_TYPES: Final = (bool, int, float, str, type(None))
 
 File = str | os.PathLike[str]
 
@@ -55,7 +55,7 @@ def save(obj: Any, f: File) -> None:
     os.close(number)
     temporary = Path(name)
     try:
-        safetensors.numpy.save_file(arrays, temporary, None if plain else {FORM: json.dumps(form)})
+        safetensors.numpy.save_file(arrays, temporary, None if plain else {FORM_KEY: json.dumps(form)})
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
@@ -79,15 +79,15 @@ def load(
     with Path(f).open("rb") as file:
         first = file.read(9)
         file.seek(0)
-        if first.startswith(torch_checkpoint.ZIP):
+        if first.startswith(torch_checkpoint.ZIP_PREFIX):
             return torch_checkpoint.load_zip(file, os.fspath(f))
-        if first.startswith(torch_checkpoint.PICKLE) and not first.endswith(
+        if first.startswith(torch_checkpoint.PICKLE_PREFIX) and not first.endswith(
             b"{"
         ):  # which stands behind safetensors' length
             return torch_checkpoint.load_stream(file, os.fspath(f))
     try:
         with safetensors.safe_open(os.fspath(f), framework="np") as opened:
-            form = (opened.metadata() or {}).get(FORM)
+            form = (opened.metadata() or {}).get(FORM_KEY)
             found = {name: creation.from_numpy(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118  # no dict
     except safetensors.SafetensorError as error:
         raise GTError(f"{os.fspath(f)} is neither a safetensors file ({error}) nor one of torch.save") from None
@@ -102,7 +102,7 @@ def _taken_apart(obj: Any, name: str, found: dict[str, Tensor]) -> Any:
             name += "_"
         found[name] = obj
         return ["tensor", name]
-    if isinstance(obj, PLAIN):
+    if isinstance(obj, PLAIN_TYPES):
         return ["value", obj]
     if isinstance(obj, Mapping):
         if not all(isinstance(key, str | int | bool | float | None) for key in obj):

@@ -1,4 +1,4 @@
-"""What PyTorch's `torch.save` wrote, read without PyTorch, and without running any code.
+"""Reads checkpoints of PyTorch's `torch.save` without PyTorch, and without running any code.
 
 A pickle is a program for a stack machine that may call whatever Python has. Here `pickletools` takes it apart, which runs
 nothing, and a machine of this module does what is in its tables: containers, numbers, text and tensors. Whatever else a
@@ -26,20 +26,20 @@ from gt.errors import DTypeError, GTError
 from gt.ir import dtypes
 from gt.ir.dtypes import DType
 
-ZIP: Final = b"PK\x03\x04"
-PICKLE: Final = b"\x80"
-MAGIC: Final = 0x1950A86A20F9469CFC6C
-"""What stands first in a file from before PyTorch 1.6."""
+ZIP_PREFIX: Final = b"PK\x03\x04"
+PICKLE_PREFIX: Final = b"\x80"
+LEGACY_MAGIC_NUMBER: Final = 0x1950A86A20F9469CFC6C
+"""The number at the start of a file from before PyTorch 1.6."""
 
 # fmt: off
-STORAGES: Final[dict[str, DType | None]] = {
+STORAGE_DTYPES: Final[dict[str, DType | None]] = {
     "BoolStorage": dtypes.bool_, "ByteStorage": dtypes.uint8, "CharStorage": dtypes.int8, "ShortStorage": dtypes.int16,
     "IntStorage": dtypes.int32, "LongStorage": dtypes.int64, "HalfStorage": dtypes.float16, "BFloat16Storage": dtypes.bfloat16,
     "FloatStorage": dtypes.float32, "DoubleStorage": dtypes.float64, "ComplexFloatStorage": dtypes.complex64,
     "ComplexDoubleStorage": dtypes.complex128, "UntypedStorage": None,
 }
-"""The dtype of the tensors in a storage. Of those that are newer than storages the tensor says it."""
-DTYPES: Final = {
+"""The dtype of the tensors in a storage. For dtypes newer than storages the tensor says it."""
+DTYPES_BY_NAME: Final = {
     name: getattr(dtypes, "bool_" if name == "bool" else name) for name in (
         "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32",
         "float64", "complex64", "complex128",
@@ -57,7 +57,7 @@ class Storage(NamedTuple):
 
 
 Numbers = Callable[[Storage, DType], "np.ndarray[Any, Any]"]
-"""How the elements of a storage are had."""
+"""Gives the elements of a storage."""
 
 
 def load_zip(file: IO[bytes], name: str) -> Any:
@@ -75,7 +75,7 @@ def load_zip(file: IO[bytes], name: str) -> Any:
             return np.frombuffer(archive.read(entries[f"data/{storage.key}"]), dtype.numpy)
 
         with archive.open(entries["data.pkl"]) as pickle:
-            return Machine(name, numbers).run(pickle)
+            return PickleMachine(name, numbers).run(pickle)
 
 
 def _archive(file: IO[bytes], name: str) -> zipfile.ZipFile:
@@ -86,29 +86,29 @@ def _archive(file: IO[bytes], name: str) -> zipfile.ZipFile:
 
 
 def load_stream(file: IO[bytes], name: str) -> Any:
-    """Read what `torch.save` wrote before 1.6: pickles one behind the other, then the storages.
+    """Read the format of `torch.save` before 1.6: pickles one behind the other, then the storages.
 
     The pickle is gone through twice, as the storages stand behind it: first to learn which there are, then to cut tensors.
     """
-    if Machine(name).run(file) != MAGIC:
+    if PickleMachine(name).run(file) != LEGACY_MAGIC_NUMBER:
         raise GTError(f"{name} is a pickle, but none of torch.save")
-    Machine(name).run(file)  # a version
-    if Machine(name).run(file).get("little_endian") is not True:
+    PickleMachine(name).run(file)  # a version
+    if PickleMachine(name).run(file).get("little_endian") is not True:
         raise GTError(f"{name} was saved by a big-endian machine")
     start = file.tell()
-    known = Machine(name)
+    known = PickleMachine(name)
     known.run(file)
     found: dict[str, bytes] = {}
-    for key in Machine(name).run(file):
+    for key in PickleMachine(name).run(file):
         storage = known.storages[key]
         (size,) = struct.unpack("<q", file.read(8))
         found[key] = file.read(size * (storage.dtype.itemsize if storage.dtype else 1))
     file.seek(start)
-    return Machine(name, lambda storage, dtype: np.frombuffer(found[storage.key], dtype.numpy)).run(file)
+    return PickleMachine(name, lambda storage, dtype: np.frombuffer(found[storage.key], dtype.numpy)).run(file)
 
 
-class Machine:
-    """What runs a pickle. Without `numbers` it only finds out which storages there are: tensors are None."""
+class PickleMachine:
+    """A pickle machine that runs no code. Without `numbers` it only finds out which storages there are: tensors are None."""
 
     def __init__(self, name: str, numbers: Numbers | None = None) -> None:
         self.name = name
@@ -139,7 +139,7 @@ class Machine:
             for opcode, argument, _ in pickletools.genops(pickle):
                 if opcode.name == "STOP":
                     return self._stack.pop()
-                if opcode.name in PUSHED:
+                if opcode.name in PUSH_OPCODES:
                     self._stack.append(argument)
                 else:
                     getattr(self, f"_{opcode.name.lower()}", self._unknown)(argument)
@@ -270,11 +270,11 @@ class Machine:
         self._stack[-2:] = [self._named(module, name)]
 
     def _named(self, module: str, name: str) -> Any:
-        if module in ("torch", "torch.storage") and name in STORAGES:
-            return STORAGES[name]
-        if module == "torch" and name in DTYPES:
-            return DTYPES[name]
-        return Named(f"{module}.{name}")
+        if module in ("torch", "torch.storage") and name in STORAGE_DTYPES:
+            return STORAGE_DTYPES[name]
+        if module == "torch" and name in DTYPES_BY_NAME:
+            return DTYPES_BY_NAME[name]
+        return PickledGlobal(f"{module}.{name}")
 
     def _reduce(self, argument: Any) -> None:
         called, arguments = self._stack[-2:]
@@ -283,7 +283,7 @@ class Machine:
     _newobj = _reduce
 
     def _call(self, called: Any, arguments: tuple[Any, ...]) -> Any:
-        known = self._calls.get(called.name) if isinstance(called, Named) else None
+        known = self._calls.get(called.name) if isinstance(called, PickledGlobal) else None
         if known is None:
             raise GTError(
                 f"{self.name} needs {getattr(called, 'name', called)} to be read, which is code: gt.load reads tensors, "
@@ -305,7 +305,7 @@ class Machine:
         key, _, size, *view = rest
         if any(part is not None for part in view):
             raise GTError(f"{self.name} holds storages in parts, as PyTorch before 0.4 wrote them: save anew")
-        if isinstance(dtype, Named):
+        if isinstance(dtype, PickledGlobal):
             raise DTypeError(f"{self.name} holds {dtype.name}, whose dtype GT lacks")
         self._stack.append(self.storages.setdefault(key, Storage(dtype, key, size)))
 
@@ -329,7 +329,7 @@ class Machine:
     ) -> Tensor | None:
         if self._numbers is None:
             return None
-        if isinstance(dtype, Named):
+        if isinstance(dtype, PickledGlobal):
             raise DTypeError(f"{self.name} holds {dtype.name}, a dtype that GT lacks")
         name = (storage.key, offset, size, stride)
         if name not in self._cut:  # tied weights stay one tensor
@@ -345,14 +345,14 @@ class Machine:
         return self._call(rebuild, arguments)
 
 
-class Named(NamedTuple):
-    """Something in Python that a pickle asks for."""
+class PickledGlobal(NamedTuple):
+    """A global of Python that a pickle names."""
 
     name: str
 
 
 # fmt: off
-PUSHED: Final = frozenset((
+PUSH_OPCODES: Final = frozenset((
     "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "UNICODE", "BINUNICODE",
     "SHORT_BINUNICODE", "BINUNICODE8", "STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8",
     "BYTEARRAY8",

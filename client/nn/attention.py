@@ -111,9 +111,9 @@ class MultiheadAttention(Module):
         if query.ndim not in (2, 3) or query.ndim != key.ndim or key.ndim != value.ndim:
             raise ShapeError(f"MultiheadAttention: query {query.shape}, key {key.shape} and value {value.shape}")
         single = query.ndim == 2
-        q, k, v = self._projected(query, key, value, single)
+        q, k, v = self._project(query, key, value, single)
         mask = self._mask(key_padding_mask, attn_mask, q, k.shape[1], single)
-        k, v, mask = self._appended(k, v, mask)
+        k, v, mask = self._append_rows(k, v, mask)
         qh, kh, vh = (self._heads(x) for x in (q, k, v))
         drop = self.dropout if self.training else 0.0
         if need_weights:
@@ -130,26 +130,26 @@ class MultiheadAttention(Module):
             return shape_ops.squeeze(joined, 0), None if shown is None else shape_ops.squeeze(shown, 0)
         return joined if self.batch_first else joined.transpose(0, 1), shown
 
-    def _projected(self, query: Tensor, key: Tensor, value: Tensor, single: bool) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, query: Tensor, key: Tensor, value: Tensor, single: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values, (N, length, E)."""
         size, bias = self.embed_dim, self.in_proj_bias
         biases = (None,) * 3 if bias is None else shape_ops.chunk(bias, 3)
         if self._qkv_same_embed_dim:
             assert self.in_proj_weight is not None
             if query is key is value:
-                x = self._batched(query, single)
+                x = self._with_batch(query, single)
                 q, k, v = shape_ops.split(linear.linear(x, self.in_proj_weight, bias), size, -1)
                 return q, k, v
             weights: Any = shape_ops.chunk(self.in_proj_weight, 3)
         else:
             weights = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         q, k, v = (
-            linear.linear(self._batched(x, single), weight, each)
+            linear.linear(self._with_batch(x, single), weight, each)
             for x, weight, each in zip((query, key, value), weights, biases, strict=True)
         )
         return q, k, v
 
-    def _batched(self, x: Tensor, single: bool) -> Tensor:
+    def _with_batch(self, x: Tensor, single: bool) -> Tensor:
         return shape_ops.unsqueeze(x, 0) if single else x if self.batch_first else x.transpose(0, 1)
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -168,12 +168,12 @@ class MultiheadAttention(Module):
             if padding.shape != ((keys,) if single else (batch, keys)):
                 raise ShapeError(f"MultiheadAttention: key_padding_mask {padding.shape} for {batch} times {keys} keys")
             hidden = shape_ops.reshape(padding, (batch, 1, 1, keys))
-            found = hidden if found is None else _both(found, hidden, q)
+            found = hidden if found is None else _merge_masks(found, hidden, q)
         if found is None or found.dtype.kind != "b":
             return found
         return arithmetic.logical_not(found)
 
-    def _appended(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _append_rows(self, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """The learnt key and value, and those of zeros, after the others; no mask hides them."""
         batch = k.shape[0]
         if self.bias_k is not None and self.bias_v is not None:
@@ -188,17 +188,17 @@ class MultiheadAttention(Module):
         return k, v, mask
 
 
-def _added(mask: Tensor, like: Tensor) -> Tensor:
+def _additive_mask(mask: Tensor, like: Tensor) -> Tensor:
     """A mask of PyTorch's kind as numbers to be added to scores."""
     if mask.dtype.kind != "b":
         return cast(mask, like.dtype)
     return arithmetic.where(mask, creation.full((), -math.inf, dtype=like.dtype), 0.0)
 
 
-def _both(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
+def _merge_masks(a: Tensor, b: Tensor, like: Tensor) -> Tensor:
     if a.dtype.kind == b.dtype.kind == "b":
         return arithmetic.logical_or(a, b)
-    return arithmetic.add(_added(a, like), _added(b, like))
+    return arithmetic.add(_additive_mask(a, like), _additive_mask(b, like))
 
 
 def _one_more(mask: Tensor | None) -> Tensor | None:

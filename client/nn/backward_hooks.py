@@ -1,4 +1,4 @@
-"""A module's backward hooks: vertices through which gradients leave its results and arrive at its arguments.
+"""Backward hooks of modules: vertices on the tape at a module's results and arguments, which see their gradients.
 
 They are identities for values. Nothing here knows what a module computes.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Gradients = tuple[Tensor | None, ...]
 
 
-class _Crossing(Vertex):
+class _HookVertex(Vertex):
     """Tensors on their way into or out of a module: `act` sees their gradients, all at once, and may change them."""
 
     __slots__ = ("act", "specs")
@@ -41,16 +41,16 @@ class _Crossing(Vertex):
         return zip(self.edges, self.act(tuple(given)), strict=True)
 
 
-def _through(tensors: list[Tensor], act: Callable[[Gradients], Gradients]) -> list[Tensor]:
-    """The same tensors, whose gradients go through `act`."""
-    vertex = _Crossing(tensors, act)
+def _with_hook(tensors: list[Tensor], act: Callable[[Gradients], Gradients]) -> list[Tensor]:
+    """The same tensors, with gradients that go through `act`."""
+    vertex = _HookVertex(tensors, act)
     return [
         tensor if edge is None else Tensor(tensor._current(), Port(vertex, number))
         for number, (tensor, edge) in enumerate(zip(tensors, vertex.edges, strict=True))
     ]
 
 
-class Passage:
+class BackwardHookCall:
     """One call of a module with backward hooks."""
 
     def __init__(self, module: Module) -> None:
@@ -69,7 +69,7 @@ class Passage:
             return args
         self.places = places
         changed = list(args)
-        for place, tensor in zip(places, _through([args[place] for place in places], self._arrived), strict=True):
+        for place, tensor in zip(places, _with_hook([args[place] for place in places], self._run_hooks), strict=True):
             changed[place] = tensor
         return tuple(changed)
 
@@ -78,32 +78,32 @@ class Passage:
         listed = list(result) if isinstance(result, tuple) else [result]
         if not all(isinstance(value, Tensor) for value in listed) or not any(value.requires_grad for value in listed):
             return result
-        passed = _through(listed, self._left)
+        passed = _with_hook(listed, self._run_pre_hooks)
         return tuple(passed) if isinstance(result, tuple) else passed[0]
 
-    def _left(self, gradients: Gradients) -> Gradients:
+    def _run_pre_hooks(self, gradients: Gradients) -> Gradients:
         for hook in list(self.module._backward_pre_hooks):
-            gradients = _replaced(hook.function(self.module, gradients), gradients)
+            gradients = _replacement(hook.function(self.module, gradients), gradients)
         self.gradients = gradients
         if self.places is None:
             for hook in list(self.module._backward_hooks):
                 nothing = (None,) * self.count
-                _replaced(hook.function(self.module, nothing, gradients), nothing)
+                _replacement(hook.function(self.module, nothing, gradients), nothing)
         return gradients
 
-    def _arrived(self, gradients: Gradients) -> Gradients:
+    def _run_hooks(self, gradients: Gradients) -> Gradients:
         assert self.places is not None, "arguments were on their way in"
         packed: list[Tensor | None] = [None] * self.count
         for place, gradient in zip(self.places, gradients, strict=True):
             packed[place] = gradient
         found: Gradients = tuple(packed)
         for hook in list(self.module._backward_hooks):
-            found = _replaced(hook.function(self.module, found, self.gradients), found)
+            found = _replacement(hook.function(self.module, found, self.gradients), found)
         return tuple(found[place] for place in self.places)
 
 
-def _replaced(answer: Any, gradients: Gradients) -> Gradients:
-    """What a hook returned, or what it was given if that is None."""
+def _replacement(answer: Any, gradients: Gradients) -> Gradients:
+    """The gradients that a hook returned, or those it was given if it returned None."""
     if answer is None:
         return gradients
     changed = tuple(answer) if isinstance(answer, (tuple, list)) else (answer,)

@@ -42,11 +42,11 @@ class ModuleList(Module):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return type(self)._of(OrderedDict(list(self._modules.items())[index]))
+            return type(self)._from_modules(OrderedDict(list(self._modules.items())[index]))
         return self._modules[self._name(index)]
 
     @classmethod
-    def _of(cls, modules: Mapping[str, Any]) -> ModuleList:
+    def _from_modules(cls, modules: Mapping[str, Any]) -> ModuleList:
         return cls(modules.values())
 
     def __setitem__(self, index: int, module: Module) -> None:
@@ -116,7 +116,7 @@ class Sequential(ModuleList):
             super().__init__(modules)
 
     @classmethod
-    def _of(cls, modules: Mapping[str, Any]) -> Sequential:
+    def _from_modules(cls, modules: Mapping[str, Any]) -> Sequential:
         return cls(modules)
 
     __repr__ = Module.__repr__

@@ -1,4 +1,4 @@
-"""What spreads a module over devices in PyTorch's programs. Here the config does, so these wrap a module and do nothing else.
+"""PyTorch's data-parallel wrappers. Here the config spreads a module over devices, so these wrap it and do nothing else.
 
 A rule `strategy: data_parallel` for a signal around the step cuts batches up and adds the gradients.
 """

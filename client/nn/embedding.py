@@ -1,4 +1,4 @@
-"""Look-ups: rows of a table, learnt."""
+"""Embeddings: look-ups of rows in a table that is learnt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .parameter import Parameter
 
 
 def _refuse(name: str, scale_grad_by_freq: bool, sparse: bool) -> None:
-    """What would make gradients of another kind is not there."""
+    """Refuse the options that would make gradients of another kind."""
     if scale_grad_by_freq:
         raise NotImplementedError(f"{name}: scale_grad_by_freq is not there; weigh the loss instead")
     if sparse:

@@ -1,4 +1,4 @@
-"""Normalisation by running statistics made part of the layer before it, for models that only infer.
+"""Batch normalisation folded into the layer before it, for models that only infer.
 
 What a batch norm does in `eval()` is a scale and a shift for each channel, which a convolution or a linear layer can do
 by its own weight and bias.
@@ -58,15 +58,15 @@ def fuse_linear_bn_weights(
 
 def fuse_conv_bn_eval(conv: Any, bn: Any, transpose: bool = False) -> Any:
     """A copy of the convolution that does what it and the batch norm do in `eval()`. Raises `StateError` in training."""
-    return _fused(conv, bn, transpose)
+    return _fuse(conv, bn, transpose)
 
 
 def fuse_linear_bn_eval(linear: Any, bn: Any) -> Any:
     """A copy of the linear layer that does what it and the batch norm do in `eval()`. Raises `StateError` in training."""
-    return _fused(linear, bn, transpose=False)
+    return _fuse(linear, bn, transpose=False)
 
 
-def _fused(layer: Any, bn: Any, transpose: bool) -> Module:
+def _fuse(layer: Any, bn: Any, transpose: bool) -> Module:
     if layer.training or bn.training:
         raise StateError("a batch norm is fused as eval() computes it: call eval() on both modules first")
     if bn.running_mean is None:

@@ -1,4 +1,4 @@
-"""Gradients kept within bounds, and parameters as one vector and back. Nothing here waits unless it is asked to."""
+"""Gradient clipping, and parameters as one vector and back. Nothing here waits unless it is asked to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gt.client.tensor.operands import cast, clone
 from gt.client.tensor.tensor import Tensor
 from gt.errors import GradientError, ShapeError
 
-from .parameter import Parameter, marked
+from .parameter import Parameter, mark_parameter
 
 __all__ = [
     "clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector",
@@ -112,5 +112,5 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     with grad_mode.no_grad():
         for p in listed:
             fresh: Any = shape_ops.reshape(shape_ops.narrow(vec.detach(), 0, start, p.numel()), p.shape)
-            p.data = marked(fresh) if isinstance(p, Parameter) else clone(fresh)
+            p.data = mark_parameter(fresh) if isinstance(p, Parameter) else clone(fresh)
             start += p.numel()

@@ -1,4 +1,4 @@
-"""First values of parameters: each function fills a tensor in place, outside the tape, and returns it."""
+"""Initial values of parameters: each function fills a tensor in place, outside the tape, and returns it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gt.client.tensor import grad_mode
 from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
 
-from .parameter import Parameter, marked
+from .parameter import Parameter, mark_parameter
 
 __all__ = [
     "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
@@ -22,7 +22,7 @@ __all__ = [
     "xavier_normal", "xavier_uniform",
 ]  # fmt: skip
 
-_GAINS: Final = {
+_GAIN_BY_NONLINEARITY: Final = {
     "linear": 1.0,
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), 1.0),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1.0),
@@ -34,26 +34,26 @@ _GAINS: Final = {
 }
 
 
-def _filled(tensor: Tensor, fresh: Tensor) -> Tensor:
+def _fill(tensor: Tensor, fresh: Tensor) -> Tensor:
     """`tensor` with fresh values, which are a parameter's if the old ones were."""
     with grad_mode.no_grad():
-        tensor._rebind(marked(fresh) if isinstance(tensor, Parameter) else fresh)
+        tensor._rebind(mark_parameter(fresh) if isinstance(tensor, Parameter) else fresh)
     return tensor
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Uniform from `a` up to `b`."""
-    return _filled(tensor, tensor.detach().clone().uniform_(a, b, generator=generator))
+    return _fill(tensor, tensor.detach().clone().uniform_(a, b, generator=generator))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normal, with this mean and standard deviation."""
-    return _filled(tensor, tensor.detach().clone().normal_(mean, std, generator=generator))
+    return _fill(tensor, tensor.detach().clone().normal_(mean, std, generator=generator))
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Every element is `val`."""
-    return _filled(tensor, tensor.detach().clone().fill_(val))
+    return _fill(tensor, tensor.detach().clone().fill_(val))
 
 
 def zeros_(tensor: Tensor) -> Tensor:
@@ -70,9 +70,9 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """By how much first weights are larger before a non-linearity than before none."""
     if nonlinearity == "leaky_relu" and param is not None:
         return math.sqrt(2 / (1 + param**2))
-    if nonlinearity not in _GAINS:
-        raise ValueError(f"calculate_gain: {nonlinearity!r} is none of {sorted(_GAINS)}")
-    return _GAINS[nonlinearity]
+    if nonlinearity not in _GAIN_BY_NONLINEARITY:
+        raise ValueError(f"calculate_gain: {nonlinearity!r} is none of {sorted(_GAIN_BY_NONLINEARITY)}")
+    return _GAIN_BY_NONLINEARITY[nonlinearity]
 
 
 def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
@@ -127,20 +127,20 @@ def kaiming_normal_(
 # by structure; values that no instruction draws are made at the client
 
 
-def _shaped(name: str, tensor: Tensor, least: int, most: int = 64) -> None:
+def _check_rank(name: str, tensor: Tensor, least: int, most: int = 64) -> None:
     if not least <= tensor.ndim <= most:
         raise ShapeError(f"{name}: between {least} and {most} dimensions, not shape {tensor.shape}")
 
 
 def eye_(tensor: Tensor) -> Tensor:
     """The identity, for two dimensions."""
-    _shaped("eye_", tensor, 2, 2)
-    return _filled(tensor, creation.eye(*tensor.shape, dtype=tensor.dtype))
+    _check_rank("eye_", tensor, 2, 2)
+    return _fill(tensor, creation.eye(*tensor.shape, dtype=tensor.dtype))
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """A convolution that changes nothing: of each group's first channels each goes to its own, at the middle."""
-    _shaped("dirac_", tensor, 3, 5)
+    _check_rank("dirac_", tensor, 3, 5)
     out, channels, *field = tensor.shape
     if out % groups:
         raise ShapeError(f"dirac_: {groups} groups do not divide dimension 0 of shape {tensor.shape}")
@@ -149,7 +149,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     for group in range(groups):
         for channel in range(min(size, channels)):
             values[(group * size + channel, channel, *middle)] = 1
-    return _filled(tensor, creation.from_numpy(values))
+    return _fill(tensor, creation.from_numpy(values))
 
 
 def trunc_normal_(
@@ -165,7 +165,7 @@ def trunc_normal_(
     with grad_mode.no_grad():
         uniform = tensor.detach().clone().uniform_(low, high, generator=generator)
         wide = elementwise.erfinv(arithmetic.clamp(uniform, -1 + 2.0**-23, 1 - 2.0**-23)) * (std * math.sqrt(2)) + mean
-        return _filled(tensor, arithmetic.clamp(wide, a, b))
+        return _fill(tensor, arithmetic.clamp(wide, a, b))
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
@@ -173,7 +173,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
 
     The factorisation is made at the client.
     """
-    _shaped("orthogonal_", tensor, 2)
+    _check_rank("orthogonal_", tensor, 2)
     if not tensor.numel():
         return tensor
     rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
@@ -181,18 +181,18 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     q, r = np.linalg.qr(drawn)
     q = q * np.sign(np.diagonal(r))  # so that it is uniform among all
     values = (q if rows >= columns else q.T) * gain
-    return _filled(tensor, creation.from_numpy(values.reshape(tensor.shape).astype(tensor.dtype.numpy)))
+    return _fill(tensor, creation.from_numpy(values.reshape(tensor.shape).astype(tensor.dtype.numpy)))
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
     """Normal, but in every column a part `sparsity` of the rows is 0 (Martens, 2010). Drawn at the client."""
-    _shaped("sparse_", tensor, 2, 2)
+    _check_rank("sparse_", tensor, 2, 2)
     rows, columns = tensor.shape
     numbers = random.numbers(generator)
     values = numbers.standard_normal((rows, columns)) * std
     for column in range(columns):
         values[numbers.permutation(rows)[: math.ceil(sparsity * rows)], column] = 0
-    return _filled(tensor, creation.from_numpy(values.astype(tensor.dtype.numpy)))
+    return _fill(tensor, creation.from_numpy(values.astype(tensor.dtype.numpy)))
 
 
 constant, dirac, eye, kaiming_normal, kaiming_uniform, normal = (

@@ -1,4 +1,4 @@
-"""Modules that learn how many features come in from their first input, and then are of the class that they are named after."""
+"""Lazy modules: they learn the number of input features from their first input, and then become the class they are named for."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class LazyModule(Module):
         made = self.becomes(features, *args, **options)
         state = self.__dict__
         made.train(self.training)
-        kept: dict[str, Any] = {name: state[name] for name in _KEPT if name in state}
+        kept: dict[str, Any] = {name: state[name] for name in _CARRIED_ATTRIBUTES if name in state}
         for name, tensor in self._parameters.items():  # an optimizer may hold them
             fresh = made._parameters.get(name)
             if tensor is not None and fresh is not None:
@@ -97,11 +97,11 @@ class LazyModule(Module):
         return self.forward(*args, **options)  # that of the class that it is now
 
 
-_KEPT: Final = (
+_CARRIED_ATTRIBUTES: Final = (
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_hooked", "_state_hooks", "_signals",
     "_assigning",
 )  # fmt: skip
-"""What a module has from elsewhere."""
+"""Attributes that were set from outside, which a module keeps when it becomes its class."""
 
 
 class LazyLinear(LazyModule):

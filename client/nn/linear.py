@@ -1,4 +1,4 @@
-"""Layers that multiply: linear and bilinear maps, and the one that does nothing."""
+"""Linear layers: linear and bilinear maps, and the identity."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from gt.errors import DTypeError, GTError
 from gt.ir.dtypes import as_dtype
 
 from . import state_dicts
-from .backward_hooks import Passage
-from .parameter import Buffer, Parameter, marked
+from .backward_hooks import BackwardHookCall
+from .parameter import Buffer, Parameter, mark_parameter
 from .state_dicts import LoadResult
 
 Self = TypeVar("Self", bound="Module")
@@ -98,16 +98,16 @@ class Module:
                 args, options = changed
             else:
                 args = changed if isinstance(changed, tuple) else (changed,)
-        passage = None
+        hooked_call = None
         if (self._backward_hooks or self._backward_pre_hooks) and grad_mode.is_grad_enabled():
-            passage = Passage(self)
-            args = passage.enter(args)
+            hooked_call = BackwardHookCall(self)
+            args = hooked_call.enter(args)
         result = self.forward(*args, **options)
         for hook in list(self._forward_hooks):
             called.append(hook)
             changed = hook.function(self, args, options, result) if hook.options else hook.function(self, args, result)
             result = result if changed is None else changed
-        return result if passage is None else passage.leave(result)
+        return result if hooked_call is None else hooked_call.leave(result)
 
     # registration
 
@@ -286,15 +286,15 @@ class Module:
 
     def get_parameter(self, target: str) -> Parameter:
         """The parameter with a dotted name."""
-        found = self._found(target, "_parameters", "parameter")
+        found = self._find_registered(target, "_parameters", "parameter")
         assert isinstance(found, Parameter)
         return found
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer with a dotted name."""
-        return self._found(target, "_buffers", "buffer")
+        return self._find_registered(target, "_buffers", "buffer")
 
-    def _found(self, target: str, table: str, kind: str) -> Tensor:
+    def _find_registered(self, target: str, table: str, kind: str) -> Tensor:
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)
         found: Tensor | None = getattr(module, table).get(name)
@@ -308,7 +308,7 @@ class Module:
         self.get_submodule(target)
         self.get_submodule(path).add_module(name, module)
 
-    def _named(self, table: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Tensor]]:
+    def _named_members(self, table: str, prefix: str, recurse: bool, once: bool) -> Iterator[tuple[str, Tensor]]:
         seen: set[int] = set()
         modules = self.named_modules(prefix=prefix, remove_duplicate=once) if recurse else [(prefix, self)]
         for path, module in modules:
@@ -321,7 +321,7 @@ class Module:
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
         """All parameters, each once unless `remove_duplicate=False`, with their dotted names."""
-        return self._named("_parameters", prefix, recurse, remove_duplicate)  # type: ignore[return-value]  # that table holds parameters
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)  # type: ignore[return-value]  # that table holds parameters
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """All parameters, each once."""
@@ -331,7 +331,7 @@ class Module:
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
         """All buffers, each once unless `remove_duplicate=False`, with their dotted names."""
-        return self._named("_buffers", prefix, recurse, remove_duplicate)
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """All buffers, each once."""
@@ -366,7 +366,7 @@ class Module:
         for name, tensor in state_dicts.own_state(self).items():
             destination[prefix + name] = tensor if keep_vars else tensor.detach()
         if state_dicts.has_extra(self, "get_extra_state"):
-            destination[prefix + state_dicts.EXTRA] = self.get_extra_state()
+            destination[prefix + state_dicts.EXTRA_STATE_KEY] = self.get_extra_state()
 
     def _load_from_state_dict(
         self,
@@ -456,7 +456,7 @@ class Module:
         for tensor in (*self.parameters(), *self.buffers()):
             if tensor.dtype.kind in ("f", wanted.kind) and tensor.dtype is not wanted:
                 cast = tensor.detach().to(wanted)
-                tensor.data = marked(cast) if isinstance(tensor, Parameter) else cast
+                tensor.data = mark_parameter(cast) if isinstance(tensor, Parameter) else cast
                 if tensor.grad is not None:
                     tensor.grad = tensor.grad.to(wanted)
         return self

@@ -49,7 +49,7 @@ def invert_permutation(permutation: Tensor | None) -> Tensor | None:
     return None if permutation is None else permutation.argsort()
 
 
-def _listed(lengths: Any) -> list[int]:
+def _as_list(lengths: Any) -> list[int]:
     return [int(each) for each in (lengths.tolist() if hasattr(lengths, "tolist") else lengths)]
 
 
@@ -58,7 +58,7 @@ def pack_padded_sequence(
 ) -> PackedSequence:
     """Pack sequences (T, N, …), or with `batch_first` (N, T, …), of these lengths: integers, or a tensor, which is fetched."""
     x = shape_ops.transpose(input, 0, 1) if batch_first else input
-    sizes = np.array(_listed(lengths), np.int64)
+    sizes = np.array(_as_list(lengths), np.int64)
     if x.ndim < 2 or len(sizes) != x.shape[1] or not len(sizes) or sizes.min() < 1 or sizes.max() > x.shape[0]:
         raise ShapeError(
             f"pack_padded_sequence: lengths from 1 to {x.shape[0]}, one for each of {x.shape[1]} sequences, not {sizes.tolist()}"
@@ -83,7 +83,7 @@ def pad_packed_sequence(
     sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0, total_length: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Sequences (T, N, …) again, in their first order, and their lengths."""
-    data, counts = sequence.data, _listed(sequence.batch_sizes)
+    data, counts = sequence.data, _as_list(sequence.batch_sizes)
     steps, count = len(counts), counts[0]
     total = steps if total_length is None else total_length
     if total < steps:
@@ -127,7 +127,7 @@ def pad_sequence(
 def unpad_sequence(padded_sequences: Tensor, lengths: Any, batch_first: bool = False) -> list[Tensor]:
     """The sequences that were put side by side, each of its own length."""
     x = padded_sequences if batch_first else shape_ops.transpose(padded_sequences, 0, 1)
-    return [x[at, :length] for at, length in enumerate(_listed(lengths))]
+    return [x[at, :length] for at, length in enumerate(_as_list(lengths))]
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:

@@ -20,7 +20,7 @@ class Parameter(Tensor):
         source = creation.as_tensor(data)
         if requires_grad and source.dtype.kind not in "fc":
             raise DTypeError(f"a parameter of {source.dtype} cannot require grad: pass requires_grad=False")
-        value = marked(source)._value
+        value = mark_parameter(source)._value
         super().__init__(value, tape.Leaf(value, param=True) if requires_grad else None)
 
 
@@ -35,6 +35,6 @@ class Buffer(Tensor):
         """Whether `state_dict()` has it."""
 
 
-def marked(source: Tensor) -> Tensor:
+def mark_parameter(source: Tensor) -> Tensor:
     """The values of `source` as a parameter's, in the signal that the program is inside."""
     return emission.emit("tag", (Tensor(source._current()),), True)

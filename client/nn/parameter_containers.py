@@ -16,12 +16,12 @@ def _parameter(value: Any) -> Parameter:
     return value if isinstance(value, Parameter) else Parameter(value)
 
 
-def _held(value: Any) -> Parameter | Module:
+def _as_entry(value: Any) -> Parameter | Module:
     """What a list holds of a value: lists of parameters, and other modules, are held as they are."""
     return value if isinstance(value, Module) else _parameter(value)
 
 
-def _shown(value: Tensor) -> str:
+def _entry_text(value: Tensor) -> str:
     size = "x".join(map(str, value.shape))
     return f"Parameter containing: [{value.dtype} of size {size}]"
 
@@ -51,11 +51,11 @@ class ParameterList(Module):
         return getattr(self, self._name(index))
 
     def __setitem__(self, index: int, value: Any) -> None:
-        setattr(self, self._name(index), _held(value))
+        setattr(self, self._name(index), _as_entry(value))
 
     def append(self, value: Any) -> ParameterList:
         """Add one at the end."""
-        setattr(self, str(len(self)), _held(value))
+        setattr(self, str(len(self)), _as_entry(value))
         return self
 
     def extend(self, values: Iterable[Any]) -> ParameterList:
@@ -69,7 +69,7 @@ class ParameterList(Module):
 
     def extra_repr(self) -> str:
         return "\n".join(
-            f"({place}): {_shown(value)}" for place, value in self._parameters.items() if value is not None
+            f"({place}): {_entry_text(value)}" for place, value in self._parameters.items() if value is not None
         )
 
 
@@ -128,4 +128,4 @@ class ParameterDict(Module):
             self[name] = value
 
     def extra_repr(self) -> str:
-        return "\n".join(f"({name}): {_shown(value)}" for name, value in self.items())
+        return "\n".join(f"({name}): {_entry_text(value)}" for name, value in self.items())

@@ -1,4 +1,4 @@
-"""Parameters that are functions of others: a module whose weight is computed, from what is learnt, each time it is read.
+"""Parametrizations: parameters that are computed from others, which are learnt, each time they are read.
 
 As in PyTorch, `parametrizations.<name>.original` (or `original0`, `original1`, …) is what is learnt and saved. The module's
 class is a subclass of its own that has the tensor as a property.

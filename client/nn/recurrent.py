@@ -2,7 +2,7 @@
 Cho et al., 2014).
 
 What does not wait for the step before is one product for the whole sequence; the steps themselves are recorded one after
-the other. Packed sequences (`packing.py`) are read as they are: at each step those that go on.
+the other. Packed sequences (`packed_sequence.py`) are read as they are: at each step those that go on.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from .module import Module
 from .packed_sequence import PackedSequence
 from .parameter import Parameter
 
-State = tuple[Tensor, ...]
-Step = Callable[[Tensor, Tensor, Tensor | None, State], State]
+RecurrentState = tuple[Tensor, ...]
+CellStep = Callable[[Tensor, Tensor, Tensor | None, RecurrentState], RecurrentState]
 """From what the input brings (…, gates · hidden), what the hidden state brings, what is added to that and could not be added to
 the former, and the state, to the next state."""
 
 
-def _elman(activation: Callable[[Any], Tensor]) -> Step:
-    def step(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: State) -> State:
+def _elman(activation: Callable[[Any], Tensor]) -> CellStep:
+    def step(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: RecurrentState) -> RecurrentState:
         return (activation(arithmetic.add(brought, recalled)),)
 
     return step
 
 
-def _lstm(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: State) -> State:
+def _lstm(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: RecurrentState) -> RecurrentState:
     """Gates in the order input, forget, cell, output."""
     i, f, g, o = functional.chunk(arithmetic.add(brought, recalled), 4, -1)
     kept = arithmetic.mul(arithmetic.sigmoid(f), state[1])
@@ -44,7 +44,7 @@ def _lstm(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: State)
     return arithmetic.mul(arithmetic.sigmoid(o), arithmetic.tanh(cell)), cell
 
 
-def _gru(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: State) -> State:
+def _gru(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: RecurrentState) -> RecurrentState:
     """Gates in the order reset, update, new. The reset is also of the bias of what is recalled for the new state."""
     r, z, n = functional.chunk(brought, 3, -1)
     hr, hz, hn = functional.chunk(recalled, 3, -1)
@@ -56,13 +56,13 @@ def _gru(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: State) 
     return (arithmetic.add(new, arithmetic.mul(update, arithmetic.sub(state[0], new))),)
 
 
-_STEPS: Final[dict[str, Step]] = {
+_CELL_STEPS: Final[dict[str, CellStep]] = {
     "RNN_TANH": _elman(arithmetic.tanh),
     "RNN_RELU": _elman(arithmetic.relu),
     "LSTM": _lstm,
     "GRU": _gru,
 }
-_GATES: Final = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
+_GATE_COUNTS: Final = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
 def _biases(mode: str, first: Tensor | None, second: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
@@ -82,19 +82,19 @@ def _draw(module: Module, hidden_size: int) -> None:
         init.uniform_(parameter, -bound, bound)
 
 
-def _as_brought(state: State, brought: Sequence[Tensor]) -> State:
+def _as_brought(state: RecurrentState, brought: Sequence[Tensor]) -> RecurrentState:
     """The state in the dtype of what inputs bring, which may be lower inside of `autocast`."""
     return tuple([cast(part, brought[0].dtype) for part in state]) if brought else state
 
 
-def _rows(state: State, start: int, stop: int) -> State:
+def _rows(state: RecurrentState, start: int, stop: int) -> RecurrentState:
     """The states of some of the sequences."""
     if start == 0 and stop == state[0].shape[0]:
         return state
     return tuple([part[start:stop] for part in state])
 
 
-def _stacked(states: Sequence[State]) -> State:
+def _stack_states(states: Sequence[RecurrentState]) -> RecurrentState:
     """The states of sequences and of those after them."""
     return tuple([join_and_pad.cat(parts) for parts in zip(*states, strict=True)])
 
@@ -129,7 +129,7 @@ class RNNCellBase(Module):
         """Draw all anew."""
         _draw(self, self.hidden_size)
 
-    def _step(self, input: Tensor, state: State | None, count: int) -> State:
+    def _step(self, input: Tensor, state: RecurrentState | None, count: int) -> RecurrentState:
         name = type(self).__name__
         if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
             raise ShapeError(f"{name} takes (N, {self.input_size}) or ({self.input_size}), not shape {input.shape}")
@@ -142,7 +142,7 @@ class RNNCellBase(Module):
         bias, inner = _biases(self._mode, self.bias_ih, self.bias_hh)
         brought = linear.linear(input, self.weight_ih, bias)
         state = _as_brought(state, (brought,))
-        return _STEPS[self._mode](brought, linear.linear(state[0], self.weight_hh), inner, state)
+        return _CELL_STEPS[self._mode](brought, linear.linear(state[0], self.weight_hh), inner, state)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}{'' if self.bias else ', bias=False'}"
@@ -245,7 +245,7 @@ class RNNBase(Module):
         self.dropout = float(dropout)
         self.bidirectional = bidirectional
         self.proj_size = proj_size
-        out, rows = proj_size or hidden_size, _GATES[mode] * hidden_size
+        out, rows = proj_size or hidden_size, _GATE_COUNTS[mode] * hidden_size
         for layer in range(num_layers):
             width = input_size if layer == 0 else out * (1 + bidirectional)
             for suffix in self._suffixes(layer):
@@ -271,7 +271,7 @@ class RNNBase(Module):
     def flatten_parameters(self) -> None:
         """Nothing: parameters are where the service keeps them."""
 
-    def _run(self, input: Any, state: State | None) -> tuple[Any, State]:
+    def _run(self, input: Any, state: RecurrentState | None) -> tuple[Any, RecurrentState]:
         """The last layer's outputs, and the last states of all layers (layers · directions, N, size)."""
         if isinstance(input, PackedSequence):
             return self._run_packed(input, state)
@@ -289,7 +289,7 @@ class RNNBase(Module):
             return shape_ops.squeeze(x, 1), tuple([shape_ops.squeeze(part, 1) for part in last])
         return (x.transpose(0, 1) if self.batch_first else x), last
 
-    def _run_packed(self, input: PackedSequence, state: State | None) -> tuple[PackedSequence, State]:
+    def _run_packed(self, input: PackedSequence, state: RecurrentState | None) -> tuple[PackedSequence, RecurrentState]:
         """States are those of the sequences in their first order."""
         sizes = tuple(int(size) for size in input.batch_sizes)
         if state is not None and input.sorted_indices is not None:
@@ -299,8 +299,8 @@ class RNNBase(Module):
             last = tuple([functional.index_select(part, 1, input.unsorted_indices) for part in last])
         return input._replace(data=data), last
 
-    def _layers(self, x: Tensor, sizes: tuple[int, ...] | None, state: State) -> tuple[Tensor, State]:
-        ends: list[State] = []
+    def _layers(self, x: Tensor, sizes: tuple[int, ...] | None, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        ends: list[RecurrentState] = []
         for layer in range(self.num_layers):
             outs = []
             for direction, suffix in enumerate(self._suffixes(layer)):
@@ -313,7 +313,7 @@ class RNNBase(Module):
                 x = dropout_functions.dropout(x, self.dropout, self.training)
         return x, tuple([join_and_pad.stack([end[part] for end in ends]) for part in range(self._states)])
 
-    def _start(self, x: Tensor, count: int, state: State | None) -> State:
+    def _start(self, x: Tensor, count: int, state: RecurrentState | None) -> RecurrentState:
         """The states to start with, checked; zeros when none are given."""
         if x.shape[-1] != self.input_size:
             raise ShapeError(f"{type(self).__name__}: input {x.shape} does not end in input_size {self.input_size}")
@@ -328,33 +328,33 @@ class RNNBase(Module):
         return tuple(state)
 
     def _layer(
-        self, x: Tensor, sizes: tuple[int, ...] | None, first: State, suffix: str, backward: bool
-    ) -> tuple[Tensor, State]:
+        self, x: Tensor, sizes: tuple[int, ...] | None, first: RecurrentState, suffix: str, backward: bool
+    ) -> tuple[Tensor, RecurrentState]:
         """One direction of one layer over sequences of one length (steps, N, in), or packed ones."""
         weight, recall = getattr(self, f"weight_ih{suffix}"), getattr(self, f"weight_hh{suffix}")
         bias, inner = _biases(
             self.mode, getattr(self, f"bias_ih{suffix}", None), getattr(self, f"bias_hh{suffix}", None)
         )
         project = getattr(self, f"weight_hr{suffix}", None)
-        step, turned = _STEPS[self.mode], shape_ops.t(recall)
+        step, turned = _CELL_STEPS[self.mode], shape_ops.t(recall)
         whole = linear.linear(x, weight, bias)
         brought = shape_ops.unbind(whole, 0) if sizes is None else shape_ops.split(whole, sizes)
         first = _as_brought(first, brought)
         state = _rows(first, 0, brought[-1 if backward else 0].shape[0])
         outs: list[Tensor] = []
-        ended: list[State] = []
+        ended: list[RecurrentState] = []
         for part in reversed(brought) if backward else brought:
             now, count = state[0].shape[0], part.shape[0]
             if count < now:  # of packed sequences, some are over
                 ended.append(_rows(state, count, now))
                 state = _rows(state, 0, count)
             elif count > now:  # and others, from behind, only begin
-                state = _stacked([state, _rows(first, now, count)])
+                state = _stack_states([state, _rows(first, now, count)])
             state = step(part, matmul(state[0], turned), inner, state)
             if project is not None:
                 state = (linear.linear(state[0], project), *state[1:])
             outs.append(state[0])
-        last = _stacked([state, *reversed(ended)]) if ended else state
+        last = _stack_states([state, *reversed(ended)]) if ended else state
         join = join_and_pad.stack if sizes is None else join_and_pad.cat
         return join(outs[::-1] if backward else outs), last
 

@@ -1,4 +1,4 @@
-"""Modules that move elements: other shapes, borders, pixels, sizes. None has parameters."""
+"""Modules that rearrange elements: shapes, padding, pixels, sizes. None has parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a module saves and loads: parameters, persistent buffers and extra state, by dotted names, as PyTorch has it."""
+"""State dicts: what a module saves and loads by dotted names: parameters, persistent buffers and extra state, as in PyTorch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .parameter import Buffer, Parameter
 if TYPE_CHECKING:
     from .module import Module
 
-EXTRA: Final = "_extra_state"
+EXTRA_STATE_KEY: Final = "_extra_state"
 """The name under which what `get_extra_state` returns is kept."""
 
 
@@ -137,7 +137,7 @@ def fill(
         else:
             with grad_mode.no_grad():
                 tensor.copy_(value)
-    extra = prefix + EXTRA
+    extra = prefix + EXTRA_STATE_KEY
     if has_extra(module, "set_extra_state"):
         if extra in state:
             module.set_extra_state(state[extra])

@@ -1,5 +1,6 @@
-"""Weights kept at a norm: by direction and length, or by their largest singular value; as parametrizations and, in PyTorch's
-older form, as hooks that compute the weight before each call.
+"""Weight norm and spectral norm: weights by direction and length, or by their largest singular value.
+
+They are parametrizations and, in PyTorch's older form, hooks that compute the weight before each call.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def norm_except(v: Tensor, dim: int | None) -> Tensor:
     return norms.vector_norm(v, 2, axes, True) if axes else arithmetic.abs(v)
 
 
-def _weighed(g: Tensor, v: Tensor, dim: int | None) -> Tensor:
+def _apply_norm(g: Tensor, v: Tensor, dim: int | None) -> Tensor:
     return arithmetic.mul(v, arithmetic.div(g, norm_except(v, dim)))
 
 
@@ -38,7 +39,7 @@ class _WeightNorm(Module):
         self.dim = dim
 
     def forward(self, weight_g: Tensor, weight_v: Tensor) -> Tensor:
-        return _weighed(weight_g, weight_v, self.dim)
+        return _apply_norm(weight_g, weight_v, self.dim)
 
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         return norm_except(weight, self.dim), weight
@@ -59,7 +60,7 @@ def _unit(x: Tensor, eps: float) -> Tensor:
     return arithmetic.div(x, arithmetic.maximum(norms.vector_norm(x, 2), eps))
 
 
-def _iterated(matrix: Tensor, u: Tensor, v: Tensor, times: int, eps: float) -> None:
+def _power_iterate(matrix: Tensor, u: Tensor, v: Tensor, times: int, eps: float) -> None:
     """The power method: both vectors, in place, closer to those of the largest singular value."""
     with grad_mode.no_grad():
         plain = matrix.detach()
@@ -86,14 +87,14 @@ class _SpectralNorm(Module):
             matrix = _rows(weight.detach(), self.dim)
             for name, size in (("_u", matrix.shape[0]), ("_v", matrix.shape[1])):
                 self.register_buffer(name, _unit(random.randn(size, dtype=weight.dtype), eps))
-            _iterated(matrix, self._u, self._v, 15, eps)
+            _power_iterate(matrix, self._u, self._v, 15, eps)
 
     def forward(self, weight: Tensor) -> Tensor:
         if weight.ndim == 1:
             return _unit(weight, self.eps)
         matrix = _rows(weight, self.dim)
         if self.training:
-            _iterated(matrix, self._u, self._v, self.n_power_iterations, self.eps)
+            _power_iterate(matrix, self._u, self._v, self.n_power_iterations, self.eps)
         return arithmetic.div(weight, _largest(matrix, self._u, self._v))
 
     def right_inverse(self, value: Tensor) -> Tensor:
@@ -126,7 +127,7 @@ class _Hook:
 
     def compute(self, module: Any) -> Tensor:
         if self.spectral is None:
-            return _weighed(getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v"), self.dim)
+            return _apply_norm(getattr(module, f"{self.name}_g"), getattr(module, f"{self.name}_v"), self.dim)
         weight, (times, eps) = getattr(module, f"{self.name}_orig"), self.spectral
         matrix, u, v = (
             _rows(weight, self.dim or 0),
@@ -134,14 +135,14 @@ class _Hook:
             getattr(module, f"{self.name}_v"),
         )
         if module.training:  # the older form begins on the other side
-            _iterated(shape_ops.t(matrix), v, u, times, eps)
+            _power_iterate(shape_ops.t(matrix), v, u, times, eps)
         return arithmetic.div(weight, _largest(matrix, u, v))
 
     def __call__(self, module: Any, args: Any) -> None:
         module.__dict__[self.name] = self.compute(module)
 
 
-def _hooked(module: Module, hook: _Hook) -> Module:
+def _add_hook(module: Module, hook: _Hook) -> Module:
     hooks: dict[str, _Hook] = module.__dict__.setdefault("_weight_hooks", {})
     if hook.name in hooks:
         raise ValueError(f"{type(module).__name__} has a norm of {hook.name!r} already")
@@ -163,7 +164,7 @@ def hooked_weight_norm(module: Module, name: str = "weight", dim: int | None = 0
     weight = _taken(module, name).detach()
     module.register_parameter(f"{name}_g", Parameter(norm_except(weight, dim)))
     module.register_parameter(f"{name}_v", Parameter(weight))
-    return _hooked(module, _Hook(name, dim, None))
+    return _add_hook(module, _Hook(name, dim, None))
 
 
 def hooked_spectral_norm(
@@ -179,7 +180,7 @@ def hooked_spectral_norm(
     module.register_parameter(f"{name}_orig", weight)
     for part, size in (("u", matrix.shape[0]), ("v", matrix.shape[1])):
         module.register_buffer(f"{name}_{part}", _unit(random.randn(size, dtype=weight.dtype), eps))
-    return _hooked(module, _Hook(name, dim, (n_power_iterations, eps)))
+    return _add_hook(module, _Hook(name, dim, (n_power_iterations, eps)))
 
 
 def remove_hooked_norm(module: Module, name: str = "weight") -> Module:

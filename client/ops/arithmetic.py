@@ -28,7 +28,7 @@ from gt.client.tensor.operands import (
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError
 from gt.ir.dtypes import (
-    HALVES,
+    HALF_DTYPES,
     bool_,
     float32,
     get_conventions,
@@ -57,7 +57,7 @@ def in_single(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     @functools.wraps(function)
     def wide(*args: Any, **options: Any) -> Tensor:
         tensors = [x for x in (*args, *options.values()) if isinstance(x, Tensor)]
-        if not builtins.any(x._value.spec.dtype in HALVES for x in tensors):
+        if not builtins.any(x._value.spec.dtype in HALF_DTYPES for x in tensors):
             return function(*args, **options)
         dtype = result_type([(x._value.spec.dtype, x.ndim == 0) for x in tensors], [])
         args = tuple([_widened(x) for x in args])
@@ -67,7 +67,7 @@ def in_single(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _widened(operand: Any) -> Any:
-    half = isinstance(operand, Tensor) and operand._value.spec.dtype in HALVES
+    half = isinstance(operand, Tensor) and operand._value.spec.dtype in HALF_DTYPES
     return cast(operand, float32) if half else operand
 
 

@@ -15,7 +15,7 @@ from gt.client.tensor.operands import binary, cast, clone, convert, dtype_of, fl
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError
 from gt.ir.dtype_limits import finfo
-from gt.ir.dtypes import HALVES, complex128, float32, float64, get_default_dtype, int32
+from gt.ir.dtypes import HALF_DTYPES, complex128, float32, float64, get_default_dtype, int32
 from gt.ir.ops import OPS
 
 from . import arithmetic, creation
@@ -213,7 +213,7 @@ def frexp(input: Any) -> Frexp:
     given = x = tensor_of("frexp", input)
     if x.dtype.kind != "f":
         raise DTypeError(f"frexp takes floating-point numbers, not {x.dtype}")
-    x = cast(x, float32) if x.dtype in HALVES else x
+    x = cast(x, float32) if x.dtype in HALF_DTYPES else x
     size = arithmetic.abs(x.detach())
     plain = logical_and(arithmetic.isfinite(size), arithmetic.ne(size, 0))
     power = arithmetic.floor(arithmetic.log2(where(plain, size, 0.5)))  # perhaps one off, next to a power of two

@@ -10,7 +10,7 @@ from gt.client.tensor import emission, emission_context
 from gt.client.tensor.operands import binary, cast, clone, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, ShapeError
-from gt.ir.dtypes import HALVES, as_dtype, bool_, float32, int64, uint8
+from gt.ir.dtypes import HALF_DTYPES, as_dtype, bool_, float32, int64, uint8
 
 from . import arithmetic, creation, shape_ops
 
@@ -103,7 +103,7 @@ def _floating(name: str, input: Any, dtype: Any) -> Tensor:
 
 def _wide(x: Tensor) -> Tensor:
     """Half precision in float32: the sum of a mean, and the squares of a variance, may be beyond what float16 holds."""
-    return cast(x, float32) if x.dtype in HALVES else x
+    return cast(x, float32) if x.dtype in HALF_DTYPES else x
 
 
 def _count(x: Tensor, axes: tuple[int, ...]) -> int:
@@ -143,7 +143,7 @@ def var(
     spread = _spread(
         _wide(given), spelled("var", dim, axis, None), correction, bool(spelled("var", keepdim, keepdims, False))
     )
-    return cast(spread, given.dtype) if given.dtype in HALVES else spread
+    return cast(spread, given.dtype) if given.dtype in HALF_DTYPES else spread
 
 
 def _spread(x: Tensor, axis: Any, correction: float, keepdims: bool) -> Tensor:
@@ -175,7 +175,7 @@ def std(
     x = _floating("std", input, None)
     spread = var(_wide(x), dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims)
     root = emission.emit("sqrt", (spread,))
-    return cast(root, x.dtype) if x.dtype in HALVES else root
+    return cast(root, x.dtype) if x.dtype in HALF_DTYPES else root
 
 
 def amax(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Tensor:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gt.client.tensor.operands import cast, tensor_of
-from gt.ir.dtypes import HALVES, float32
+from gt.ir.dtypes import HALF_DTYPES, float32
 
 from . import arithmetic, reductions
 from .reductions import UNSET, spelled
@@ -30,10 +30,10 @@ def var_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim:
 def std_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, **more: Any) -> Any:
     """`std` and `mean` over the same axes."""
     x = tensor_of("std_mean", input)
-    wide = cast(x, float32) if x.dtype in HALVES else x
+    wide = cast(x, float32) if x.dtype in HALF_DTYPES else x
     spread, center = var_mean(wide, dim, unbiased, keepdim, **more)
     root = arithmetic.sqrt(spread)
-    return (cast(root, x.dtype), cast(center, x.dtype)) if x.dtype in HALVES else (root, center)
+    return (cast(root, x.dtype), cast(center, x.dtype)) if x.dtype in HALF_DTYPES else (root, center)
 
 
 def aminmax(

@@ -1,4 +1,4 @@
-"""Optimizers whose steps look at a matrix as a whole, and the averages of weights."""
+"""Adafactor, Muon and others: optimizers that treat a matrix as a whole, and the averages of weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gt.client.tensor.tensor import Tensor
 from gt.ir.dtype_limits import finfo
 from gt.ir.dtypes import bfloat16
 
-from .optimizer import Group, Numbers, Optimizer, State, blended, decayed, kept, setting, shrinking
+from .optimizer import Group, Numbers, Optimizer, State, add_weight_decay, blend, setting, shrinking, store
 
 
 class ASGD(Optimizer):
@@ -65,9 +65,9 @@ class ASGD(Optimizer):
 
     def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
         decay, shrink, eta, share = numbers
-        new = p * shrink - decayed(p, gradient, decay) * eta
+        new = p * shrink - add_weight_decay(p, gradient, decay) * eta
         p._rebind(new)
-        kept(state, "ax", state["ax"] + (new - state["ax"]) * share)
+        store(state, "ax", state["ax"] + (new - state["ax"]) * share)
 
 
 class Adafactor(Optimizer):
@@ -127,12 +127,12 @@ class Adafactor(Optimizer):
         value = p if shrink is None else p * shrink
         squares = gradient.square()
         if gradient.ndim > 1:
-            rows = kept(state, "row_var", blended(state["row_var"], reductions.mean(squares, -1, True), keep, fresh))
-            columns = kept(state, "col_var", blended(state["col_var"], reductions.mean(squares, -2, True), keep, fresh))
+            rows = store(state, "row_var", blend(state["row_var"], reductions.mean(squares, -1, True), keep, fresh))
+            columns = store(state, "col_var", blend(state["col_var"], reductions.mean(squares, -2, True), keep, fresh))
             spread = matmul(rows, columns)
             spread = spread / arithmetic.clamp(reductions.mean(rows, -2, True), min=small)
         else:
-            spread = kept(state, "variance", blended(state["variance"], squares, keep, fresh))
+            spread = store(state, "variance", blend(state["variance"], squares, keep, fresh))
         step = arithmetic.rsqrt(arithmetic.clamp(spread, min=small * small)) * gradient
         over = arithmetic.maximum(_length(step) / root / most, 1.0)
         p._rebind(value - step * (size / over))
@@ -192,8 +192,8 @@ class Muon(Optimizer):
 
     def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
         keep, rest, shrink, rate, eps = numbers
-        buffer = kept(state, "momentum_buffer", blended(state["momentum_buffer"], gradient, keep, rest))
-        step = blended(buffer, gradient, keep, rest) if group["nesterov"] else buffer
+        buffer = store(state, "momentum_buffer", blend(state["momentum_buffer"], gradient, keep, rest))
+        step = blend(buffer, gradient, keep, rest) if group["nesterov"] else buffer
         rows, columns = p.shape
         if group["adjust_lr_fn"] == "match_rms_adamw":
             scale = 0.2 * math.sqrt(max(rows, columns))

@@ -1,4 +1,4 @@
-"""Optimizers whose steps are in proportion to gradients over roots of their squares, without Adam's mean."""
+"""Adagrad, RMSprop and relatives: steps in proportion to gradients over roots of their squares, without Adam's mean."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from gt.client.ops import creation
 from gt.client.tensor.tensor import Tensor
 
-from .optimizer import Group, Numbers, Optimizer, State, blended, decayed, kept, setting
+from .optimizer import Group, Numbers, Optimizer, State, add_weight_decay, blend, setting, store
 
 
 class RMSprop(Optimizer):
@@ -54,14 +54,14 @@ class RMSprop(Optimizer):
 
     def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
         alpha, rest, decay, momentum, eps, lr = numbers
-        gradient = decayed(p, gradient, decay)
-        spread = kept(state, "square_avg", blended(state["square_avg"], gradient.square(), alpha, rest))
+        gradient = add_weight_decay(p, gradient, decay)
+        spread = store(state, "square_avg", blend(state["square_avg"], gradient.square(), alpha, rest))
         if group["centered"]:
-            mean = kept(state, "grad_avg", blended(state["grad_avg"], gradient, alpha, rest))
+            mean = store(state, "grad_avg", blend(state["grad_avg"], gradient, alpha, rest))
             spread = spread - mean.square()
         step = gradient / (spread.sqrt() + eps)
         if momentum is not None:
-            step = kept(state, "momentum_buffer", state["momentum_buffer"] * momentum + step)
+            step = store(state, "momentum_buffer", state["momentum_buffer"] * momentum + step)
         p._rebind(p - step * lr)
 
 
@@ -110,8 +110,8 @@ class Adagrad(Optimizer):
 
     def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
         decay, eps, rate = numbers
-        gradient = decayed(p, gradient, decay)
-        total = kept(state, "sum", state["sum"] + gradient.square())
+        gradient = add_weight_decay(p, gradient, decay)
+        total = store(state, "sum", state["sum"] + gradient.square())
         p._rebind(p - gradient / (total.sqrt() + eps) * rate)
 
 
@@ -152,8 +152,8 @@ class Adadelta(Optimizer):
 
     def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
         rho, rest, decay, eps, lr = numbers
-        gradient = decayed(p, gradient, decay)
-        squares = kept(state, "square_avg", blended(state["square_avg"], gradient.square(), rho, rest))
+        gradient = add_weight_decay(p, gradient, decay)
+        squares = store(state, "square_avg", blend(state["square_avg"], gradient.square(), rho, rest))
         step = (state["acc_delta"] + eps).sqrt() / (squares + eps).sqrt() * gradient
-        kept(state, "acc_delta", blended(state["acc_delta"], step.square(), rho, rest))
+        store(state, "acc_delta", blend(state["acc_delta"], step.square(), rho, rest))
         p._rebind(p - step * lr)

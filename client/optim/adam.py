@@ -9,7 +9,7 @@ from typing import Any
 from gt.client.ops import arithmetic
 from gt.client.tensor.tensor import Tensor
 
-from .optimizer import Group, Numbers, Optimizer, State, betas, blended, decayed, kept, setting, shrinking
+from .optimizer import Group, Numbers, Optimizer, State, add_weight_decay, betas, blend, setting, shrinking, store
 
 
 def _decays(group: Group) -> Numbers:
@@ -19,7 +19,7 @@ def _decays(group: Group) -> Numbers:
 
 def _decay(p: Tensor, gradient: Tensor, shrink: float | None, decay: float | None) -> tuple[Tensor, Tensor]:
     """The weights and the gradient after weight decay."""
-    return (p if shrink is None else p * shrink), decayed(p, gradient, decay)
+    return (p if shrink is None else p * shrink), add_weight_decay(p, gradient, decay)
 
 
 class Adam(Optimizer):
@@ -70,10 +70,10 @@ class Adam(Optimizer):
         """θ ← θ − lr · m̂ / (√v̂ + ε)."""
         beta1, rest1, beta2, rest2, shrink, decay, eps, rate = numbers
         value, gradient = _decay(p, gradient, shrink, decay)
-        first = kept(state, "exp_avg", blended(state["exp_avg"], gradient, beta1, rest1))
-        second = kept(state, "exp_avg_sq", blended(state["exp_avg_sq"], gradient.square(), beta2, rest2))
+        first = store(state, "exp_avg", blend(state["exp_avg"], gradient, beta1, rest1))
+        second = store(state, "exp_avg_sq", blend(state["exp_avg_sq"], gradient.square(), beta2, rest2))
         if group["amsgrad"]:
-            second = kept(state, "max_exp_avg_sq", arithmetic.maximum(state["max_exp_avg_sq"], second))
+            second = store(state, "max_exp_avg_sq", arithmetic.maximum(state["max_exp_avg_sq"], second))
         p._rebind(value - first / (second.sqrt() + eps) * rate)
 
 
@@ -148,9 +148,9 @@ class Adamax(Optimizer):
 
     def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
         beta1, rest1, beta2, decay, eps, rate = numbers
-        gradient = decayed(p, gradient, decay)
-        first = kept(state, "exp_avg", blended(state["exp_avg"], gradient, beta1, rest1))
-        largest = kept(state, "exp_inf", arithmetic.maximum(state["exp_inf"] * beta2, gradient.abs() + eps))
+        gradient = add_weight_decay(p, gradient, decay)
+        first = store(state, "exp_avg", blend(state["exp_avg"], gradient, beta1, rest1))
+        largest = store(state, "exp_inf", arithmetic.maximum(state["exp_inf"] * beta2, gradient.abs() + eps))
         p._rebind(p - first / largest * rate)
 
 
@@ -207,8 +207,8 @@ class NAdam(Optimizer):
     def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
         beta1, rest1, beta2, rest2, shrink, decay, correction, eps, share, share_of_mean = numbers
         value, gradient = _decay(p, gradient, shrink, decay)
-        first = kept(state, "exp_avg", blended(state["exp_avg"], gradient, beta1, rest1))
-        second = kept(state, "exp_avg_sq", blended(state["exp_avg_sq"], gradient.square(), beta2, rest2))
+        first = store(state, "exp_avg", blend(state["exp_avg"], gradient, beta1, rest1))
+        second = store(state, "exp_avg_sq", blend(state["exp_avg_sq"], gradient.square(), beta2, rest2))
         root = (second / correction).sqrt() + eps
         p._rebind(value - (gradient * share + first * share_of_mean) / root)
 
@@ -260,6 +260,6 @@ class RAdam(Optimizer):
         """Without a root as long as there is no number to keep it from 0."""
         beta1, rest1, beta2, rest2, shrink, decay, eps, rate = numbers
         value, gradient = _decay(p, gradient, shrink, decay)
-        first = kept(state, "exp_avg", blended(state["exp_avg"], gradient, beta1, rest1))
-        second = kept(state, "exp_avg_sq", blended(state["exp_avg_sq"], gradient.square(), beta2, rest2))
+        first = store(state, "exp_avg", blend(state["exp_avg"], gradient, beta1, rest1))
+        second = store(state, "exp_avg_sq", blend(state["exp_avg_sq"], gradient.square(), beta2, rest2))
         p._rebind(value - first * rate if eps is None else value - first / (second.sqrt() + eps) * rate)

@@ -1,4 +1,4 @@
-"""Schedules of schedules, and the one that looks at a loss."""
+"""Schedules made of schedules, and `ReduceLROnPlateau`, which follows a loss."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class OneCycleLR(_Cycling):
         return rates
 
 
-_MODES: Final = ("triangular", "triangular2", "exp_range")
+_CYCLE_MODES: Final = ("triangular", "triangular2", "exp_range")
 
 
 class CyclicLR(_Cycling):
@@ -197,8 +197,8 @@ class CyclicLR(_Cycling):
         max_momentum: float | Sequence[float] = 0.9,
         last_epoch: int = -1,
     ) -> None:
-        if mode not in _MODES and scale_fn is None:
-            raise ValueError(f"CyclicLR: the mode is one of {_MODES}, or scale_fn is given; not {mode!r}")
+        if mode not in _CYCLE_MODES and scale_fn is None:
+            raise ValueError(f"CyclicLR: the mode is one of {_CYCLE_MODES}, or scale_fn is given; not {mode!r}")
         lowest = _each("base_lr", optimizer, base_lr)
         if last_epoch == -1:
             for group, rate in zip(optimizer.param_groups, lowest, strict=True):

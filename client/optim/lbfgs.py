@@ -1,4 +1,4 @@
-"""The optimizer that learns the curvature from its own steps: limited-memory BFGS (Liu and Nocedal, 1989).
+"""Limited-memory BFGS, which learns the curvature from its own steps (Liu and Nocedal, 1989).
 
 It asks the closure for losses and gradients as often as it needs them, and waits for the numbers that decide what comes next.
 """
@@ -18,7 +18,7 @@ from gt.client.tensor.tensor import Tensor
 from .optimizer import Group, Optimizer, State
 
 Probe = Callable[[float], tuple[float, Tensor, float]]
-"""From a step's length to loss, gradient and slope there."""
+"""A function from a step's length to loss, gradient and slope there."""
 
 
 class LBFGS(Optimizer):
@@ -193,17 +193,17 @@ def _strong_wolfe(
         value, g, along = probe(t)
         now = (t, value, g, along)
         if not math.isfinite(value) or value > loss + enough * t * slope or (count and value >= low[1]):
-            return _zoomed(probe, low, now, loss, slope, change, reach, enough, flat, most - count)
+            return _zoom(probe, low, now, loss, slope, change, reach, enough, flat, most - count)
         if abs(along) <= -flat * slope:
             return t, value, g
         if along >= 0:
-            return _zoomed(probe, now, low, loss, slope, change, reach, enough, flat, most - count)
+            return _zoom(probe, now, low, loss, slope, change, reach, enough, flat, most - count)
         t = _lowest(low[0], low[1], low[3], t, value, along, t + 0.01 * (t - low[0]), t * 10)
         low = now
     return low[0], low[1], low[2]
 
 
-def _zoomed(
+def _zoom(
     probe: Probe, low: tuple[float, float, Tensor, float], high: tuple[float, float, Tensor, float], loss: float,
     slope: float, change: float, reach: float, enough: float, flat: float, most: int,
 ) -> tuple[float, float, Tensor]:  # fmt: skip

@@ -1,4 +1,4 @@
-"""Every learning-rate schedule under one roof: what `gt.optim.lr_scheduler` is."""
+"""`gt.optim.lr_scheduler`: every learning-rate schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all optimizers are: parameters in groups, a state for each, and a step over all of them.
+"""The base class of optimizers: parameters in groups, a state for each, and a step over all of them.
 
 A step is emitted without a tape, in the phase 'update', and ends with a flush: it is where loops repeat themselves. Every
 number that varies from step to step is a run-time scalar: `_counts` and `_numbers` say what they are and emit nothing, so
@@ -21,7 +21,7 @@ Group = dict[str, Any]
 State = dict[str, Any]
 Numbers = tuple[Any, ...]
 
-NUMBERS = ("step", "mu_product", "eta", "mu")
+NUMBER_ENTRIES = ("step", "mu_product", "eta", "mu")
 """Entries of states that PyTorch keeps as tensors without dimensions, and that are Python numbers here."""
 
 
@@ -101,8 +101,8 @@ class Optimizer:
                         counts = self._counts(state, group)
                         state.update(counts)
                         numbers = self._numbers(counts, group)
-                        if mine.held is not None:
-                            numbers = mine.held.numbers(self, state, group, numbers)
+                        if mine.capture is not None:
+                            numbers = mine.capture.step_numbers(self, state, group, numbers)
                         self._update(p, -gradient if group.get("maximize") else gradient, state, numbers, group)
         mine.flush()
         for hook in tuple(self._after):
@@ -163,7 +163,7 @@ class Optimizer:
         for saved, group in zip(groups, self.param_groups, strict=True):
             params.update(zip(saved["params"], group["params"], strict=True))
             group.update({key: value for key, value in saved.items() if key != "params"})
-        self.state = {params[place]: _placed(params[place], state) for place, state in state_dict["state"].items()}
+        self.state = {params[place]: _load_entry(params[place], state) for place, state in state_dict["state"].items()}
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -173,11 +173,11 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
-def _placed(p: Tensor, state: Mapping[str, Any]) -> State:
+def _load_entry(p: Tensor, state: Mapping[str, Any]) -> State:
     """A loaded state: its counts as numbers, its tensors (or arrays) in the parameter's dtype and placed as it is."""
     out: State = {}
     for key, value in state.items():
-        if key in NUMBERS:
+        if key in NUMBER_ENTRIES:
             number = float(value)
             out[key] = int(number) if number.is_integer() else number
         else:
@@ -212,17 +212,17 @@ def shrinking(group: Group) -> float | None:
     return 1 - float(group["lr"]) * decay if decay else None
 
 
-def decayed(p: Tensor, gradient: Tensor, decay: float | None) -> Tensor:
+def add_weight_decay(p: Tensor, gradient: Tensor, decay: float | None) -> Tensor:
     """The gradient with that of half the weights' squared length, times `weight_decay`."""
     return gradient if decay is None else gradient + p * decay
 
 
-def blended(old: Tensor, new: Tensor, keep: float, rest: float) -> Tensor:
+def blend(old: Tensor, new: Tensor, keep: float, rest: float) -> Tensor:
     """A moving average: `keep` of the old one and `rest`, which is 1 - `keep`, of the new."""
     return old * keep + new * rest
 
 
-def kept(state: State, name: str, new: Tensor) -> Tensor:
+def store(state: State, name: str, new: Tensor) -> Tensor:
     """Write `new` to an entry of a state: the handle stays the same."""
     state[name]._rebind(new)
     return new

@@ -1,7 +1,8 @@
 """Learning-rate schedules: each says the rate of every group at every step, in PyTorch's form, so that they chain.
 
 `get_lr()` finds the next rates from the present ones. The rate is a run-time scalar, so a schedule makes no new
-definitions. Those that go round are in `cycles.py`, those that hold others or look at losses in `combined.py`.
+definitions. Those that go round are in `cyclic.py`, those that hold others or look at losses in
+`chained_and_plateau.py`.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class LRScheduler:
         self.__dict__.update(state_dict)
 
 
-def _scaled(schedule: LRScheduler, factor: float) -> list[float]:
+def _scale_rates(schedule: LRScheduler, factor: float) -> list[float]:
     return [rate * factor for rate in schedule._rates]
 
 
@@ -93,7 +94,7 @@ class StepLR(LRScheduler):
     def get_lr(self) -> list[float]:
         if self.last_epoch == 0 or self.last_epoch % self.step_size:
             return self._rates
-        return _scaled(self, self.gamma)
+        return _scale_rates(self, self.gamma)
 
     def _get_closed_form_lr(self) -> list[float]:
         return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
@@ -110,7 +111,7 @@ class MultiStepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        return _scaled(self, self.gamma ** self.milestones[self.last_epoch])
+        return _scale_rates(self, self.gamma ** self.milestones[self.last_epoch])
 
     def _get_closed_form_lr(self) -> list[float]:
         passed = sum(count for at, count in self.milestones.items() if at <= self.last_epoch)
@@ -131,8 +132,8 @@ class ConstantLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
-            return _scaled(self, self.factor)
-        return _scaled(self, 1 / self.factor if self.last_epoch == self.total_iters else 1.0)
+            return _scale_rates(self, self.factor)
+        return _scale_rates(self, 1 / self.factor if self.last_epoch == self.total_iters else 1.0)
 
     def _get_closed_form_lr(self) -> list[float]:
         factor = self.factor if self.last_epoch < self.total_iters else 1.0
@@ -159,12 +160,12 @@ class LinearLR(LRScheduler):
 
     def get_lr(self) -> list[float]:
         if self.last_epoch == 0:
-            return _scaled(self, self.start_factor)
+            return _scale_rates(self, self.start_factor)
         if self.last_epoch > self.total_iters:
             return self._rates
         way = self.end_factor - self.start_factor
         before = self.total_iters * self.start_factor + (self.last_epoch - 1) * way
-        return _scaled(self, 1.0 + way / before)
+        return _scale_rates(self, 1.0 + way / before)
 
     def _get_closed_form_lr(self) -> list[float]:
         part = min(self.total_iters, self.last_epoch) / self.total_iters
@@ -180,7 +181,7 @@ class ExponentialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        return self._rates if self.last_epoch == 0 else _scaled(self, self.gamma)
+        return self._rates if self.last_epoch == 0 else _scale_rates(self, self.gamma)
 
     def _get_closed_form_lr(self) -> list[float]:
         return [base * self.gamma**self.last_epoch for base in self.base_lrs]
@@ -198,7 +199,7 @@ class PolynomialLR(LRScheduler):
         if self.last_epoch == 0 or self.last_epoch > self.total_iters:
             return self._rates
         now, before = 1 - self.last_epoch / self.total_iters, 1 - (self.last_epoch - 1) / self.total_iters
-        return _scaled(self, (now / before) ** self.power)
+        return _scale_rates(self, (now / before) ** self.power)
 
     def _get_closed_form_lr(self) -> list[float]:
         left = 1 - min(self.total_iters, self.last_epoch) / self.total_iters

@@ -8,7 +8,7 @@ from typing import Any
 from gt.client.ops import arithmetic, creation
 from gt.client.tensor.tensor import Tensor
 
-from .optimizer import Group, Numbers, Optimizer, State, betas, blended, decayed, kept, setting, shrinking
+from .optimizer import Group, Numbers, Optimizer, State, add_weight_decay, betas, blend, setting, shrinking, store
 
 
 class SGD(Optimizer):
@@ -55,7 +55,7 @@ class SGD(Optimizer):
 
     def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
         momentum, undamped, decay, lr = numbers
-        gradient = decayed(p, gradient, decay)
+        gradient = add_weight_decay(p, gradient, decay)
         if momentum is not None:
             buffer = state.get("momentum_buffer")
             if buffer is None:
@@ -63,7 +63,7 @@ class SGD(Optimizer):
                 state["momentum_buffer"] = Tensor(buffer._current())
             else:
                 part = gradient if undamped is None else gradient * undamped
-                buffer = kept(state, "momentum_buffer", buffer * momentum + part)
+                buffer = store(state, "momentum_buffer", buffer * momentum + part)
             gradient = gradient + buffer * momentum if group["nesterov"] else buffer
         p._rebind(p - gradient * lr)
 
@@ -95,10 +95,10 @@ class Lion(Optimizer):
 
     def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
         beta1, rest1, beta2, rest2, lr, shrink = numbers
-        direction = arithmetic.sign(blended(state["exp_avg"], gradient, beta1, rest1))
+        direction = arithmetic.sign(blend(state["exp_avg"], gradient, beta1, rest1))
         value = p if shrink is None else p * shrink
         p._rebind(value - direction * lr)
-        kept(state, "exp_avg", blended(state["exp_avg"], gradient, beta2, rest2))
+        store(state, "exp_avg", blend(state["exp_avg"], gradient, beta2, rest2))
 
 
 class Rprop(Optimizer):
@@ -145,6 +145,6 @@ class Rprop(Optimizer):
         back = arithmetic.lt(agreed, 0.0)
         one = creation.ones_like(agreed)  # of the parameter's dtype, which a choice between numbers would not have
         factor = arithmetic.where(back, less, arithmetic.where(arithmetic.gt(agreed, 0.0), more, one))
-        size = kept(state, "step_size", arithmetic.clamp(state["step_size"] * factor, smallest, largest))
-        gradient = kept(state, "prev", arithmetic.where(back, 0.0, gradient))
+        size = store(state, "step_size", arithmetic.clamp(state["step_size"] * factor, smallest, largest))
+        gradient = store(state, "prev", arithmetic.where(back, 0.0, gradient))
         p._rebind(p - arithmetic.sign(gradient) * size)

@@ -1,4 +1,4 @@
-"""Averages of a model's weights over training, and the schedule that goes with them: PyTorch's `optim.swa_utils`."""
+"""Stochastic weight averaging and its schedule: PyTorch's `optim.swa_utils`."""
 
 from __future__ import annotations
 

@@ -21,20 +21,20 @@ from gt.ir.spec import Spec
 from gt.wire.messages import Define, Drop, Free, Run
 
 from .definition_cache import Definitions
-from .loop_period import Periods
+from .loop_period import LoopPeriods
 from .signature import Signature, TracedSegment, segment_of
-from .value import ALONE, Kept, Value
+from .value import UNSHARED_REFERENCES, SentValue, TensorValue
 
 FLUSH_LENGTH: Final = 512
 """Instructions after which a segment is flushed by itself."""
 MAX_FREED: Final = 1 << 14
-"""Deaths that one message tells of."""
+"""Dead tensors that one message tells of."""
 _new: Final = object.__new__
-PUTS: Final = 1 << ID_BITS - 1
-"""Of a builder's ids this many, the first, are for puts: what is not in the segment under way has an id before its base."""
+PUT_IDS: Final = 1 << ID_BITS - 1
+"""How many of a builder's ids, the first ones, are for puts: what is not in the segment under way has an id before its base."""
 
 
-class Owner(Protocol):
+class BuilderSession(Protocol):
     """What a builder needs of its session."""
 
     definitions: Definitions
@@ -66,17 +66,19 @@ class Lock(Protocol):
     def __exit__(self, *details: Any) -> Any: ...
 
 
-class Held(Protocol):
-    """What has a builder keep its instructions together, to see a whole call of a function (`recording.py`)."""
+class SegmentCapture(Protocol):
+    """What a builder tells of its instructions while a whole call of a function is captured (`client/compile/capture.py`)."""
 
     def interrupt(self, reason: str) -> None:
-        """Hold no longer: something needs what was gathered."""
+        """End the capture: something needs what was gathered."""
 
-    def walked(self, oldest: int) -> None:
-        """A walk back along the tape came as far as the vertex of this order."""
+    def backward_reached(self, oldest: int) -> None:
+        """A backward pass came as far as the vertex of this order."""
 
-    def numbers(self, optimizer: Any, state: dict[str, Any], group: dict[str, Any], numbers: tuple[Any, ...]) -> Any:
-        """An optimizer is about to make a step with these numbers; the same ones, as objects of their own."""
+    def step_numbers(
+        self, optimizer: Any, state: dict[str, Any], group: dict[str, Any], numbers: tuple[Any, ...]
+    ) -> Any:
+        """Note the numbers of an optimizer's step; returns the same ones, as objects of their own."""
 
 
 class Builder:
@@ -89,32 +91,32 @@ class Builder:
     """
 
     __slots__ = (
-        "__weakref__", "base", "busy", "claimed", "dead", "foreign", "held", "inputs", "length", "lock", "periods", "puts",
+        "__weakref__", "base", "busy", "capture", "claimed", "dead", "foreign", "inputs", "length", "lock", "periods", "puts",
         "record", "scalars", "session", "thread", "values",
     )  # fmt: skip
 
-    def __init__(self, session: Owner, number: int, lock: Lock) -> None:
+    def __init__(self, session: BuilderSession, number: int, lock: Lock) -> None:
         self.session = session
         self.puts = number << ID_BITS
-        self.base = self.puts + PUTS
+        self.base = self.puts + PUT_IDS
         self.limit(session.flush_length)
         self.dead: list[int] = []
         self.record: list[tuple[Any, ...]] = []
         """For each instruction its signature and, for each tensor operand, the output that it is (or ~slot of an input)."""
         self.inputs: dict[int, int] = {}
         """By the ids of tensors from outside ~slot, as the record has it; slots are in order."""
-        self.foreign: list[Value] = []
+        self.foreign: list[TensorValue] = []
         """Inputs that other threads own, kept alive until the run that reads them is on its way."""
         self.scalars: list[Scalar] = []
-        self.values: list[Value] = []
+        self.values: list[TensorValue] = []
         """The result of each instruction, which nobody else need know any more."""
         self.thread = 0
         """The thread whose builder for the default session this is now; 0: it is that of none."""
         self.lock = lock
         self.busy = False
         self.claimed = False
-        self.held: Held | None = None
-        """While it is there, nothing is sent before its time."""
+        self.capture: SegmentCapture | None = None
+        """While it is set, nothing is sent before the captured call ends."""
 
     def __del__(self) -> None:
         self.session.orphans += self.dead
@@ -122,12 +124,12 @@ class Builder:
     def limit(self, length: int) -> None:
         """Cut segments after `length` instructions or, where that is the usual length, where the stream repeats."""
         self.length = length
-        self.periods = Periods(length) if length == FLUSH_LENGTH else None
+        self.periods = LoopPeriods(length) if length == FLUSH_LENGTH else None
 
-    def emit(self, signature: Signature, operands: Sequence[Any]) -> Value:
-        """Append one instruction; `operands` are `Value`s and Python scalars. The result's value (ops have one result)."""
+    def emit(self, signature: Signature, operands: Sequence[Any]) -> TensorValue:
+        """Append one instruction; `operands` are `TensorValue`s and Python scalars. The result's value (ops have one result)."""
         for operand in operands:
-            if isinstance(operand, Value) and operand.owner is not self:
+            if isinstance(operand, TensorValue) and operand.owner is not self:
                 self._adopt(operand)
         self.busy = True
         try:
@@ -136,7 +138,7 @@ class Builder:
             base = self.base
             entry: list[Any] = [signature]
             for operand in operands:
-                if isinstance(operand, Value):
+                if isinstance(operand, TensorValue):
                     at = operand.id - base
                     if at < 0 or operand.owner is not self:
                         at = self.inputs.get(operand.id) or self.slot(operand.id)
@@ -144,7 +146,7 @@ class Builder:
                 else:
                     self.scalars.append(operand)
             record = self.record
-            value = Value(self, base + len(record), signature.result)
+            value = TensorValue(self, base + len(record), signature.result)
             record.append(tuple(entry))
             self.values.append(value)
         except BaseException:
@@ -156,7 +158,7 @@ class Builder:
             self.flush()
         return value
 
-    def emit_one(self, signature: Signature, a: Value, *numbers: Scalar) -> Value:
+    def emit_one(self, signature: Signature, a: TensorValue, *numbers: Scalar) -> TensorValue:
         """`emit` for one tensor, followed by any numbers: the same steps without the loops."""
         if a.owner is not self:
             return self.emit(signature, (a, *numbers))
@@ -172,7 +174,7 @@ class Builder:
                 at -= base
             if numbers:
                 self.scalars += numbers
-            value = _new(Value)
+            value = _new(TensorValue)
             value.owner = self
             value.id = base + len(record)
             value.spec = signature.result
@@ -187,7 +189,7 @@ class Builder:
             self.flush()
         return value
 
-    def emit_two(self, signature: Signature, a: Value, b: Value) -> Value:
+    def emit_two(self, signature: Signature, a: TensorValue, b: TensorValue) -> TensorValue:
         """`emit` for two tensors, in the same way."""
         if a.owner is not self or b.owner is not self:
             return self.emit(signature, (a, b))
@@ -206,7 +208,7 @@ class Builder:
                 second = inputs[second] if second in inputs else self.slot(second)
             else:
                 second -= base
-            value = _new(Value)
+            value = _new(TensorValue)
             value.owner = self
             value.id = base + len(record)
             value.spec = signature.result
@@ -222,12 +224,12 @@ class Builder:
         return value
 
     def slot(self, number: int) -> int:
-        """How the record says that a tensor comes from outside, from now on."""
+        """Give a tensor from outside a new input slot; returns ~slot, as the record has it."""
         at = self.inputs[number] = ~len(self.inputs)
         return at
 
     def give_way(self) -> None:
-        """Let another thread's flush end."""
+        """Wait for another thread's flush to end."""
         self.busy = False
         with self.lock:
             self.busy = True
@@ -240,7 +242,7 @@ class Builder:
         used = {at for entry in self.record for at in entry[1:]}
         self.inputs = {number: at for number, at in self.inputs.items() if at in used}
 
-    def _adopt(self, value: Value) -> None:
+    def _adopt(self, value: TensorValue) -> None:
         """Make sure that another thread's value is on its way to the dispatcher, and stays while this segment reads it."""
         owner = value.owner
         if owner.session is not self.session:
@@ -258,16 +260,16 @@ class Builder:
             try:
                 if self.busy:
                     return False
-                if self.held is not None:
-                    self.held.interrupt("another thread needs what was computed here")
+                if self.capture is not None:
+                    self.capture.interrupt("another thread needs what was computed here")
                 self._send()
             finally:
                 self.claimed = False
         return True
 
-    def allocate(self, spec: Spec) -> Value:
+    def allocate(self, spec: Spec) -> TensorValue:
         """The value of a tensor that comes from outside (a put). Its id lies before those of all results."""
-        value = Kept(self, self.puts, spec)
+        value = SentValue(self, self.puts, spec)
         self.puts += 1
         return value
 
@@ -279,14 +281,14 @@ class Builder:
                 slots = list(self.inputs)
                 self.dead += [slots[slot] for slot in dying]
                 if freed:
-                    self.session.sink(_freeing(freed, 0))
+                    self.session.sink(_free_messages(freed, 0))
 
     def flush(self) -> None:
         """Send what was gathered: at most one definition, one run, and the deaths since the last flush."""
-        if self.held is not None:
+        if self.capture is not None:
             if len(self.record) < self.length:
                 return
-            self.held.interrupt(f"it has more than {self.length} instructions")
+            self.capture.interrupt(f"it has more than {self.length} instructions")
         if self.record or self.dead:
             self._send()
             self.session.pace()
@@ -302,13 +304,13 @@ class Builder:
         dying, freed = self._deaths(inputs)
         record = self.record
         if not record:
-            return _freeing(freed, 0)
+            return _free_messages(freed, 0)
         base, alive, scalars = self.base, self._alive(), self.scalars
         self.record, self.values, self.scalars, self.inputs, self.foreign = [], [], [], {}, []
         self.base = base + len(record)
-        messages = _freeing(freed, MAX_FREED)
+        messages = _free_messages(freed, MAX_FREED)
         made = self.session.definitions.made
-        known = self._known((tuple(record), alive), record, alive, len(inputs), messages)
+        known = self._definition((tuple(record), alive), record, alive, len(inputs), messages)
         periods = self.periods
         if periods is not None:
             if made == self.session.definitions.made:
@@ -333,15 +335,17 @@ class Builder:
         return dying, freed
 
     def _alive(self) -> bytes:
-        """Which results are referred to; from now on the builder hears of their deaths."""
+        """One byte for each result, 1 if anything refers to it; from now on the builder hears of their deaths."""
         values = self.values
-        alive = bytes(map(ALONE.__lt__, map(getrefcount, values)))
+        alive = bytes(map(UNSHARED_REFERENCES.__lt__, map(getrefcount, values)))
         for value in compress(values, alive):
-            value.__class__ = Kept
+            value.__class__ = SentValue
         return alive
 
-    def _known(self, key: Any, record: list[tuple[Any, ...]], alive: bytes, inputs: int, messages: list[Any]) -> int:
-        """The number of a definition; what makes it known is put to the messages."""
+    def _definition(
+        self, key: Any, record: list[tuple[Any, ...]], alive: bytes, inputs: int, messages: list[Any]
+    ) -> int:
+        """The number of a definition; appends the messages that make it known, if it is new."""
         definitions = self.session.definitions
         known = definitions.find(key)
         if known is None:
@@ -358,7 +362,7 @@ class Builder:
             base = self.base
             values = self.values
             self.session.sink(self._messages())
-            alive = bytes([type(value) is Kept for value in values])
+            alive = bytes([type(value) is SentValue for value in values])
         assert self.base == base + len(record), "nobody else flushed"
         del values
         self.session.pace()
@@ -368,9 +372,9 @@ class Builder:
         self,
         key: Any,
         traced: TracedSegment,
-        inputs: list[Value],
+        inputs: list[TensorValue],
         scalars: list[Scalar],
-        bind: Callable[[list[Value]], None],
+        bind: Callable[[list[TensorValue]], None],
     ) -> None:
         """Send a run of `traced`, which is known by `key`, behind what was gathered.
 
@@ -386,12 +390,12 @@ class Builder:
             base = self.base
             self.base = base + len(traced.record)
             numbers = [value.id for value in inputs]
-            bind([Kept(self, base + at, spec) for at, spec in traced.results])
+            bind([SentValue(self, base + at, spec) for at, spec in traced.results])
             foreign, self.foreign = self.foreign, []
             inputs.clear()
             dying, freed = self._deaths({number: ~slot for slot, number in enumerate(numbers)})
-            messages = _freeing(freed, MAX_FREED)
-            known = self._known(key, traced.record, traced.alive, traced.inputs, messages)
+            messages = _free_messages(freed, MAX_FREED)
+            known = self._definition(key, traced.record, traced.alive, traced.inputs, messages)
             messages.append(Run(known, base, numbers, scalars, dying, freed))
             self.session.sink(messages)
             del foreign
@@ -406,8 +410,8 @@ class Builder:
         assert [value.id - self.base for value in self.values] == list(range(len(self.record))), "one result for each"
 
 
-def _freeing(freed: list[int], limit: int) -> list[Any]:
-    """Messages that tell of deaths, until at most `limit` are left to ride along with a run."""
+def _free_messages(freed: list[int], limit: int) -> list[Any]:
+    """`Free` messages for the dead tensors, until at most `limit` are left to go with a run."""
     messages: list[Any] = []
     while len(freed) > limit:
         messages.append(Free(freed[:MAX_FREED]))

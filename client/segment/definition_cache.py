@@ -1,4 +1,4 @@
-"""The segments that the dispatcher knows by number.
+"""The definition cache: which segments the dispatcher knows, by number.
 
 The dispatcher caches segments and evicts none by itself: the client decides what is in that cache, and keeps it bounded.
 This module is state only; `client/segment/builder.py` sends the `Define` and `Drop` messages.
@@ -11,9 +11,9 @@ from typing import Any, Final
 
 MAX_DEFINITIONS: Final = 1024
 """The most definitions that a client keeps at the dispatcher."""
-MAX_DEFINED: Final = 1 << 16
+MAX_DEFINED_INSTRUCTIONS: Final = 1 << 16
 """The most instructions in all of them together."""
-MAX_SEEN: Final = 1 << 14
+MAX_SEEN_HASHES: Final = 1 << 14
 """The most hashes that are kept to tell why a segment was not known."""
 
 
@@ -40,7 +40,7 @@ class Definitions:
     hashing one.
     """
 
-    def __init__(self, segments: int = MAX_DEFINITIONS, instructions: int = MAX_DEFINED) -> None:
+    def __init__(self, segments: int = MAX_DEFINITIONS, instructions: int = MAX_DEFINED_INSTRUCTIONS) -> None:
         self.segments = segments
         self.instructions = instructions
         self.known: dict[Any, Definition] = {}
@@ -82,7 +82,7 @@ class Definitions:
             dropped.append(number)
         whole, instructions = hash(key), hash(key[0])
         self.misses["dropped" if whole in self.seen else "lifetimes" if instructions in self.seen else "new"] += 1
-        if len(self.seen) >= MAX_SEEN:
+        if len(self.seen) >= MAX_SEEN_HASHES:
             self.seen.clear()
         self.seen[whole] = self.seen[instructions] = None
         self.made += 1

@@ -1,4 +1,4 @@
-"""Where a stream of instructions repeats, so that segments are cut at the same places of it each time round.
+"""Finds the period of a loop in a stream of instructions, so that segments are cut at the same places each time round.
 
 A loop without a fetch is cut where the builder is full. Unless the loop's length divides that, every cut falls on another
 instruction, and each of ever so many segments has to be defined, planned and compiled. Pure arithmetic on what was
@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import numpy as np
 
-MAX_HISTORY: Final = 1 << 13
-"""Instructions looked back on."""
+MAX_HISTORY_LENGTH: Final = 1 << 13
+"""Instructions that are looked back on."""
 MAX_PERIOD: Final = 1 << 11
 """The longest segment that is made of one turn of a loop."""
-ANCHOR: Final = 64
-"""So many instructions, the last, are looked for in what was before."""
+ANCHOR_LENGTH: Final = 64
+"""How many of the last instructions are looked for in what was before."""
 MAX_CANDIDATES: Final = 64
 """Places where they are found that are looked at more closely."""
 
@@ -28,7 +28,7 @@ def period_of(history: np.ndarray[Any, Any]) -> int:
     So a loop inside of the loop, which repeats too, but not for as long, is not taken for it.
     """
     size = history.size
-    anchor = min(ANCHOR, size // 2)
+    anchor = min(ANCHOR_LENGTH, size // 2)
     if not anchor:
         return 0
     same = np.ones(size - anchor, bool)  # whether the last of the `anchor` entries that begin there is like the end
@@ -46,7 +46,7 @@ def period_of(history: np.ndarray[Any, Any]) -> int:
     return best
 
 
-def quietest(record: Sequence[tuple[Any, ...]], alive: Sequence[int], period: int) -> int:
+def best_cut(record: Sequence[tuple[Any, ...]], alive: Sequence[int], period: int) -> int:
     """After how many more instructions of the loop the fewest values live on across the cut, from 0 to `period` - 1.
 
     `record` is a segment that ends with the loop's last `period` instructions, each with the outputs that it reads.
@@ -67,8 +67,8 @@ def quietest(record: Sequence[tuple[Any, ...]], alive: Sequence[int], period: in
     return int(np.argmin(crossing))
 
 
-class Periods:
-    """One builder's look at its stream: how long its next segments shall be. `full` is what a segment is cut at without it."""
+class LoopPeriods:
+    """Decides for one builder how long its next segments are. `full` is the length without a loop."""
 
     __slots__ = ("full", "history", "length", "period", "turn")
 
@@ -91,13 +91,13 @@ class Periods:
     def new(self, record: Sequence[tuple[Any, ...]], alive: Sequence[int]) -> None:
         """A segment was sent for the first time. Each entry of `record` begins with the instruction's signature."""
         ids = np.fromiter((id(entry[0]) for entry in record), np.int64, len(record))
-        self.history = np.concatenate((self.history, ids))[-MAX_HISTORY:]
+        self.history = np.concatenate((self.history, ids))[-MAX_HISTORY_LENGTH:]
         period = period_of(self.history)
         if period > MAX_PERIOD:
             period = 0
         if period != self.period:
             self.period = period
             self.turn = period * max(1, self.full // period) if period else self.full
-            self.length = (quietest(record, alive, period) if period else 0) or self.turn
+            self.length = (best_cut(record, alive, period) if period else 0) or self.turn
         else:
             self.length = self.turn

@@ -1,4 +1,4 @@
-"""What a builder records of an instruction, and the segment that a record of several stands for.
+"""Signatures: what a builder records of an instruction, and how a record of several becomes a segment.
 
 A record is a list with one tuple for each instruction: its `Signature` and, for each tensor that it reads, the output
 that it is, or ~slot of a segment's input.

@@ -1,4 +1,4 @@
-"""A tensor value as the client knows it: an id and a spec, and whether the dispatcher knows of it.
+"""The client's tensor values: an id and a spec, and whether the dispatcher knows of it.
 
 A handle (`Tensor`) and the tape hold values; a builder (`client/segment/builder.py`) makes them and counts who still holds them.
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .builder import Builder
 
 
-class Value:
+class TensorValue:
     """One immutable tensor value: its id and spec.
 
     A new value belongs to the segment that its builder (`owner`) is gathering. The builder counts references once, at the
@@ -29,7 +29,7 @@ class Value:
         self.spec = spec
 
 
-class Kept(Value):
+class SentValue(TensorValue):
     """A value that the dispatcher knows. When the last reference to it goes, its id is added to its builder's `dead` list."""
 
     __slots__ = ()
@@ -38,5 +38,5 @@ class Kept(Value):
         self.owner.dead.append(self.id)
 
 
-ALONE: Final = next(map(getrefcount, [object()]))
+UNSHARED_REFERENCES: Final = next(map(getrefcount, [object()]))
 """The reference count that `map(getrefcount, values)` gives for an object that only the list refers to."""

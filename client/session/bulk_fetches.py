@@ -1,4 +1,4 @@
-"""Large fetches on their way in: each part is written by its worker to its place in one array, or comes in chunks.
+"""Large fetches: each part is written by its worker to its place in one array, or arrives in chunks.
 
 Whoever had the whole of the last tensor of a shape and dtype has this one too, most of the time. So it is offered the place
 beside the question, and may have written before it has answered. Who does not have it, or has less of it, takes no notice.
@@ -16,15 +16,15 @@ import numpy as np
 from gt.ir.spec import Spec, unpack_spec
 from gt.wire import messages as m
 from gt.wire.bulk import GET, Frames, Inbox, Key
-from gt.wire.pool import SMALL, Pool
+from gt.wire.pool import MAX_UNPOOLED_BYTES, Pool
 
-MAX_KNOWN: Final = 256
-"""Specs of which it is remembered who had the last tensor."""
+MAX_KNOWN_OWNERS: Final = 256
+"""Specs for which the owner of the last tensor is remembered."""
 Array = np.ndarray[Any, Any]
 
 
-class _Early:
-    """A place that was offered before anybody said that it has the tensor; `written`: it has been."""
+class _OfferedFetch:
+    """An array that was offered before anybody said that it has the tensor; `written`: it has been."""
 
     __slots__ = ("array", "key", "offer", "spec", "written")
 
@@ -36,7 +36,7 @@ class _Early:
         self.written = False
 
 
-class Fetches:
+class BulkFetches:
     """Parts of tensors that this client receives."""
 
     def __init__(self, pool: Pool, inbox: Inbox) -> None:
@@ -46,14 +46,14 @@ class Fetches:
         self.arriving: dict[Key, Callable[[Array | None], None]] = {}
         self.known: dict[Spec, tuple[int, bytes]] = {}
         """(worker, bulk identity) that had the whole of the last tensor of a spec."""
-        self.early: dict[int, _Early] = {}
+        self.offered: dict[int, _OfferedFetch] = {}
         """By request."""
         self.void: deque[Key] = deque(maxlen=64)
         """Streams of fetches that failed, whose sender may have written already."""
 
-    def ahead(self, request: int, known: Spec) -> tuple[Array | None, list[Frames]]:
-        """(the array for a fetch that is asked for now, what to send), if it is thought to be known who has the tensor."""
-        guess = self.known.get(known) if known.nbytes > SMALL else None
+    def offer(self, request: int, known: Spec) -> tuple[Array | None, list[Frames]]:
+        """(the array for a fetch that is asked for now, what to send), if there is a guess who has the tensor."""
+        guess = self.known.get(known) if known.nbytes > MAX_UNPOOLED_BYTES else None
         if guess is None:
             return None, []
         try:
@@ -67,7 +67,7 @@ class Fetches:
         key = (GET, self.client, request, worker)
         box = [(0, size) for size in known.shape]
         offer = self.inbox.open(identity, key, box, array.dtype, lambda: array, (*place, known.shape, box))
-        early = self.early[request] = _Early(array, key, offer, known)
+        early = self.offered[request] = _OfferedFetch(array, key, offer, known)
 
         def arrived(_: Array | None) -> None:
             early.written = True
@@ -76,10 +76,10 @@ class Fetches:
         return array, [offer]
 
     def part(self, message: m.Value, array: Array, done: Callable[[], None]) -> list[Frames]:
-        """Receive a part of `array` into its place; `done` when it is there. What to send."""
+        """Receive a part of `array` into its place; calls `done` when it is there. Returns what to send."""
         key = (GET, self.client, message.request, message.worker)
         whole = all(stop - start == size for (start, stop), size in zip(message.box, array.shape, strict=True))
-        early = self.early.pop(message.request, None)
+        early = self.offered.pop(message.request, None)
         if early is not None and whole and early.key == key:
             if early.written:
                 done()
@@ -90,7 +90,7 @@ class Fetches:
             self._close(early)
         if whole:
             self.known[unpack_spec(message.spec)] = message.worker, bytes(message.sender)
-            if len(self.known) > MAX_KNOWN:
+            if len(self.known) > MAX_KNOWN_OWNERS:
                 del self.known[next(iter(self.known))]
         window = array[tuple(slice(start, stop) for start, stop in message.box)]
 
@@ -108,7 +108,7 @@ class Fetches:
         return [self.inbox.open(bytes(message.sender), key, message.box, array.dtype, make, offer)]
 
     def ignore(self, message: m.Value) -> list[Frames]:
-        """Hear a part that nobody waits for to its end, so that its worker need not keep it. What to send."""
+        """Receive a part that nobody waits for, so that its worker need not keep it. Returns what to send."""
         key = (GET, self.client, message.request, message.worker)
         if key in self.void:
             return []
@@ -117,27 +117,27 @@ class Fetches:
         return [self.inbox.open(bytes(message.sender), key, message.box, dtype, lambda: None)]
 
     def settle(self, request: int) -> None:
-        """A fetch is over. If it came otherwise than was thought, or failed, nobody may write to what was offered any more."""
-        early = self.early.pop(request, None)
+        """End a fetch. If it came otherwise than was guessed, or failed, nobody may write to what was offered any more."""
+        early = self.offered.pop(request, None)
         if early is not None:
             self.void.append(early.key)
             if not early.written:
                 self._close(early)
                 self.pool.renew()
 
-    def _close(self, early: _Early) -> None:
+    def _close(self, early: _OfferedFetch) -> None:
         self.known.pop(early.spec, None)
         if not early.written:
             self.inbox.close(early.key)
             del self.arriving[early.key]
 
     def arrived(self, key: Key, array: Array | None) -> None:
-        """A stream is whole."""
+        """Act on a stream that is whole."""
         self.arriving.pop(key)(array)
 
     def break_off(self) -> None:
-        """Nothing of what is on its way is waited for any more."""
+        """Wait no more for anything that is on its way."""
         for key in self.arriving:
             self.inbox.close(key)
-        for table in (self.arriving, self.early, self.known):
+        for table in (self.arriving, self.offered, self.known):
             table.clear()

@@ -1,4 +1,4 @@
-"""Large puts on their way out: the program's array is copied once, to where workers on this machine can read it.
+"""Large puts: the program's array is copied once, to where workers on this machine can read it.
 
 Where the parts of a put go the dispatcher says (`Cut`). Another such tensor in the same signal goes the same way before it says
 so, and is made right in the rare case that it says otherwise. What lies in the pool is nobody else's, so a put need not wait
@@ -17,16 +17,16 @@ import numpy as np
 from gt.sharding.partition import Box, extent
 from gt.wire.bulk import PUT, Frames, Outbox
 from gt.wire.pool import Pool
-from gt.wire.ranges import PAGE
+from gt.wire.ranges import PAGE_BYTES
 
-MAX_KNOWN: Final = 256
-"""Kinds of tensors of which it is remembered how they were cut."""
+MAX_KNOWN_LAYOUTS: Final = 256
+"""Kinds of tensors for which it is remembered how they were cut."""
 Array = np.ndarray[Any, Any]
-Where = tuple[tuple[int, bytes, Box], ...]
-"""Where parts go: (worker, its bulk identity, the box)."""
+PartOwners = tuple[tuple[int, bytes, Box], ...]
+"""The owners of parts: (worker, its bulk identity, the box)."""
 
 
-class Put:
+class BulkPut:
     """An array to be put: `parts` are copies of it, or else `array` is the program's own.
 
     `guess`: where the parts are thought to go; `offered`: to whom they were offered.
@@ -38,8 +38,8 @@ class Put:
         self.kind = kind
         self.array: Array | None = array
         self.parts: dict[Box, Array] = {}
-        self.guess: Where = ()
-        self.offered: Where = ()
+        self.guess: PartOwners = ()
+        self.offered: PartOwners = ()
 
     def whole(self) -> Array:
         """The array, put together again if it was cut."""
@@ -52,22 +52,22 @@ class Put:
         return array
 
 
-class Puts:
+class BulkPuts:
     """Puts that workers have not heard of, and those that lie in the pool while workers use them."""
 
     def __init__(self, pool: Pool, outbox: Outbox) -> None:
         self.pool = pool
         self.outbox = outbox
-        self.waiting: dict[int, Put] = {}
+        self.waiting: dict[int, BulkPut] = {}
         """By tensor, until the dispatcher has said where its parts go."""
-        self.known: dict[Hashable, Where] = {}
+        self.known: dict[Hashable, PartOwners] = {}
         """Where the last tensor of a kind went."""
         self.shown: WeakValueDictionary[int, Array] = WeakValueDictionary()
         """By tensor the whole of it, as long as a worker or somebody else reads it in the pool."""
 
-    def prepare(self, array: Array, kind: Hashable) -> Put:
+    def prepare(self, array: Array, kind: Hashable) -> BulkPut:
         """Copy an array, if it is known how tensors of this kind are cut. Needs no lock: the copy may take long."""
-        put = Put(kind, array)
+        put = BulkPut(kind, array)
         guess = self.known.get(kind, ())
         if guess:
             put.parts = self._copied(array, _boxes(guess))
@@ -75,8 +75,8 @@ class Puts:
                 put.array, put.guess = None, guess
         return put
 
-    def begin(self, tensor: int, put: Put, client: int) -> Iterator[Frames]:
-        """The dispatcher is told of a put; what leaves for workers that are thought to want a part, and look for it here."""
+    def begin(self, tensor: int, put: BulkPut, client: int) -> Iterator[Frames]:
+        """Begin a put that the dispatcher is told of; yields what to send to workers that probably want a part."""
         self.waiting[tensor] = put
         found = [
             each
@@ -85,8 +85,8 @@ class Puts:
         ]
         return self._offer(tensor, put, tuple(found), client)
 
-    def cut(self, tensor: int, where: Where, client: int) -> Iterator[Frames]:
-        """Offer each worker its part. What may leave already."""
+    def cut(self, tensor: int, where: PartOwners, client: int) -> Iterator[Frames]:
+        """Offer each worker its part; yields what to send now."""
         put = self.waiting.pop(tensor, None)
         if put is None:
             return  # it was interrupted
@@ -101,20 +101,20 @@ class Puts:
             put.parts = self._copied(array, boxes) or {box: np.ascontiguousarray(array[_window(box)]) for box in boxes}
         if where != put.guess:
             self.known[put.kind] = where
-            if len(self.known) > MAX_KNOWN:
+            if len(self.known) > MAX_KNOWN_LAYOUTS:
                 del self.known[next(iter(self.known))]
         yield from self._offer(tensor, put, tuple(each for each in where if each not in put.offered), client)
         if len(boxes) == 1 and self.pool.place(put.parts[boxes[0]]) is not None:
             self.shown[tensor] = put.parts[boxes[0]]
 
-    def _offer(self, tensor: int, put: Put, where: Where, client: int) -> Iterator[Frames]:
+    def _offer(self, tensor: int, put: BulkPut, where: PartOwners, client: int) -> Iterator[Frames]:
         put.offered += where
         for worker, identity, box in where:
             part = put.parts[box]
             yield from self.outbox.add(identity, (PUT, client, tensor, worker), part, box, self.pool.place(part))
 
     def break_off(self) -> None:
-        """Workers are gone: nothing goes where it went, and nothing is shown."""
+        """Forget where parts went and what is shown: workers are gone."""
         self.outbox.clear()
         for put in self.waiting.values():
             put.guess = put.offered = ()
@@ -139,7 +139,7 @@ class Puts:
 
     def _copied(self, array: Array, boxes: Sequence[Box]) -> dict[Box, Array]:
         """The parts of an array side by side in the pool, not writable; none when there is no room."""
-        sizes = [-(-prod(extent(box)) * array.itemsize // PAGE) * PAGE for box in boxes]
+        sizes = [-(-prod(extent(box)) * array.itemsize // PAGE_BYTES) * PAGE_BYTES for box in boxes]
         room = self.pool.room(sum(sizes))
         if room is None:
             return {}
@@ -155,7 +155,7 @@ class Puts:
         return parts
 
 
-def _boxes(where: Where) -> tuple[Box, ...]:
+def _boxes(where: PartOwners) -> tuple[Box, ...]:
     return tuple(dict.fromkeys(box for _, _, box in where))
 
 

@@ -1,4 +1,4 @@
-"""A value that was asked for and is on its way."""
+"""Futures: values that were asked for and are on their way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gt.ir.spec import Spec, unpack_spec
 from gt.wire import messages as m
 
 if TYPE_CHECKING:
-    from .link_protocol import Link
+    from .link_protocol import DispatcherLink
     from .session import Session
 
 log: Final = logging.getLogger("gt")
@@ -63,7 +63,7 @@ class Future:
 
     # what the session does
 
-    def _part(self, message: m.Value, link: Link) -> None:
+    def _part(self, message: m.Value, link: DispatcherLink) -> None:
         if self._missing is None:
             self._spec = unpack_spec(message.spec)
             self._missing = message.parts

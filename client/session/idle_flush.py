@@ -1,7 +1,7 @@
-"""The keeper: a session's small thread, which flushes what lies idle, hears what has arrived, and gives a sign of life.
+"""The idle-flush thread of a session: it flushes idle instructions, receives what has arrived, and sends heartbeats.
 
 A program that pauses, for a file or for its user, has gathered instructions that nobody computes. When its workers have
-nothing else of it to do, they get these after a moment; when they are busy, gathering more costs nothing, and the keeper waits
+nothing else of it to do, they get these after a moment; when they are busy, gathering more costs nothing, and the thread waits
 longer. Where a stream is cut depends on the clock here, and only here: a pause comes at the same place of a loop each time
 round, so its segments are found again all the same.
 """
@@ -18,18 +18,18 @@ from gt.client.segment.builder import FLUSH_LENGTH, Builder
 if TYPE_CHECKING:
     from .session import Session
 
-MOMENT: Final = 0.05
-"""Seconds after which is flushed what lies idle while the workers stand still, and between two looks at a program that runs."""
-IDLE_FLUSH: Final = 0.25
-"""Seconds after which what lies idle is flushed in any case, and between two looks at a program that waits."""
-PATIENCE: Final = 8
-"""So many times longer a segment may lie idle that is one step of a pipeline."""
-LIFE: Final = 1.0
-"""Seconds between two signs of life."""
+POLL_SECONDS: Final = 0.05
+"""Seconds after which idle instructions are flushed while workers have nothing to do; and between looks at a busy program."""
+IDLE_FLUSH_SECONDS: Final = 0.25
+"""Seconds after which idle instructions are flushed in any case; and between looks at a program that waits."""
+PIPELINE_IDLE_FACTOR: Final = 8
+"""How many times longer a segment may be idle that is one step of a pipeline."""
+HEARTBEAT_SECONDS: Final = 1.0
+"""Seconds between two heartbeats."""
 
 
 class Idleness:
-    """What each builder had gathered at the last look, and since when that has been all."""
+    """What each builder had gathered at the last look, and since when it has not changed."""
 
     def __init__(self) -> None:
         self.seen: WeakKeyDictionary[Builder, tuple[int, int, float]] = WeakKeyDictionary()
@@ -47,17 +47,23 @@ class Idleness:
             self.seen[builder] = (base, pending, now)
             self.moved = True
             return False
-        wait = IDLE_FLUSH * PATIENCE if builder.length > FLUSH_LENGTH else MOMENT if standing else IDLE_FLUSH
-        return bool(pending) and builder.held is None and now >= before[2] + wait
+        wait = (
+            IDLE_FLUSH_SECONDS * PIPELINE_IDLE_FACTOR
+            if builder.length > FLUSH_LENGTH
+            else POLL_SECONDS
+            if standing
+            else IDLE_FLUSH_SECONDS
+        )
+        return bool(pending) and builder.capture is None and now >= before[2] + wait
 
     def pause(self) -> float:
-        """Seconds until the next look."""
+        """The seconds until the next look."""
         moved, self.moved = self.moved, False
-        return MOMENT if moved or any(pending for _, pending, _ in self.seen.values()) else IDLE_FLUSH
+        return POLL_SECONDS if moved or any(pending for _, pending, _ in self.seen.values()) else IDLE_FLUSH_SECONDS
 
 
-def keep(session: Session, stop: Event) -> None:
-    """Run until the session ends."""
+def run_idle_flush(session: Session, stop: Event) -> None:
+    """The idle-flush thread: runs until the session ends."""
     idleness = Idleness()
     heard = alive = time.monotonic()
     while not stop.wait(idleness.pause()) and session.failure is None:
@@ -69,14 +75,14 @@ def keep(session: Session, stop: Event) -> None:
                     each.flush_from_outside()
                 finally:
                     each.lock.release()
-        lately = now - heard < IDLE_FLUSH
+        lately = now - heard < IDLE_FLUSH_SECONDS
         if lately and standing:
             continue
         with session.exclusive():
             session.free_orphans()
-            if now - alive >= LIFE:
+            if now - alive >= HEARTBEAT_SECONDS:
                 alive = now
-                session.say_alive()
+                session.send_heartbeat()
                 session.link.alive()  # a worker that was killed is started again, also while nobody waits
             session.pump()  # while workers are busy it is looked for their word that they are not, too
         if not lately:

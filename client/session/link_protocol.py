@@ -1,4 +1,4 @@
-"""What a session needs of a connection to a dispatcher, however it is made."""
+"""The protocol of a connection to a dispatcher: what a session needs of it, however it is made."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from gt.wire import messages as m
 from gt.wire.pool import Pool
 
 
-class Link(Protocol):
-    """A connection to a dispatcher: sockets (`link.py`) or cores in this very thread (`gt/service/in_process.py`)."""
+class DispatcherLink(Protocol):
+    """A connection to a dispatcher: sockets (`client/session/socket_link.py`) or cores in this very
+    thread (`gt/service/in_process.py`)."""
 
     memory: Pool
     """Where fetched arrays lie."""
@@ -46,13 +47,13 @@ class Link(Protocol):
     def cancel(self, tensor: int) -> None:
         """Send no more of a bulk put."""
 
-    def shown(self, tensor: int) -> np.ndarray[Any, Any] | None:
+    def local_values(self, tensor: int) -> np.ndarray[Any, Any] | None:
         """The values of a tensor, not writable, if they lie in this process' memory."""
 
     def break_off(self) -> None:
         """Let no bulk data that is on its way go on, in or out."""
 
-    def ahead(self, request: int, known: Spec) -> np.ndarray[Any, Any] | None:
+    def offer_fetch(self, request: int, known: Spec) -> np.ndarray[Any, Any] | None:
         """The array for a fetch that is asked for now, if its worker may write there at once."""
 
     def settle(self, request: int) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 
 from gt.daemon.host import environment_number
 from gt.errors import GTError
-from gt.instruction_log.file import SIZE, Got, InstructionFile
-from gt.instruction_log.text import LOGGED, Ended, Fault
+from gt.instruction_log.file import DEFAULT_PART_BYTES, FetchedArray, InstructionFile
+from gt.instruction_log.text import LOGGED_MESSAGES, FetchFault, SessionEnded
 from gt.wire import messages as m
 
 from .future import Future
@@ -27,8 +27,8 @@ _open: Final[dict[str, InstructionFile]] = {}
 """By the path that was asked for."""
 
 
-class Logged:
-    """`link`, with all that is sent through it logged to `file`; everything else is the link's own."""
+class LoggingLink:
+    """A link that logs to `file` all that is sent through `link`; everything else is the inner link's own."""
 
     def __init__(self, link: Any, file: InstructionFile) -> None:
         self._link = link
@@ -36,7 +36,7 @@ class Logged:
         self._session: Session | None = None
         self._number = 0
         self._copies: dict[int, np.ndarray[Any, Any]] = {}
-        for name in ("receive", "wait", "ahead", "settle", "shown", "under_way", "sending"):
+        for name in ("receive", "wait", "offer_fetch", "settle", "local_values", "under_way", "sending"):
             setattr(self, name, getattr(link, name))  # found at once
 
     def __getattr__(self, name: str) -> Any:
@@ -48,8 +48,8 @@ class Logged:
         if session is not None:
             if isinstance(message, m.Fetch):
                 number = message.request
-                session.requests[number].add_done_callback(lambda future: self._got(number, future))
-            if isinstance(message, LOGGED):
+                session.requests[number].add_done_callback(lambda future: self._log_result(number, future))
+            if isinstance(message, LOGGED_MESSAGES):
                 self._file.add(self._number, message)
             elif isinstance(message, m.Put):
                 data = self._copies.pop(message.tensor, None) if message.bulk else message.data
@@ -71,7 +71,7 @@ class Logged:
         """End the connection, and see the log written."""
         self._link.close()
         if self._session is not None:
-            self._file.add(self._number, Ended())
+            self._file.add(self._number, SessionEnded())
             self._session = None
             self._file.drain()
 
@@ -80,22 +80,22 @@ class Logged:
         self._number = self._file.session(session.name, int(session.facts.get("workers", 0)))
         self._session = session
 
-    def _got(self, request: int, future: Future) -> None:
+    def _log_result(self, request: int, future: Future) -> None:
         error = future._error
         if error is not None:
-            self._file.add(self._number, Fault(request, type(error).__name__, str(error)))
+            self._file.add(self._number, FetchFault(request, type(error).__name__, str(error)))
         elif isinstance(future._array, np.ndarray) and future._spec is not None:
-            self._file.add(self._number, Got(request, future._spec), future._array.copy())
+            self._file.add(self._number, FetchedArray(request, future._spec), future._array.copy())
 
 
-def logged(link: Any) -> Any:
+def with_logging(link: Any) -> Any:
     """The link, logged if the environment says so. Call `begin` once the session is open."""
     path = os.environ.get("GT_INSTRUCTION_LOG", "")
     if not path:
         return link
     file = _open.get(path)
     if file is None or file.pid != os.getpid():
-        size = environment_number("GT_INSTRUCTION_LOG_SIZE", SIZE)
+        size = environment_number("GT_INSTRUCTION_LOG_SIZE", DEFAULT_PART_BYTES)
         data = os.environ.get("GT_INSTRUCTION_LOG_DATA", "") not in ("", "0")
         try:
             file = _open[path] = InstructionFile(path, data=data, size=size)
@@ -104,7 +104,7 @@ def logged(link: Any) -> Any:
             return link
         if str(file.path) != path:
             log.warning("another process writes the instruction log %s; this one's is %s", path, file.path)
-    return Logged(link, file)
+    return LoggingLink(link, file)
 
 
 def _drain() -> None:

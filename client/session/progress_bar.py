@@ -1,4 +1,4 @@
-"""How far a long transfer has come, shown to whoever sits at the terminal: a bar, once a wait has lasted and moves much.
+"""The progress bar of long transfers: shown on a terminal once a wait has lasted and moves much.
 
 The one place that draws. It hears how much is under way from the link and the time from its caller, and imports rich when the
 first bar is due: a program that waits for nothing long never loads it. Nothing may wait here.
@@ -13,30 +13,30 @@ from typing import Any, Final
 
 from gt.sharding import options
 
-AFTER: Final = 1.0
+SHOW_AFTER_SECONDS: Final = 1.0
 """Seconds that a wait lasts before anything is shown."""
-LARGE: Final = 64 << 20
-"""Bytes under way from which a bar is worth looking at."""
-EVERY: Final = 0.1
+MIN_SHOWN_BYTES: Final = 64 << 20
+"""Bytes under way from which a bar is shown."""
+REDRAW_SECONDS: Final = 0.1
 """Seconds between two looks."""
 
 _terminal: Final = threading.Lock()
 """Held by the wait that draws: there is one bar at a time."""
 
 
-class Transfer:
-    """What one wait shows, if anything. `under_way` gives (bytes moved, bytes in all) of what is on its way now."""
+class TransferProgress:
+    """The progress that one wait shows, if any. `under_way` gives (bytes moved, bytes in all) of what is on its way now."""
 
     def __init__(self, what: str, under_way: Callable[[], tuple[int, int]]) -> None:
         self.what = what
         self.under_way = under_way
-        self.looked = -EVERY
+        self.looked = -REDRAW_SECONDS
         self.left = self.total = 0
         self.bar: Any = None
 
     def look(self, waited: float) -> None:
         """Show how far it is, `waited` seconds after the wait began, unless that was just done."""
-        if waited - self.looked < EVERY or waited < AFTER:
+        if waited - self.looked < REDRAW_SECONDS or waited < SHOW_AFTER_SECONDS:
             return
         self.looked = waited
         moved, size = self.under_way()
@@ -46,13 +46,13 @@ class Transfer:
         elif left > self.left:  # something else has begun; what is whole is not under way any more
             self.total += left - self.left
         self.left = left
-        if self.bar is None and (left < LARGE or not self._begin()):
+        if self.bar is None and (left < MIN_SHOWN_BYTES or not self._begin()):
             return
         self.bar.update(0, total=self.total, completed=self.total - left)
         self.bar.refresh()
 
     def _begin(self) -> bool:
-        """A bar, where there is somebody to see it and nobody else draws."""
+        """Start a bar, where there is a terminal and nobody else draws; whether one was started."""
         if not options.chosen.get("progress", options.OPTIONS["progress"].default):
             return False
         stream = sys.stderr
@@ -84,7 +84,7 @@ class Transfer:
         return True
 
     def end(self) -> None:
-        """Nothing is left of it on the terminal."""
+        """Remove the bar from the terminal."""
         if self.bar is not None:
             self.bar.stop()
             self.bar = None

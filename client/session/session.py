@@ -1,7 +1,7 @@
 """The session: one connection to a service, the builders of this process' threads, and what they wait for.
 
 The default session is the only global state. There is no I/O thread: whichever thread waits drives the connection, and a
-small keeper thread flushes idle instructions and sends heartbeats. Every wait ends: with the answer, when the session
+small idle-flush thread flushes idle instructions and sends heartbeats. Every wait ends: with the answer, when the session
 fails, or when the service has been silent for too long; the error says what was waited for.
 """
 
@@ -26,25 +26,25 @@ import numpy as np
 from gt import default_session
 from gt.client.segment.builder import FLUSH_LENGTH, Builder
 from gt.client.segment.definition_cache import Definitions
-from gt.client.segment.value import Value
+from gt.client.segment.value import TensorValue
 from gt.errors import GTError, OutOfMemory, SessionError
 from gt.ir.instruction_bytes import MAX_INSTRUCTIONS
 from gt.ir.spec import pack_spec, spec
 from gt.wire import messages as m
-from gt.wire.pool import SMALL
+from gt.wire.pool import MAX_UNPOOLED_BYTES
 
 from .future import Future
-from .idle_flush import keep
-from .link_protocol import Link
-from .progress_bar import AFTER, Transfer
+from .idle_flush import run_idle_flush
+from .link_protocol import DispatcherLink
+from .progress_bar import SHOW_AFTER_SECONDS, TransferProgress
 from .sigint_lock import Exclusive
 
 log: Final = logging.getLogger("gt")
-HISTORY: Final = 512
-"""Runs and puts that are remembered, for `gt.why`."""
-AHEAD: Final = 64 << 20
+MAX_HISTORY_MESSAGES: Final = 512
+"""Runs and puts that are remembered for `gt.why`."""
+MAX_UNHEARD_PUT_BYTES: Final = 64 << 20
 """Bytes of earlier puts of which workers may not have heard; whoever puts more waits for them."""
-SILENCE: Final = 15.0
+MAX_SILENCE_SECONDS: Final = 15.0
 """Seconds without a sign of life from the service after which a wait gives up."""
 
 _builder_numbers: Final = itertools.count(1)
@@ -54,7 +54,9 @@ _builder_numbers: Final = itertools.count(1)
 class Session:
     """A connection and everything that hangs on it. Made by `gt.connect`, `gt.init` or the first operation."""
 
-    def __init__(self, link: Link, name: str, *, keeper: bool, close: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, link: DispatcherLink, name: str, *, idle_flush: bool, close: Callable[[], None] | None = None
+    ) -> None:
         self.link = link
         self.name = name
         self.pid = os.getpid()
@@ -71,7 +73,7 @@ class Session:
         self.credits = 64
         self.ahead: deque[tuple[int, int]] = deque()
         """Large puts of which workers may not have heard: how many runs and puts were sent with it, and its bytes."""
-        self.history: deque[tuple[int, m.Run | m.Put]] = deque(maxlen=HISTORY)
+        self.history: deque[tuple[int, m.Run | m.Put]] = deque(maxlen=MAX_HISTORY_MESSAGES)
         """The last runs and puts (without values), each with its place among all that were sent."""
         self.outcomes: dict[int, GTError | None] = {}
         """Of the tensors fetched last, for `gt.why`: the error that came, None for a value."""
@@ -82,24 +84,26 @@ class Session:
         self.welcomed = False
         self.flush_length = FLUSH_LENGTH
         self._config: Any = None
-        """The session's own sharding config (a `gt.config.Config`), to notice slips in the names of signals."""
+        """The session's own sharding config (a `gt.config.Config`), to notice typos in the names of signals."""
         self.mentioned: set[str] = set()
         self.compiled: Counter[str] = Counter()
-        """What compiled functions did in this session (`compiling.py`)."""
+        """What compiled functions did in this session (`client/compile/compile.py`)."""
         self.misses: Counter[str] = Counter()
-        """Guards of compiled functions that did not hold, by what was otherwise."""
+        """Failed guards of compiled functions, by what had changed."""
         self._close = close
         self._stop = threading.Event()
-        self._keeper: threading.Thread | None = None
-        if keeper:
-            self._keeper = threading.Thread(target=keep, args=(self, self._stop), name="gt-keeper", daemon=True)
+        self._idle_flush: threading.Thread | None = None
+        if idle_flush:
+            self._idle_flush = threading.Thread(
+                target=run_idle_flush, args=(self, self._stop), name="gt-idle-flush", daemon=True
+            )
 
     def open(self, facts: dict[str, Any], timeout: float) -> None:
         """Say hello and wait for the answer. Raises `SessionError` when none comes."""
         self.link.send(m.Hello(m.VERSION, "client", facts))
         self.wait_for(lambda: self.welcomed, f"the dispatcher at {self.name}", timeout)
-        if self._keeper is not None:
-            self._keeper.start()
+        if self._idle_flush is not None:
+            self._idle_flush.start()
 
     def builder(self) -> Builder:
         """A builder for the calling thread."""
@@ -131,7 +135,7 @@ class Session:
             self.wait_for(lambda: self.sent - self.credited < self.credits, "the workers to catch up", None)
         self.usable()
 
-    def put(self, array: np.ndarray[Any, Any], path: tuple[str, ...]) -> Value:
+    def put(self, array: np.ndarray[Any, Any], path: tuple[str, ...]) -> TensorValue:
         """A tensor with the values of `array`, which the caller may change as soon as this returns."""
         from gt.ir.dtypes import as_dtype  # not at the top: this is the only use
 
@@ -141,7 +145,7 @@ class Session:
         known = spec(as_dtype(array.dtype), array.shape)
         mine = builder()
         put = None
-        if array.nbytes > SMALL:
+        if array.nbytes > MAX_UNPOOLED_BYTES:
             mine.release()  # memory that only waits to be freed may serve again
             self.pump()
             put = self.link.prepare(array, (path, known))
@@ -164,15 +168,15 @@ class Session:
         self.pace()
         return value
 
-    def _put(self, value: Value, position: int) -> bool:
-        """Whether a put may return: its array is not needed any more, and not too much is ahead of the workers besides it."""
+    def _put(self, value: TensorValue, position: int) -> bool:
+        """Whether a put may return: its array is not needed any more, and not too much is under way besides it."""
         with self.lock:  # another thread may be acting on what it heard
             while self.ahead and self.ahead[0][0] <= self.credited:
                 self.ahead.popleft()
             ahead = sum(nbytes for sent, nbytes in self.ahead if sent < position)
-            return ahead <= AHEAD and not self.link.sending(value.id)
+            return ahead <= MAX_UNHEARD_PUT_BYTES and not self.link.sending(value.id)
 
-    def fetch(self, value: Value) -> Future:
+    def fetch(self, value: TensorValue) -> Future:
         """The value, as a future. Flushes first."""
         owner = value.owner
         if owner.session is not self:
@@ -191,21 +195,21 @@ class Session:
             number = next(self.request_numbers)
             self.requests[number] = future
             self.link.send(m.Fetch(number, value.id))
-            future._array = self.link.ahead(number, value.spec)
-        future.add_done_callback(partial(self._came, value.id))
+            future._array = self.link.offer_fetch(number, value.spec)
+        future.add_done_callback(partial(self._fetch_ended, value.id))
         return future
 
-    def _came(self, tensor: int, future: Future) -> None:
-        """A fetch of a tensor is over."""
+    def _fetch_ended(self, tensor: int, future: Future) -> None:
+        """Note how the fetch of a tensor ended."""
         self.outcomes.pop(tensor, None)
-        while len(self.outcomes) >= HISTORY:
+        while len(self.outcomes) >= MAX_HISTORY_MESSAGES:
             del self.outcomes[next(iter(self.outcomes))]
         self.outcomes[tensor] = future._error
 
-    def view(self, value: Value) -> np.ndarray[Any, Any]:
+    def view(self, value: TensorValue) -> np.ndarray[Any, Any]:
         """The value, not writable: where it lies, if that is in this process' memory, else fetched."""
         owned = value.owner.session is self
-        shown = self.link.shown(value.id) if owned and self.pid == os.getpid() else None
+        shown = self.link.local_values(value.id) if owned and self.pid == os.getpid() else None
         if shown is not None:
             _interrupt("it looks at a value")
             self.usable()
@@ -267,7 +271,7 @@ class Session:
         for each in list(self.builders):
             each.limit(self.flush_length)
 
-    def mention_slips(self, path: tuple[str, ...]) -> None:
+    def warn_of_typos(self, path: tuple[str, ...]) -> None:
         """Say once that a signal has nearly the name of a rule: it is ignored, as unknown ones are, but hardly meant to be."""
         for name in path if self.config is not None else ():
             if name not in self.mentioned and len(self.mentioned) < 10_000:
@@ -292,8 +296,8 @@ class Session:
             self.orphans, orphans = [], self.orphans
             self.link.send(m.Free(orphans))
 
-    def say_alive(self) -> None:
-        """Give a sign of life."""
+    def send_heartbeat(self) -> None:
+        """Send a heartbeat."""
         if self.failure is None:
             self.link.send(m.Ping())
 
@@ -337,7 +341,7 @@ class Session:
         self.pump()
         self.heard = max(self.heard, start)
         looked = False
-        transfer: Transfer | None = None
+        transfer: TransferProgress | None = None
         try:
             while not ready():
                 if self.failure is not None:
@@ -348,16 +352,16 @@ class Session:
                 # an answer that comes at once need not wait for a look at processes
                 reason = self.link.alive() if looked else None
                 looked = True
-                if reason is None and now - self.heard > SILENCE:
-                    reason = f"no sign of life for {SILENCE:.0f} s"
+                if reason is None and now - self.heard > MAX_SILENCE_SECONDS:
+                    reason = f"no sign of life for {MAX_SILENCE_SECONDS:.0f} s"
                 if reason is not None:
                     self._end(SessionError(f"the service at {self.name} is gone ({reason}) while waiting for {what}"))
                     continue
                 left = 0.5 if timeout is None else min(0.5, timeout - (now - start))
                 self.link.wait(left)
                 self.pump()
-                if now - start >= AFTER:
-                    transfer = transfer or Transfer(what, self._under_way)
+                if now - start >= SHOW_AFTER_SECONDS:
+                    transfer = transfer or TransferProgress(what, self._under_way)
                     transfer.look(now - start)
         finally:
             if transfer is not None:
@@ -446,13 +450,17 @@ class Session:
             try:
                 self.flush()
                 with self.lock:
-                    self.failure = ended  # the keeper may wait for the lock, with something to send
+                    self.failure = ended  # the idle-flush thread may wait for the lock, with something to send
                     self.link.send(m.Goodbye("", ""))
             except GTError:
                 pass  # the service is gone already: there is nobody left to say goodbye to
         self.failure = self.failure or ended
-        if self._keeper is not None and self._keeper.is_alive() and self._keeper is not threading.current_thread():
-            self._keeper.join(5)
+        if (
+            self._idle_flush is not None
+            and self._idle_flush.is_alive()
+            and self._idle_flush is not threading.current_thread()
+        ):
+            self._idle_flush.join(5)
         if self.pid == os.getpid():
             with self.lock:
                 self.link.close()
@@ -496,10 +504,10 @@ def builder() -> Builder:
 
 
 def _interrupt(reason: str) -> None:
-    """What this thread is about to do cannot be in a traced call."""
+    """End this thread's capture: what comes next cannot be in a traced call."""
     mine = getattr(_threads, "builder", None)
-    if mine is not None and mine.held is not None:
-        mine.held.interrupt(reason)
+    if mine is not None and mine.capture is not None:
+        mine.capture.interrupt(reason)
 
 
 MAY_START: Final[ContextVar[bool]] = ContextVar("gt_may_start", default=True)

@@ -1,4 +1,4 @@
-"""A lock under which no Ctrl-C comes between: what a session does to its books is done whole."""
+"""A lock that puts off Ctrl-C: what a session does to its state under it is done whole."""
 
 from __future__ import annotations
 

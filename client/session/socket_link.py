@@ -15,18 +15,18 @@ from gt.daemon.host import environment_number, host_facts
 from gt.ir.spec import Spec
 from gt.wire import messages as m
 from gt.wire import transport
-from gt.wire.bulk import INLINE, Bulk, Frames
+from gt.wire.bulk import MAX_INLINE_BYTES, Bulk, Frames
 from gt.wire.memfd import machine
 from gt.wire.pool import Pool, half_of_memory
 
-from .bulk_fetches import Fetches
-from .bulk_puts import Put, Puts
+from .bulk_fetches import BulkFetches
+from .bulk_puts import BulkPut, BulkPuts
 
-LAST_WORDS: Final = 0.2
+LAST_MESSAGES_SECONDS: Final = 0.2
 """Seconds in which what a dispatcher sent before its end may still arrive."""
 
 
-def _watched(process: Any) -> int | None:
+def _process_descriptor(process: Any) -> int | None:
     """A descriptor that can be read from when the dispatcher's process has ended; None if that is not on this machine."""
     here = host_facts()
     known = process if isinstance(process, dict) else {}
@@ -39,7 +39,7 @@ def _watched(process: Any) -> int | None:
         return None  # its silence will tell
 
 
-def _ended(process: int) -> bool:
+def _has_ended(process: int) -> bool:
     poll = select.poll()
     poll.register(process, select.POLLIN)
     return bool(poll.poll(0))
@@ -59,8 +59,8 @@ class SocketLink:
         limit = environment_number("GT_SHARED_MEMORY", half_of_memory())
         self.memory = Pool(limit)
         self.streams = Bulk(machine() if limit else "")
-        self.puts = Puts(self.memory, self.streams.outbox)
-        self.fetches = Fetches(self.memory, self.streams.inbox)
+        self.puts = BulkPuts(self.memory, self.streams.outbox)
+        self.fetches = BulkFetches(self.memory, self.streams.inbox)
         self.gone = False
         self.process: int | None = None
         """The descriptor of the dispatcher's process, if it is on this machine."""
@@ -71,14 +71,14 @@ class SocketLink:
         self.pollers = threading.local()
         """A poll object serves one thread at a time, so each that waits has its own."""
 
-    def joined(self, facts: dict[str, Any]) -> None:
+    def connect_bulk(self, facts: dict[str, Any]) -> None:
         """Connect the bulk socket that the dispatcher named in its welcome."""
         self.client = self.fetches.client = int(facts["number"])
         self.bulk = transport.dealer(str(facts["bulk_address"]), self.bulk_identity)
         transport.loop_back(self.bulk, self.bulk_identity)
         self.descriptors.append(self.bulk.fileno())
         self.pollers = threading.local()
-        self.process = _watched(facts.get("process")) if self.local is None else None
+        self.process = _process_descriptor(facts.get("process")) if self.local is None else None
 
     def send(self, message: m.Message) -> None:
         """Send one message. Never waits, never loses."""
@@ -109,14 +109,14 @@ class SocketLink:
                 poll.register(descriptor, select.POLLIN)
         poll.poll(min(timeout, 0.02) * 1000)
 
-    def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> Put | None:
+    def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> BulkPut | None:
         """A put by the bulk socket, copied already where that can be; None for what its message can carry. Needs no lock.
 
         `kind`: what tensors have in common that are cut in the same way.
         """
-        return self.puts.prepare(array, kind) if array.nbytes > INLINE and self.bulk is not None else None
+        return self.puts.prepare(array, kind) if array.nbytes > MAX_INLINE_BYTES and self.bulk is not None else None
 
-    def put_bulk(self, tensor: int, put: Put) -> None:
+    def put_bulk(self, tensor: int, put: BulkPut) -> None:
         """Offer the parts of a put to where such go, or keep it until `cut` says where that is."""
         for chunk in self.puts.begin(tensor, put, self.client):
             self._send_bulk(chunk)
@@ -142,7 +142,7 @@ class SocketLink:
         """Send no more of a bulk put."""
         self.puts.cancel(tensor)
 
-    def shown(self, tensor: int) -> np.ndarray[Any, Any] | None:
+    def local_values(self, tensor: int) -> np.ndarray[Any, Any] | None:
         """The values of a tensor that was put and lies here, where its worker reads it; not writable."""
         found = self.puts.shown.get(tensor)
         return None if found is None else found.view()
@@ -153,9 +153,9 @@ class SocketLink:
         self.fetches.break_off()
         self.memory.renew()  # a worker that is not as dead as it seems may still read and write there
 
-    def ahead(self, request: int, known: Spec) -> np.ndarray[Any, Any] | None:
+    def offer_fetch(self, request: int, known: Spec) -> np.ndarray[Any, Any] | None:
         """The array for a fetch that is asked for now, offered already to whom is thought to have the tensor; None: nobody is."""
-        array, frames = self.fetches.ahead(request, known)
+        array, frames = self.fetches.offer(request, known)
         for each in frames:
             self._send_bulk(each)
         return array
@@ -194,10 +194,10 @@ class SocketLink:
         """None, or why the service cannot answer any more."""
         if self.gone:
             return "it closed the connection"
-        if self.process is not None and _ended(self.process):
+        if self.process is not None and _has_ended(self.process):
             now = time.monotonic()
             self.ended = self.ended or now
-            if now - self.ended > LAST_WORDS:
+            if now - self.ended > LAST_MESSAGES_SECONDS:
                 return "its process ended"
         return None if self.local is None else self.local.failure()
 

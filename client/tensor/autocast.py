@@ -13,7 +13,7 @@ from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any
 
 from gt.errors import DTypeError
-from gt.ir.dtypes import HALVES, DType, as_dtype, bfloat16, float16, float32
+from gt.ir.dtypes import HALF_DTYPES, DType, as_dtype, bfloat16, float16, float32
 
 from . import emission_context
 from .emission import autocast_operand
@@ -51,7 +51,7 @@ class autocast(ContextDecorator):  # noqa: N801  # PyTorch's name
         cache_enabled: bool | None = None,
     ) -> None:
         chosen = (bfloat16 if str(device_type) == "cpu" else float16) if dtype is None else as_dtype(dtype)
-        if enabled and chosen not in HALVES:
+        if enabled and chosen not in HALF_DTYPES:
             raise DTypeError(f"autocast: the dtype is float16 or bfloat16, not {chosen}")
         self._lower = chosen if enabled else None
         self._before: list[DType | None] = []

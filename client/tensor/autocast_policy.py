@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gt.ir.dtypes import HALVES, DType, float32
+from gt.ir.dtypes import HALF_DTYPES, DType, float32
 
 LOWERED: Final = frozenset({"matmul", "conv", "attention"})
 """Ops whose operands are cast to the half-precision dtype."""
@@ -19,7 +19,7 @@ WIDENED: Final = frozenset(
 )
 """Ops whose operands are cast to float32."""
 
-ELIGIBLE: Final = frozenset({float32, *HALVES})
+ELIGIBLE: Final = frozenset({float32, *HALF_DTYPES})
 """The dtypes that are cast at all."""
 
 

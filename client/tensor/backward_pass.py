@@ -152,9 +152,9 @@ def _walk(
             way.push(tensor._edge, gradient)
         gradients.clear()  # nor does the caller
         way.run()
-        held = session.builder().held
-        if held is not None:
-            held.walked(-way.oldest)
+        capture = session.builder().capture
+        if capture is not None:
+            capture.backward_reached(-way.oldest)
         emission_context.enter(own)
         for leaf in way.leaves:
             gradient = deferred_gradients.made(way.pending.pop(leaf))

@@ -21,7 +21,7 @@ from .tape import Edge, Port, ResultGradients, Vertex
 from .tensor import Tensor
 
 if TYPE_CHECKING:
-    from gt.client.segment.value import Value
+    from gt.client.segment.value import TensorValue
 
 
 class FunctionCtx:
@@ -70,7 +70,7 @@ class FunctionCtx:
 class _Saved(NamedTuple):
     """A saved tensor: its value, and where it came from, an edge or the number of a result."""
 
-    value: Value
+    value: TensorValue
     edge: Edge
     result: int | None
 

@@ -19,7 +19,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.client.segment.signature import Signature
-from gt.client.segment.value import Value
+from gt.client.segment.value import TensorValue
 from gt.client.session import session
 from gt.ir.infer import infer
 from gt.ir.instruction import Tag
@@ -222,7 +222,7 @@ def binary_operator(  # noqa: C901 — every call into which it would be divided
                             two = second.id - base
                             if two < 0:
                                 two = builder.inputs.get(second.id) or builder.slot(second.id)
-                            result = _new(Value)
+                            result = _new(TensorValue)
                             result.owner = builder
                             result.id = base + len(record)
                             result.spec = signature.result
@@ -300,7 +300,7 @@ def _sign(
             op, attributes, operands, results, Tag(context.signal, context.phase, site or "", context.hints)
         )
         if context.signal:
-            session.current().mention_slips(context.signal)
+            session.current().warn_of_typos(context.signal)
         if results[0].dtype.kind in "fc":
             signature.differentiable = GRADIENT_RULES.get(op)
     if len(_signatures) >= MAX_SIGNATURES:

@@ -10,13 +10,13 @@ import numpy as np
 from gt.client.session import session
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError
-from gt.ir.dtypes import ALL, DType, as_dtype, get_default_dtype, result_type, scalar_of
+from gt.ir.dtypes import ALL_DTYPES, DType, as_dtype, get_default_dtype, result_type, scalar_of
 
 from . import emission, emission_context
 
 __all__ = ["cast", "clone"]
 
-_NATIVE: Final = frozenset(dtype.numpy for dtype in ALL)
+_NATIVE: Final = frozenset(dtype.numpy for dtype in ALL_DTYPES)
 
 
 _PYTHON: Final[tuple[type[Any], ...]] = (bool, int, float, complex)

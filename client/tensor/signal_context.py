@@ -13,7 +13,7 @@ from contextlib import ContextDecorator, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.errors import GTError
-from gt.ir.hints import check, within
+from gt.ir.hints import check, hints_within
 
 from . import emission, emission_context
 from .operands import tensor_of
@@ -47,7 +47,7 @@ def _push(
         back: tuple[str, ...] | None = outer + parts[:-1] + backward
     else:
         back = None if now.backward is None else now.backward + parts
-    said = within(now.hints, path, hints)
+    said = hints_within(now.hints, path, hints)
     return emission_context.enter(emission_context.interned(path, now.phase, now.site, now.grad, back, now.lower, said))
 
 

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.client.segment.signature import Signature
-from gt.client.segment.value import Value
+from gt.client.segment.value import TensorValue
 from gt.errors import GradientError
 from gt.ir.dtypes import DType
 
@@ -49,7 +49,7 @@ class Leaf:
 
     __slots__ = ("after", "grad", "hooks", "param", "rests", "value")
 
-    def __init__(self, value: Value, *, param: bool = False) -> None:
+    def __init__(self, value: TensorValue, *, param: bool = False) -> None:
         self.value = value
         """The tensor's current value: a parameter's gradient is placed as it is."""
         self.grad: Tensor | None = None
@@ -147,7 +147,7 @@ class TapeNode(Vertex):
         """Operand `index` as a tensor (or the Python scalar it was); it must be among the rule's saves."""
         assert self.saved is not None, "the caller checks that the graph is not freed"
         value = self.saved[index]
-        if not isinstance(value, Value):
+        if not isinstance(value, TensorValue):
             assert value is not None, f"{self.signature.op} saves what its rule reads"
             return value
         return Tensor(value, self.edges[index] if self.create_graph else None)
@@ -237,7 +237,7 @@ def record(
     context: emission_context.Context,
     operands: Sequence[Any],
     values: Sequence[Any],
-    output: Value,
+    output: TensorValue,
 ) -> TapeNode:
     """The node of an instruction just emitted, some operand of which requires grad."""
     edges = tuple([getattr(operand, "_edge", None) for operand in operands])

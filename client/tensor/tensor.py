@@ -1,6 +1,6 @@
 """The tensor: a handle on a value that lives on the workers.
 
-A handle holds the current `Value`, its place on the tape (`_edge`) and, for a view, its base and how it was derived from it
+A handle holds the current `TensorValue`, its place on the tape (`_edge`) and, for a view, its base and how it was derived from it
 (`_view`). Instructions never change a value; an in-place write makes a new value and rebinds the handle. Here is the state
 and what it says by itself; `gt.client.composition` adds the methods, which are in `tensor_api`.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .devices import SERVICE_DEVICE
 
 if TYPE_CHECKING:
-    from gt.client.segment.value import Value
+    from gt.client.segment.value import TensorValue
     from gt.client.tensor_api.methods import Methods as _Methods
     from gt.ir.dtypes import DType
 
@@ -42,8 +42,8 @@ class TensorState:
     __hash__ = object.__hash__
     _param: ClassVar[bool] = False
 
-    def __init__(self, value: Value, edge: Edge = None) -> None:
-        self._value: Value = value
+    def __init__(self, value: TensorValue, edge: Edge = None) -> None:
+        self._value: TensorValue = value
         self._edge = edge
         self._view: TensorView | None = None
         self._version = 0
@@ -121,7 +121,7 @@ class TensorState:
         """Whether the shapes are equal."""
         return self.shape == other.shape
 
-    def _current(self) -> Value:
+    def _current(self) -> TensorValue:
         """The current value; a view of a base that was written to derives its own again."""
         if self._view is not None:
             self._refresh()

@@ -18,7 +18,7 @@ from gt.client.tensor.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gt.client.segment.value import Value
+    from gt.client.segment.value import TensorValue
     from gt.ir.dtypes import DType
 
 _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
@@ -43,7 +43,7 @@ class Operators:
     __hash__ = object.__hash__
 
     if TYPE_CHECKING:
-        _value: Value
+        _value: TensorValue
 
         def _write(self, name: str, new: Tensor) -> Tensor: ...
         @property

@@ -19,7 +19,7 @@ from gt.wire import messages as m
 
 if TYPE_CHECKING:
     from gt.client.segment.builder import Builder
-    from gt.client.segment.value import Value
+    from gt.client.segment.value import TensorValue
     from gt.client.session.session import Session
     from gt.client.tensor.tensor import Tensor
 
@@ -107,7 +107,7 @@ def why(tensor: Tensor, depth: int = 8) -> Why:
     return Why(name(value.id), value.spec, steps, _waits(place, session, value.id), more, place)
 
 
-def _chain(session: Session, value: Value, depth: int) -> tuple[tuple[WhyStep, ...], int]:
+def _chain(session: Session, value: TensorValue, depth: int) -> tuple[tuple[WhyStep, ...], int]:
     """The instructions that led to a value, the nearest first, and of how many tensors more it is not said."""
     with session.lock:  # other threads may be sending
         history = list(session.history)
@@ -167,10 +167,10 @@ def _step(
     return WhyStep(tensor, text, tuple(operands), signature.tag, position)
 
 
-def _unsent(value: Value) -> str:
+def _unsent(value: TensorValue) -> str:
     builder: Builder = value.owner
     gathered = f"it is instruction {value.id - builder.base + 1} of {len(builder.record)} that were gathered"
-    if builder.held is not None:
+    if builder.capture is not None:
         return f"{gathered}, while a function is compiled: they are sent when its call is over"
     return f"{gathered} and not sent yet; a fetch, gt.flush(), or {builder.length} of them will"
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gt.ir.attributes import Attributes
-from gt.ir.dtypes import HALVES
+from gt.ir.dtypes import HALF_DTYPES
 from gt.ir.spec import Spec
-from gt.sharding.block_grid import ROUNDED, aligned, grid_dimension
+from gt.sharding.block_grid import ROUNDED_OPS, grid_dimension, is_aligned
 from gt.sharding.placement import Layout, Partial, Placement, Shard
 
 MOVING_OPS: Final = frozenset(
@@ -60,10 +60,10 @@ def keeps_bits(
         return False  # LAPACK may round a right side in another way beside others
     if schema.result.dtype.kind not in "fc" or not any(map(_is_rounded, results)) or schema.op in MOVING_OPS:
         return True
-    if schema.op not in BLOCK_SUM_OPS or schema.result.dtype in HALVES or any(map(_is_rounded, operands)):
+    if schema.op not in BLOCK_SUM_OPS or schema.result.dtype in HALF_DTYPES or any(map(_is_rounded, operands)):
         return False  # half precision is added in float32, which a partial result would have lost
     cut = next((operand for operand in operands if isinstance(operand, Shard)), None)
-    if cut is None or not aligned(weights if cut.weights is None else cut.weights, schema.blocks):
+    if cut is None or not is_aligned(weights if cut.weights is None else cut.weights, schema.blocks):
         return False
     x = schema.operands[0]
     assert isinstance(x, Spec), "what is added up is a tensor"
@@ -89,7 +89,7 @@ def keep_bits(schema: DeterministicSchema, results: Sequence[Layout], operands: 
 
 
 def _is_rounded(placement: Placement | None) -> bool:
-    return isinstance(placement, Partial) and placement.op in ROUNDED
+    return isinstance(placement, Partial) and placement.op in ROUNDED_OPS
 
 
 def _cuts(layout: Layout, dim: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gt.ir.spec import Spec
-from gt.sharding.collectives import TWO_STEP
+from gt.sharding.collectives import MIN_TWO_STEP_BYTES
 from gt.sharding.placement import REPLICATE, Layout, Partial, Placement, Replicate, Shard
 
 
@@ -42,7 +42,7 @@ def _path(spec: Spec, before: Layout, after: Layout) -> Iterator[Layout]:
     if before == after:
         return
     pairs = list(zip(before, after, strict=True))
-    if spec.nbytes >= TWO_STEP and any(isinstance(a, Partial) and isinstance(b, Replicate) for a, b in pairs):
+    if spec.nbytes >= MIN_TWO_STEP_BYTES and any(isinstance(a, Partial) and isinstance(b, Replicate) for a, b in pairs):
         cut = tuple(b if isinstance(a, Replicate) else a for a, b in pairs)
         reduced = tuple(
             b if isinstance(a, Partial) and isinstance(b, Replicate) else c

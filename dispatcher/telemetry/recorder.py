@@ -27,7 +27,7 @@ from gt.sharding.partition import box, extent
 from gt.sharding.placement import Layout, Mesh, collective_name, format_layout
 from gt.wire import messages as m
 from gt.wire import telemetry as t
-from gt.wire.event_buffer import Recorder
+from gt.wire.event_buffer import EventBuffer
 
 if TYPE_CHECKING:
     from gt.dispatcher.state.shared_state import DispatcherState
@@ -75,7 +75,7 @@ class DispatcherRecorder:
     def __init__(self, service: DispatcherState, level: int) -> None:
         self.service = service
         self.level = level
-        self.recorder = Recorder(self.now, *DISPATCHER_EVENT_RATES[level])
+        self.recorder = EventBuffer(self.now, *DISPATCHER_EVENT_RATES[level])
         self.issues: list[Birth] = []
         """What was issued and not gone through yet."""
         self.recent: deque[list[Birth]] = deque(maxlen=MAX_CHUNKS)
@@ -328,7 +328,7 @@ class DispatcherRecorder:
         if index is None:
             return "", "", -1
         tag = plan.tags[plan.makers[index].tag]
-        return "/".join(tag.signal)[: t.MAX_TEXT], tag.site[: t.MAX_TEXT], age
+        return "/".join(tag.signal)[: t.MAX_TEXT_LENGTH], tag.site[: t.MAX_TEXT_LENGTH], age
 
     def _stuck(self, now: int) -> Iterator[t.Waiting]:
         """What keeps the first message of a client's queue waiting."""
@@ -419,9 +419,9 @@ def described(
     tags = dict.fromkeys(plan.tags[instruction.tag] for instruction in plan.instructions)
     moves = [instruction for instruction in plan.instructions if instruction.op == MOVE][:MAX_MOVES]
     return t.PlanDescribed(
-        now, t.DISPATCHER, number, client, segment, list(members[: t.MAX_ITEMS]), reason, len(plan.instructions),
-        [*dict.fromkeys("/".join(tag.signal)[: t.MAX_TEXT] for tag in tags)][:MAX_MOVES],
-        [*dict.fromkeys(tag.site[: t.MAX_TEXT] for tag in tags)][:MAX_MOVES],
+        now, t.DISPATCHER, number, client, segment, list(members[: t.MAX_LIST_ITEMS]), reason, len(plan.instructions),
+        [*dict.fromkeys("/".join(tag.signal)[: t.MAX_TEXT_LENGTH] for tag in tags)][:MAX_MOVES],
+        [*dict.fromkeys(tag.site[: t.MAX_TEXT_LENGTH] for tag in tags)][:MAX_MOVES],
         [[op, count] for op, count in ops.most_common()],
         [_moved(plan, move) for move in moves],
     )  # fmt: skip
@@ -431,7 +431,7 @@ def _moved(plan: Plan, move: Any) -> list[Any]:
     (source,), (output,) = move.inputs, move.outputs
     tag = plan.tags[move.tag]
     kind = collective_name(plan.layout(source), plan.layouts[output])
-    return [kind, plan.values[output].nbytes, "/".join(tag.signal)[: t.MAX_TEXT], tag.site[: t.MAX_TEXT]]
+    return [kind, plan.values[output].nbytes, "/".join(tag.signal)[: t.MAX_TEXT_LENGTH], tag.site[: t.MAX_TEXT_LENGTH]]
 
 
 def _place(issue: Birth | None) -> tuple[int, str, str]:
@@ -475,7 +475,7 @@ def _everywhere(spec: Spec, layout: Layout, mesh: Mesh) -> int:
 
 def _text(facts: dict[str, Any], name: str) -> str:
     value = facts.get(name)
-    return value[: t.MAX_TEXT] if isinstance(value, str) else ""
+    return value[: t.MAX_TEXT_LENGTH] if isinstance(value, str) else ""
 
 
 def _number(facts: dict[str, Any], name: str) -> int:

@@ -17,7 +17,7 @@ from rich.console import Console
 import gt
 from gt.monitor.top.app import Top
 from gt.monitor.top.ink import Ink
-from gt.monitor.top.source import Live
+from gt.monitor.top.source import LiveSource
 from gt.service.launch import Local
 
 HERE = Path(__file__).parent
@@ -40,7 +40,7 @@ def work(ends: threading.Event) -> None:
     gt.disconnect()
 
 
-async def draw(live: Live) -> str:
+async def draw(live: LiveSource) -> str:
     """The screen, when there is half a minute of history to show."""
     app = Top(live, Ink(), frame=None)
     async with app.run_test(size=SIZE) as pilot:
@@ -59,7 +59,7 @@ if __name__ == "__main__":
     trainer = threading.Thread(target=work, args=(ends,))
     trainer.start()
     try:
-        live = Live(ADDRESS, TIMEOUT)
+        live = LiveSource(ADDRESS, TIMEOUT)
         (HERE / "top.svg").write_text(asyncio.run(draw(live)), "utf-8")
         live.close()
     finally:

@@ -12,8 +12,8 @@ import typer
 
 from gt.daemon.host import DEFAULT_ADDRESS
 
-from .metrics import LOOPBACK, Exporter, MetricsHost, MetricsPort
-from .shared import Address, ConfigFile, Format, InstructionLog, Level, LogFormat, LogLevel, WithData, told
+from .metrics import LOOPBACK, ExporterProcess, MetricsHost, MetricsPort
+from .shared import Address, ConfigFile, Format, InstructionLog, Level, LogFormat, LogLevel, WithData, errors_as_lines
 
 if TYPE_CHECKING:
     from gt.service.launch import Local
@@ -57,7 +57,7 @@ def up(
     metrics_host: MetricsHost = LOOPBACK,
 ) -> None:
     """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. A worker that is killed is started again."""
-    with told():
+    with errors_as_lines():
         import os
 
         from gt.errors import SessionError
@@ -67,7 +67,7 @@ def up(
         check_bind(address)
         _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
         _check_free(address)
-        exporter = Exporter(metrics_host, metrics_port)
+        exporter = ExporterProcess(metrics_host, metrics_port)
         read = _read(config)
         count = workers or default_workers(read)
         if read is not None:
@@ -81,7 +81,7 @@ def up(
         local = Local(count, address=address, config=path, quiet=False, options=logging)
         try:
             exporter.start(local.address)
-            if _joined(local, count):
+            if _wait_for_workers(local, count):
                 typer.echo(f"{count} {'worker' if count == 1 else 'workers'} at {address}; Ctrl-C stops them")
             elif (ended := local.ended()) is not None:
                 raise SessionError(ended)
@@ -108,12 +108,12 @@ def dispatcher(
     metrics_host: MetricsHost = LOOPBACK,
 ) -> None:
     """Run a dispatcher until Ctrl-C or SIGTERM."""
-    with told():
+    with errors_as_lines():
         from gt.dispatcher.__main__ import serve
 
         path = None if config is None else str(config)
         log = None if instruction_log is None else str(instruction_log)
-        exporter = Exporter(metrics_host, metrics_port)
+        exporter = ExporterProcess(metrics_host, metrics_port)
         try:
             status = serve(
                 address, config=path, workers=workers, log_level=log_level.value, bulk=bulk, instruction_log=log,
@@ -142,7 +142,7 @@ def worker(
     nvlink_group_size: GroupSize = None,
 ) -> None:
     """Run one worker of the dispatcher at ADDRESS, until Ctrl-C, SIGTERM or the dispatcher's end."""
-    with told():
+    with errors_as_lines():
         import os
 
         from gt.service.launch import ONE_THREAD
@@ -210,7 +210,7 @@ def _stop(*_: Any) -> NoReturn:
     raise typer.Exit(0)
 
 
-def _joined(local: Local, count: int) -> bool:
+def _wait_for_workers(local: Local, count: int) -> bool:
     """Wait until all workers have joined; False when a daemon ends first or it takes too long."""
     import time
 
@@ -219,7 +219,7 @@ def _joined(local: Local, count: int) -> bool:
     from gt.daemon.host import host_facts, start_timeout
     from gt.errors import GTError
 
-    session = Session(SocketLink(local.address, local), local.address, keeper=False)
+    session = Session(SocketLink(local.address, local), local.address, idle_flush=False)
     patience = start_timeout()
     deadline = time.monotonic() + patience
     try:

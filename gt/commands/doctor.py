@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from .shared import told
+from .shared import errors_as_lines
 
-COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
+STATUS_COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
 
 
 def doctor(
@@ -16,7 +16,7 @@ def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Check this machine: packages, GPU, limits, ports, clocks, and a self-test. Exit status 1 when something must be mended."""
-    with told():
+    with errors_as_lines():
         from gt.tools.doctor import PROBLEM, examine
 
         found = examine(address)
@@ -27,7 +27,7 @@ def doctor(
         else:
             width = max(len(each.check) for each in found)
             for each in found:
-                status = typer.style(f"{each.status:8}", fg=COLOURS[each.status])
+                status = typer.style(f"{each.status:8}", fg=STATUS_COLOURS[each.status])
                 typer.echo(f"{status} {each.check:{width}}  {each.found}")
                 if each.advice:
                     typer.echo(f"{'':8} {'':{width}}  → {each.advice}")

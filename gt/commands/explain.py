@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .shared import told
+from .shared import errors_as_lines
 
 
 def explain(
@@ -42,7 +42,7 @@ def explain(
     from gt.errors import GTError
     from gt.tools.explain import ProgramError, explain_program
 
-    with told():
+    with errors_as_lines():
         if not program.is_file():
             raise GTError(f"there is no program {program}")
         try:

@@ -22,7 +22,7 @@ MetricsPort = Annotated[
 MetricsHost = Annotated[str, typer.Option(help="Where that port is bound; whoever reaches it can read the metrics.")]
 
 
-class Exporter:
+class ExporterProcess:
     """What serves the metrics of a dispatcher, once it is started. Without a port it does nothing.
 
     Raises `GTError` when the port is taken or prometheus_client is missing: before anything else of the service is started.

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .shared import told
+from .shared import errors_as_lines
 
 
 def replay(
@@ -40,7 +40,7 @@ def replay(
 
     Exit status 1 when a value differs, or a fetch fails on one side alone.
     """
-    with told():
+    with errors_as_lines():
         from gt.errors import GTError
         from gt.instruction_log.text import tensor_of
         from gt.sharding.config import load

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .shared import told
+from .shared import errors_as_lines
 
 
 def report(
@@ -18,18 +18,18 @@ def report(
     png: Annotated[Path | None, typer.Option(help="The timeline as a picture too (extra: report).")] = None,
 ) -> None:
     """Make a page of a trace: timeline, time by signal and op, communication, memory, and what to do better."""
-    with told():
+    with errors_as_lines():
         from gt.errors import GTError
         from gt.monitor.advice import advise, count
         from gt.monitor.findings import gather
-        from gt.monitor.reading import Recorded, read
+        from gt.monitor.reading import TraceMetadata, read
         from gt.monitor.report import page
 
         name = trace.name.removesuffix(".gz").removesuffix(".json")
         target = output or trace.with_name(f"{name}.html")
         if any(path is not None and path.exists() and path.samefile(trace) for path in (target, png)):
             raise GTError(f"{trace} is the trace itself: give the report another name")
-        recorded = Recorded()
+        recorded = TraceMetadata()
         found = gather(read(trace, recorded))
         if png is not None:
             from gt.monitor.picture import save

@@ -37,7 +37,7 @@ Level = Annotated[LogLevel, typer.Option(help="What to log to stderr.", envvar="
 Format = Annotated[LogFormat, typer.Option(help="How to log.", envvar="GT_LOG_FORMAT")]
 
 
-def said(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """An error in a line: of a file its name and what is wrong with it."""
     if (
         type(error).__module__ == "builtins"
@@ -50,12 +50,12 @@ def said(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def told() -> Iterator[None]:
+def errors_as_lines() -> Iterator[None]:
     """Errors that are the user's or the machine's become one line each on stderr, and exit status 1."""
     from gt.errors import GTError
 
     try:
         yield
     except (GTError, OSError) as error:
-        typer.echo(f"gt: {said(error)}", err=True)
+        typer.echo(f"gt: {error_line(error)}", err=True)
         raise typer.Exit(1) from None

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .shared import told
+from .shared import errors_as_lines
 
 if TYPE_CHECKING:
     from gt.monitor.snapshot import Snapshot
     from gt.monitor.top.ink import Ink
 
-WIDTH = 120
+DEFAULT_WIDTH = 120
 """Characters of a line where there is no terminal and COLUMNS says nothing."""
 
 
@@ -46,17 +46,17 @@ def top(
     """
     import sys
 
-    with told():
+    with errors_as_lines():
         from gt.monitor import service_health
         from gt.monitor.top.ink import Ink
-        from gt.monitor.top.settings import UNSET, place, read
-        from gt.monitor.top.source import Live
+        from gt.monitor.top.settings import UNSET_SETTINGS, place, read
+        from gt.monitor.top.source import LiveSource
 
         dumb = os.environ.get("TERM", "dumb") in ("dumb", "unknown", "")
         utf = (sys.stdout.encoding or "").lower().startswith("utf")
-        live = Live(address)
+        live = LiveSource(address)
         try:
-            kept, wrong = (UNSET, "") if json else read(place())
+            kept, wrong = (UNSET_SETTINGS, "") if json else read(place())
             if wrong:
                 typer.echo(f"gt: {wrong}", err=True)
             spoken = (lang.value if lang else kept.language or _language().value) if utf else "en"
@@ -95,6 +95,6 @@ def _print(snapshot: Snapshot, ink: Ink, json: bool) -> None:
         typer.echo(notation.dumps(snapshot_document.document(snapshot), indent=1, ensure_ascii=not ink.unicode))
         return
     terminal = sys.stdout.isatty()
-    console = Console(highlight=False, width=None if terminal or "COLUMNS" in os.environ else WIDTH)
+    console = Console(highlight=False, width=None if terminal or "COLUMNS" in os.environ else DEFAULT_WIDTH)
     for line in frame.lines(snapshot, replace(ink, color=ink.color and terminal), console.width):
         console.print(line, soft_wrap=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .shared import told
+from .shared import errors_as_lines
 
 
 def trace(
@@ -20,7 +20,7 @@ def trace(
     seconds: Annotated[float, typer.Option("--seconds", "-s", min=0.1, max=86_400, help="For how long.")] = 10.0,
 ) -> None:
     """Record what a service does as a trace for Perfetto (https://ui.perfetto.dev) and `gt report`; Ctrl-C ends it early."""
-    with told():
+    with errors_as_lines():
         import signal
         import threading
         import time

@@ -33,7 +33,7 @@ def host_facts() -> dict[str, Any]:
     }
 
 
-def orphaned(watch: int | None) -> bool:
+def is_orphaned(watch: int | None) -> bool:
     """Whether the process at the other end of this pipe, if there is one, has ended."""
     return watch is not None and bool(select.select([watch], [], [], 0)[0])
 

@@ -14,15 +14,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-FIELDS: Final = ("client", "worker", "plan", "order", "signal")
+RECORD_FIELDS: Final = ("client", "worker", "plan", "order", "signal")
 """The fields of a record; `order` is the number of a run of a plan in the global order."""
-LEVELS: Final = ("debug", "info", "warning", "error")
-FORMS: Final = ("text", "json")
-WANTED: Final = "log-level"
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+LOG_FORMATS: Final = ("text", "json")
+LEVEL_FILE: Final = "log-level"
 """The file in a daemon's folder that contains the wanted level."""
 
 
-class Text(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """`2026-11-22 02:17:49,522 gt dispatcher ERROR: what happened client=1 worker=0`."""
 
     def __init__(self, room: str) -> None:
@@ -38,7 +38,7 @@ class Text(logging.Formatter):
         return " ".join(words)
 
 
-class Json(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One JSON object a line."""
 
     def __init__(self, room: str) -> None:
@@ -56,19 +56,19 @@ class Json(logging.Formatter):
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
+    return {name: getattr(record, name) for name in RECORD_FIELDS if hasattr(record, name)}
 
 
 def formatter(room: str, form: str = "text") -> logging.Formatter:
     """The formatter for records of a daemon or client."""
-    return Json(room) if form == "json" else Text(room)
+    return JsonFormatter(room) if form == "json" else TextFormatter(room)
 
 
-class Logs:
+class DaemonLog:
     """A daemon's log on stderr, from `level` on. In `folder`, the program that started the daemon may ask for another level."""
 
     def __init__(self, room: str, *, level: str = "info", form: str = "text", folder: str | None = None) -> None:
-        self.wanted = None if folder is None else Path(folder) / WANTED
+        self.wanted = None if folder is None else Path(folder) / LEVEL_FILE
         self.seen = ""
         self.facts: dict[str, Any] = {}
         """Fields for every record, as soon as they are known."""
@@ -91,7 +91,7 @@ class Logs:
             wanted = self.wanted.read_text("ascii").strip()
         except (OSError, ValueError):
             return  # nobody asked for another
-        if wanted != self.seen and wanted in LEVELS:
+        if wanted != self.seen and wanted in LOG_LEVELS:
             self.seen = wanted
             logging.getLogger().setLevel(wanted.upper())
 
@@ -102,8 +102,8 @@ def set_level(level: str | int) -> str:
     Returns the level's name. Raises `ValueError`.
     """
     known = logging.getLevelName(level).lower() if isinstance(level, int) else str(level).lower()
-    if known not in LEVELS:
-        raise ValueError(f"a log level is one of {', '.join(LEVELS)}, not {level!r}")
+    if known not in LOG_LEVELS:
+        raise ValueError(f"a log level is one of {', '.join(LOG_LEVELS)}, not {level!r}")
     log = logging.getLogger("gt")
     log.setLevel(known.upper())
     if not log.hasHandlers():
@@ -117,4 +117,4 @@ def chosen_level() -> str | None:
     """The level that this process' logger "gt" was set to, if any."""
     level = logging.getLogger("gt").level
     name = logging.getLevelName(level).lower() if level else ""
-    return name if name in LEVELS else None
+    return name if name in LOG_LEVELS else None

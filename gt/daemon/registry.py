@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class Found(NamedTuple):
+class RunningService(NamedTuple):
     """A service: its address, the dispatcher's process, and when that started (seconds since 1970)."""
 
     address: str
@@ -48,7 +48,7 @@ def unregister() -> None:
         folder().rmdir()  # when it was the last
 
 
-def services() -> list[Found]:
+def services() -> list[RunningService]:
     """The services that run now, the youngest first."""
     found = []
     place = folder()
@@ -59,7 +59,7 @@ def services() -> list[Found]:
     for file in files:
         try:
             said = json.loads(file.read_text("utf-8"))
-            each = Found(str(said["address"]), int(said["pid"]), float(said["since"]))
+            each = RunningService(str(said["address"]), int(said["pid"]), float(said["since"]))
             runs = bool(said["born"]) and _born(each.pid) == said["born"]
         except (OSError, ValueError, TypeError, KeyError):
             continue  # being written, or nobody's

@@ -3,7 +3,7 @@
 A log is a chain of parts: `run.log` is the newest, `run.log.1` the one before. Next to each, `run.log.data` has the values
 that were kept, as NumPy's .npy records, one after the other. Values are written before the lines that name them, and lines
 whole, so that the file of a killed process can be read up to its end. If the disk is full or gone, the log ends with one
-warning, and the program goes on. `instruction_log.py` says what the lines mean.
+warning, and the program goes on. `text.py` says what the lines mean.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from gt.errors import GTError
 from gt.ir.spec import Spec, unpack_spec
 from gt.wire import messages as m
 
-from .text import HEAD, Began, Fetched, Putting, Writer
+from .text import HEAD_TEXT, FetchResult, LoggedPut, LogWriter, SessionBegan
 
 log: Final = logging.getLogger("gt")
-SIZE: Final = 256 << 20
+DEFAULT_PART_BYTES: Final = 256 << 20
 """The bytes after which a log continues in another part, including its data."""
-PARTS: Final = 8
+MAX_PARTS: Final = 8
 """How many of the newest parts are kept."""
-MOMENT: Final = 0.05
+POLL_SECONDS: Final = 0.05
 """The seconds after which the writer looks for new records."""
-BEHIND: Final = 256 << 20
+MAX_QUEUED_BYTES: Final = 256 << 20
 """The most bytes of values that may wait to be written; beyond that, the program waits for the disk."""
-CROWD: Final = 1 << 14
+MAX_QUEUED_RECORDS: Final = 1 << 14
 """The most records that may wait."""
-PATIENCE: Final = 5.0
+MAX_WAIT_SECONDS: Final = 5.0
 """The most seconds that anybody waits for the disk; then the log is given up."""
 
 
-class Got(NamedTuple):
+class FetchedArray(NamedTuple):
     """The result of a fetch, before its digest is computed."""
 
     request: int
@@ -52,7 +52,7 @@ class Got(NamedTuple):
 class InstructionFile:
     """The log at `path`. Any thread may add to it. Raises `OSError` or `GTError` if it cannot be started."""
 
-    def __init__(self, path: str | Path, *, data: bool = False, size: float = SIZE) -> None:
+    def __init__(self, path: str | Path, *, data: bool = False, size: float = DEFAULT_PART_BYTES) -> None:
         self.path = Path(path)
         self.keeps = data
         self.size = size
@@ -62,7 +62,7 @@ class InstructionFile:
         self.bytes = 0
         """The bytes of the values in the queue."""
         self.sessions = 0
-        self.writer = Writer(os.urandom(4).hex(), data=data)
+        self.writer = LogWriter(os.urandom(4).hex(), data=data)
         self.lock = threading.Lock()
         self.wake = threading.Event()
         self.idle = True
@@ -86,7 +86,7 @@ class InstructionFile:
         with self.lock:
             self.sessions += 1
             number = self.sessions
-        self.add(number, Began(where, workers, config))
+        self.add(number, SessionBegan(where, workers, config))
         return number
 
     def add(self, session: int, record: Any, values: Any = None) -> None:
@@ -95,8 +95,8 @@ class InstructionFile:
             return
         if values is not None:
             self.bytes += values.nbytes if isinstance(values, np.ndarray) else len(values)
-        if self.bytes > BEHIND or len(self.queue) > CROWD:
-            self._wait(lambda: self.bytes <= BEHIND and len(self.queue) <= CROWD)
+        if self.bytes > MAX_QUEUED_BYTES or len(self.queue) > MAX_QUEUED_RECORDS:
+            self._wait(lambda: self.bytes <= MAX_QUEUED_BYTES and len(self.queue) <= MAX_QUEUED_RECORDS)
         self.queue.append((session, record, values))
         if self.idle:
             self.wake.set()
@@ -109,13 +109,13 @@ class InstructionFile:
 
     def _wait(self, ready: Any) -> None:
         """Wait for the writer; give the log up if it makes no progress."""
-        until, before = time.monotonic() + PATIENCE, self.written
+        until, before = time.monotonic() + MAX_WAIT_SECONDS, self.written
         while not (ready() or self.failed or os.getpid() != self.pid):
             time.sleep(0.001)
             if self.written != before:
-                until, before = time.monotonic() + PATIENCE, self.written
+                until, before = time.monotonic() + MAX_WAIT_SECONDS, self.written
             elif time.monotonic() > until:
-                self._give_up(f"nothing could be written for {PATIENCE:g} s")
+                self._give_up(f"nothing could be written for {MAX_WAIT_SECONDS:g} s")
 
     # the writer's thread
 
@@ -131,8 +131,8 @@ class InstructionFile:
                 self._write()
             except (OSError, ValueError, GTError, LookupError) as error:
                 self._give_up(str(error))
-            if not self.hurry and len(self.queue) < CROWD:
-                time.sleep(MOMENT)  # so the thread takes what comes in the meantime at once
+            if not self.hurry and len(self.queue) < MAX_QUEUED_RECORDS:
+                time.sleep(POLL_SECONDS)  # so the thread takes what comes in the meantime at once
 
     def _write(self) -> None:
         """Write a batch of waiting records."""
@@ -143,8 +143,8 @@ class InstructionFile:
             if isinstance(record, m.Put):
                 known = unpack_spec(record.spec)
                 at = None if values is None or not self.keeps else self._keep(known, values)
-                record = Putting(record.tensor, known, tuple(record.signal), at)
-            elif isinstance(record, Got):
+                record = LoggedPut(record.tensor, known, tuple(record.signal), at)
+            elif isinstance(record, FetchedArray):
                 record = self._fetched(record, values)
             if values is not None:
                 self.bytes -= values.nbytes if isinstance(values, np.ndarray) else len(values)
@@ -178,11 +178,11 @@ class InstructionFile:
         self.written += 1
         return at
 
-    def _fetched(self, got: Got, array: np.ndarray[Any, Any]) -> Fetched:
+    def _fetched(self, got: FetchedArray, array: np.ndarray[Any, Any]) -> FetchResult:
         array = np.ascontiguousarray(array)
         digest = hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest()
-        number = array.astype(_wide(got.spec), copy=False).item() if array.size == 1 else None
-        return Fetched(got.request, got.spec, digest, number, self._keep(got.spec, array) if self.keeps else None)
+        number = array.astype(_wide_dtype(got.spec), copy=False).item() if array.size == 1 else None
+        return FetchResult(got.request, got.spec, digest, number, self._keep(got.spec, array) if self.keeps else None)
 
     def _give_up(self, why: str) -> None:
         with self.lock:
@@ -206,7 +206,7 @@ class InstructionFile:
             except BlockingIOError:
                 os.close(file)
                 continue
-            if os.read(file, len(HEAD)) not in (b"", HEAD.encode()):
+            if os.read(file, len(HEAD_TEXT)) not in (b"", HEAD_TEXT.encode()):
                 os.close(file)
                 raise GTError(f"{path} is there and is no instruction log: name another file")
             os.ftruncate(file, 0)
@@ -231,7 +231,7 @@ class InstructionFile:
         os.close(self.text)
         if self.values is not None:
             os.close(self.values)
-        for number in range(PARTS - 1, 0, -1):
+        for number in range(MAX_PARTS - 1, 0, -1):
             for suffix in ("", ".data"):
                 older = self.path.with_name(f"{self.path.name}{f'.{number - 1}' if number > 1 else ''}{suffix}")
                 newer = self.path.with_name(f"{self.path.name}.{number}{suffix}")
@@ -244,6 +244,6 @@ class InstructionFile:
         self._begin()
 
 
-def _wide(known: Spec) -> Any:
+def _wide_dtype(known: Spec) -> Any:
     """A dtype that Python's numbers can represent."""
     return np.float32 if known.dtype.short == "bf16" else known.dtype.numpy

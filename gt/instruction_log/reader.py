@@ -1,6 +1,6 @@
 """Reads an instruction log: its lines become the messages that a client sent, checked as if they came over the wire.
 
-`instruction_log.py` defines the lines, `replaying.py` finds the files.
+`text.py` defines the lines, `gt/tools/replay.py` finds the files.
 """
 
 from __future__ import annotations
@@ -21,10 +21,21 @@ from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec, unpack_spec
 from gt.wire import messages as m
 
-from .text import HEAD, VERSION, Began, Continued, Ended, Fault, Fetched, Have, Putting, tensor_of
+from .text import (
+    HEAD_TEXT,
+    VERSION,
+    FetchFault,
+    FetchResult,
+    KnownTensor,
+    LogContinued,
+    LoggedPut,
+    SessionBegan,
+    SessionEnded,
+    tensor_of,
+)
 
 
-class Line(NamedTuple):
+class LogRecord(NamedTuple):
     """A record, its session, its line number in the file `path`, and for a run its number in the session."""
 
     session: int
@@ -140,11 +151,11 @@ class _Definition:
         return m.Define(self.number, body)
 
 
-class Truncated(GTError):
+class TruncatedLog(GTError):
     """A log that ends in the middle of a record, as a killed program may leave it."""
 
 
-class Reader:
+class LogReader:
     """Reads the lines of one part of a log, in order; `path` is for error messages. `head` sets `identity`, `part` and `data`."""
 
     def __init__(self, path: str) -> None:
@@ -159,9 +170,9 @@ class Reader:
     def head(self, lines: Iterator[str]) -> None:
         """Read the beginning of a part. Raises `GTError` for a file that is not a log, or one of a newer version."""
         first = next(lines, "").rstrip("\n")
-        version = first.removeprefix(f"{HEAD} ")
+        version = first.removeprefix(f"{HEAD_TEXT} ")
         if version == first or not version.isdigit():
-            raise GTError(f"{self.path} is no instruction log: it does not begin with {HEAD!r}")
+            raise GTError(f"{self.path} is no instruction log: it does not begin with {HEAD_TEXT!r}")
         if int(version) > VERSION:
             raise GTError(f"{self.path} is an instruction log of version {version}, this gt reads {VERSION}: update it")
         self.at = 1
@@ -173,15 +184,15 @@ class Reader:
                     raise self._wrong("a log says here which it is")
                 self.identity, self.part, self.data = match[1], int(match[2]), match[3] == "yes"
                 return
-        raise Truncated(f"{self.path} ends before it has begun")
+        raise TruncatedLog(f"{self.path} ends before it has begun")
 
-    def read(self, lines: Iterable[str]) -> Iterator[Line]:
-        """The records that follow. Raises `GTError` for an invalid line, `Truncated` if the last record is incomplete."""
+    def read(self, lines: Iterable[str]) -> Iterator[LogRecord]:
+        """The records that follow. Raises `GTError` for an invalid line, `TruncatedLog` if the last record is incomplete."""
         definition: _Definition | None = None
         for text in lines:
             self.at += 1
             if not text.endswith("\n"):
-                raise Truncated(f"{self.path}:{self.at}: the log ends in the middle of a line")
+                raise TruncatedLog(f"{self.path}:{self.at}: the log ends in the middle of a line")
             line = text[:-1]
             try:
                 if definition is not None and line != "end":
@@ -198,15 +209,15 @@ class Reader:
             except (ValueError, GTError, TypeError, AttributeError) as error:
                 raise self._wrong(str(error)) from None
         if definition is not None:
-            raise Truncated(f"{self.path}:{self.at}: the log ends in the middle of a definition")
+            raise TruncatedLog(f"{self.path}:{self.at}: the log ends in the middle of a definition")
 
     def _wrong(self, why: str) -> GTError:
         return GTError(f"{self.path}:{self.at}: this line cannot be read: {why}")
 
-    def _line(self, record: Any, run: int = 0) -> Line:
-        return Line(self.session, record, self.path, self.at, run)
+    def _line(self, record: Any, run: int = 0) -> LogRecord:
+        return LogRecord(self.session, record, self.path, self.at, run)
 
-    def _read(self, line: str) -> Iterator[Line]:
+    def _read(self, line: str) -> Iterator[LogRecord]:
         word, _, rest = line.partition(" ")
         if not line or word == "#":
             return
@@ -217,7 +228,7 @@ class Reader:
                 where, at = _DECODER.raw_decode(rest)
                 self.runs[self.session] = 0
                 workers, _, config = rest[at:].removeprefix(" workers ").partition(" config ")
-                yield self._line(Began(where, int(workers), json.loads(config) if config else None))
+                yield self._line(SessionBegan(where, int(workers), json.loads(config) if config else None))
         elif word == "runs":
             self.runs[self.session] = int(rest)
         elif word == "run":
@@ -254,23 +265,23 @@ def _record(word: str, rest: str) -> Any:
         known, _, said = more.partition(" signal ")
         signal, at = _DECODER.raw_decode(said)
         place = said[at:].removeprefix(" data ")
-        return Putting(tensor_of(first), read_spec(known), tuple(signal), int(place) if place else None)
+        return LoggedPut(tensor_of(first), read_spec(known), tuple(signal), int(place) if place else None)
     if word == "have":
-        return Have(tensor_of(first), read_spec(more))
+        return KnownTensor(tensor_of(first), read_spec(more))
     if word == "value":
         known, _, digest, *words = more.split()
         said_by = dict(zip(words[::2], words[1::2], strict=True))
         number = _number(said_by["is"]) if "is" in said_by else None
-        return Fetched(
+        return FetchResult(
             int(first), read_spec(known), digest, number, int(said_by["data"]) if "data" in said_by else None
         )
     if word == "failed":
-        return Fault(int(first), *map(str, json.loads(more)))
+        return FetchFault(int(first), *map(str, json.loads(more)))
     if word == "configure":
         return m.Configure(int(first), json.loads(more))
     readers: dict[str, Any] = {
-        "over": Ended,
-        "continued": Continued,
+        "over": SessionEnded,
+        "continued": LogContinued,
         "drop": lambda: m.Drop(int(rest)),
         "free": lambda: m.Free(list(map(tensor_of, rest.split()))),
         "fetch": lambda: m.Fetch(int(first), tensor_of(more)),

@@ -37,16 +37,16 @@ from gt.wire import messages as m
 
 VERSION: Final = 1
 """The version of the text. A reader refuses a newer one."""
-HEAD: Final = "gt instruction log"
-_HALF: Final = 1 << ID_BITS - 1
-_REST: Final = _HALF - 1
+HEAD_TEXT: Final = "gt instruction log"
+_PUT_ID_RANGE: Final = 1 << ID_BITS - 1
+_PUT_ID_MASK: Final = _PUT_ID_RANGE - 1
 
 
-LOGGED: Final = (m.Define, m.Drop, m.Run, m.Free, m.Fetch, m.Configure, m.Options)
+LOGGED_MESSAGES: Final = (m.Define, m.Drop, m.Run, m.Free, m.Fetch, m.Configure, m.Options)
 """The client's messages that are logged in a form of their own; a `Put` is logged without its values."""
 
 
-class Began(NamedTuple):
+class SessionBegan(NamedTuple):
     """A session began at a service with so many workers; `config` is the service's own, if known."""
 
     where: str
@@ -54,14 +54,14 @@ class Began(NamedTuple):
     config: dict[str, Any] | None = None
 
 
-class Have(NamedTuple):
+class KnownTensor(NamedTuple):
     """A tensor that was alive when an earlier part of the log ended."""
 
     tensor: int
     spec: Spec
 
 
-class Putting(NamedTuple):
+class LoggedPut(NamedTuple):
     """A `Put` without its values, which are at offset `data` of the data file, if they were kept."""
 
     tensor: int
@@ -70,7 +70,7 @@ class Putting(NamedTuple):
     data: int | None
 
 
-class Fetched(NamedTuple):
+class FetchResult(NamedTuple):
     """The result of a fetch: a `digest` of its bits; the number itself if it was one; all values at offset `data`, if kept."""
 
     request: int
@@ -80,7 +80,7 @@ class Fetched(NamedTuple):
     data: int | None
 
 
-class Fault(NamedTuple):
+class FetchFault(NamedTuple):
     """A fetch failed."""
 
     request: int
@@ -88,11 +88,11 @@ class Fault(NamedTuple):
     text: str
 
 
-class Continued(NamedTuple):
+class LogContinued(NamedTuple):
     """The lines before this one repeat what an earlier part said."""
 
 
-class Ended(NamedTuple):
+class SessionEnded(NamedTuple):
     """A session ended regularly."""
 
 
@@ -105,7 +105,9 @@ def names(tensors: Iterable[int]) -> str:
     """The printed ids of several tensors, separated by spaces; the hot path of a log."""
     return " ".join(
         [
-            f"%{tensor >> ID_BITS}.{tensor & _REST}" if tensor & _HALF else f"%{tensor >> ID_BITS}p{tensor & _REST}"
+            f"%{tensor >> ID_BITS}.{tensor & _PUT_ID_MASK}"
+            if tensor & _PUT_ID_RANGE
+            else f"%{tensor >> ID_BITS}p{tensor & _PUT_ID_MASK}"
             for tensor in tensors
         ]
     )
@@ -116,7 +118,7 @@ def tensor_of(text: str) -> int:
     match = re.fullmatch(r"%(\d{1,8})([.p])(\d{1,12})", text)
     if match is None:
         raise ValueError(f"{text!r} is not a tensor, as %1.7 is")
-    return (int(match[1]) << ID_BITS) + int(match[3]) + (_HALF if match[2] == "." else 0)
+    return (int(match[1]) << ID_BITS) + int(match[3]) + (_PUT_ID_RANGE if match[2] == "." else 0)
 
 
 # writing
@@ -158,21 +160,21 @@ def _data(at: int | None) -> str:
 def print_record(record: Any) -> str:
     """Any other record as one line."""
     match record:
-        case Began(where, workers, config):
+        case SessionBegan(where, workers, config):
             said = "" if config is None else f" config {json.dumps(config)}"
             return f"at {json.dumps(where)} workers {workers}{said}\n"
-        case Have(tensor, known):
+        case KnownTensor(tensor, known):
             return f"have {name(tensor)} {known}\n"
-        case Putting(tensor, known, signal, data):
+        case LoggedPut(tensor, known, signal, data):
             return f"put {name(tensor)} {known} signal {json.dumps(signal)}{_data(data)}\n"
-        case Fetched(request, known, digest, number, data):
+        case FetchResult(request, known, digest, number, data):
             said = "" if number is None else f" is {number!r}"
             return f"value {request} {known} digest {digest}{said}{_data(data)}\n"
-        case Fault(request, kind, text):
+        case FetchFault(request, kind, text):
             return f"failed {request} {json.dumps([kind, text])}\n"
-        case Continued():
+        case LogContinued():
             return "continued\n"
-        case Ended():
+        case SessionEnded():
             return "over\n"
         case m.Drop(segment):
             return f"drop {segment}\n"
@@ -188,10 +190,10 @@ def print_record(record: Any) -> str:
 
 
 @dataclass
-class _Known:
+class _SessionState:
     """What must be repeated about one session when its log continues in another file."""
 
-    began: Began
+    began: SessionBegan
     runs: int = 0
     config: str = ""
     options: str = ""
@@ -199,7 +201,7 @@ class _Known:
     alive: dict[int, Spec] = field(default_factory=dict)
 
 
-class Writer:
+class LogWriter:
     """Makes the lines of all sessions of one log, and knows what the next part must begin with."""
 
     def __init__(self, identity: str, *, data: bool) -> None:
@@ -207,27 +209,27 @@ class Writer:
         self.data = data
         self.part = 0
         self.speaking = 0
-        self.sessions: dict[int, _Known] = {}
+        self.sessions: dict[int, _SessionState] = {}
 
     def head(self, about: str) -> str:
         """The lines at the beginning of a part: what it is, and everything that later lines rely on."""
         self.part += 1
         self.speaking = 0
         kept = "yes" if self.data else "no"
-        lines = [f"{HEAD} {VERSION}\n", f"# {about}\n", f"log {self.identity} part {self.part} data {kept}\n"]
+        lines = [f"{HEAD_TEXT} {VERSION}\n", f"# {about}\n", f"log {self.identity} part {self.part} data {kept}\n"]
         for number, known in self.sessions.items():
             lines += [f"session {number} ", print_record(known.began), f"runs {known.runs}\n"]
             lines += [known.config, known.options, *(text for text, _ in known.definitions.values())]
-            lines += [print_record(Have(*pair)) for pair in known.alive.items()]
+            lines += [print_record(KnownTensor(*pair)) for pair in known.alive.items()]
             self.speaking = number
         if self.part > 1:
-            lines.append(print_record(Continued()))
+            lines.append(print_record(LogContinued()))
         return "".join(lines)
 
     def line(self, session: int, record: Any) -> str:
-        """The text for a record of a session; the first record is a `Began`."""
-        if isinstance(record, Began):
-            self.sessions[session] = _Known(record)
+        """The text for a record of a session; the first record is a `SessionBegan`."""
+        if isinstance(record, SessionBegan):
+            self.sessions[session] = _SessionState(record)
             self.speaking = session
             return f"session {session} {print_record(record)}"
         before = "" if session == self.speaking else f"session {session}\n"
@@ -237,7 +239,7 @@ class Writer:
         except (GTError, LookupError, TypeError, ValueError) as error:  # what the service refuses too
             return f"{before}# no line for this {type(record).__name__}: {' '.join(str(error).split())}\n"
 
-    def _said(self, session: int, known: _Known, record: Any) -> str:
+    def _said(self, session: int, known: _SessionState, record: Any) -> str:
         if isinstance(record, m.Run):
             _, segment = known.definitions[record.segment]
             text = print_run(known.runs + 1, record)
@@ -256,7 +258,7 @@ class Writer:
             known.definitions[record.segment] = text, segment
             return text
         text = print_record(record)
-        if isinstance(record, Putting):
+        if isinstance(record, LoggedPut):
             known.alive[record.tensor] = record.spec
         elif isinstance(record, m.Free):
             for tensor in record.tensors:
@@ -267,6 +269,6 @@ class Writer:
             known.config = text
         elif isinstance(record, m.Options):
             known.options = text
-        elif isinstance(record, Ended):
+        elif isinstance(record, SessionEnded):
             del self.sessions[session]
         return text

@@ -84,20 +84,20 @@ float64: Final = DType("float64", "f64", "f", 3)
 complex64: Final = DType("complex64", "c64", "c", 2)
 complex128: Final = DType("complex128", "c128", "c", 3)
 
-ALL: Final = (
+ALL_DTYPES: Final = (
     bool_, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64,
     complex128,
 )  # fmt: skip
-HALVES: Final = frozenset({float16, bfloat16})
+HALF_DTYPES: Final = frozenset({float16, bfloat16})
 """Stored in 16 bits, computed with in float32."""
-BY_SHORT: Final = {dtype.short: dtype for dtype in ALL}
-BY_NAME: Final = {dtype.name: dtype for dtype in ALL}
+BY_SHORT: Final = {dtype.short: dtype for dtype in ALL_DTYPES}
+BY_NAME: Final = {dtype.name: dtype for dtype in ALL_DTYPES}
 _ALIASES: Final = {
     "half": float16, "float": float32, "double": float64, "cfloat": complex64, "cdouble": complex128,
     "short": int16, "int": int32, "long": int64,
 }  # fmt: skip
 """PyTorch's other names, for strings only: the Python types `float` and `int` have their own meaning."""
-_BY_NUMPY: Final = {dtype.numpy: dtype for dtype in ALL}
+_BY_NUMPY: Final = {dtype.numpy: dtype for dtype in ALL_DTYPES}
 _SIGNED: Final = {dtype.order: dtype for dtype in (int8, int16, int32, int64)}
 """The signed integers, by `order`."""
 _KIND_ORDER: Final = {kind: at for at, kind in enumerate(KINDS)}
@@ -159,7 +159,7 @@ def as_dtype(value: object) -> DType:
     except TypeError:
         found = None
     if found is None:
-        allowed = ", ".join(dtype.name for dtype in ALL)
+        allowed = ", ".join(dtype.name for dtype in ALL_DTYPES)
         raise DTypeError(f"{value!r} is not a dtype of GT; allowed: {allowed}")
     return found
 
@@ -199,19 +199,19 @@ def result_type(tensors: list[tuple[DType, bool]], scalars: list[Scalar]) -> DTy
     pytorch = _conventions[0] == "pytorch"
     for dtype, is_zero_dim in tensors:
         is_zero_dim = is_zero_dim and pytorch
-        ranks[is_zero_dim] = _promoted(ranks[is_zero_dim], dtype)
+        ranks[is_zero_dim] = _promote(ranks[is_zero_dim], dtype)
     for scalar in scalars:
-        ranks[2] = _promoted(ranks[2], scalar_dtype(scalar))
-    result = _combined(ranks[0], _combined(ranks[1], ranks[2]))
+        ranks[2] = _promote(ranks[2], scalar_dtype(scalar))
+    result = _combine(ranks[0], _combine(ranks[1], ranks[2]))
     assert result is not None, "result_type needs at least one operand"
     return result
 
 
-def _promoted(a: DType | None, b: DType) -> DType:
+def _promote(a: DType | None, b: DType) -> DType:
     return b if a is None else promote(a, b)
 
 
-def _combined(higher: DType | None, lower: DType | None) -> DType | None:
+def _combine(higher: DType | None, lower: DType | None) -> DType | None:
     """The dtype of operands of one rank beside those of a lower one, which count only if their kind is higher (of complex
     ones, only the kind counts)."""
     if higher is None or lower is None:

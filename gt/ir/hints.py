@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from gt.errors import ProtocolError
 from gt.sharding.collectives import ALGORITHMS
 
-ALLOWED: Final[dict[str, str]] = {
+ALLOWED_VALUES: Final[dict[str, str]] = {
     "hot": "true or false",
     "comm": f"one of {', '.join(ALGORITHMS)}",
     "deadline": "a number of seconds above 0",
@@ -38,7 +38,7 @@ class Hints(NamedTuple):
 NO_HINTS: Final = Hints()
 
 
-def within(outer: Hints, path: tuple[str, ...], given: Mapping[str, Any]) -> Hints:
+def hints_within(outer: Hints, path: tuple[str, ...], given: Mapping[str, Any]) -> Hints:
     """The hints inside the signal at `path`, for which the program gives `given`, which was checked."""
     if not given:
         return outer
@@ -51,10 +51,10 @@ def within(outer: Hints, path: tuple[str, ...], given: Mapping[str, Any]) -> Hin
 def check(where: str, given: Mapping[str, Any]) -> None:
     """Raise `TypeError` for an unknown hint, `ValueError` for a value that is not allowed."""
     for name, value in given.items():
-        if name not in ALLOWED:
-            raise TypeError(f"{where}: there is no hint {name!r}; allowed: {', '.join(ALLOWED)}")
+        if name not in ALLOWED_VALUES:
+            raise TypeError(f"{where}: there is no hint {name!r}; allowed: {', '.join(ALLOWED_VALUES)}")
         if not _holds(name, value):
-            raise ValueError(f"{where}: {name}={value!r}; allowed: {ALLOWED[name]}")
+            raise ValueError(f"{where}: {name}={value!r}; allowed: {ALLOWED_VALUES[name]}")
 
 
 def _holds(name: str, value: object) -> bool:

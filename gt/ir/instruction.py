@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from gt.sharding.collectives import PAIRED
+from gt.sharding.collectives import PAIRWISE_ALGORITHMS
 from gt.sharding.placement import Layout, format_layout
 
 from .attributes import Attributes
@@ -185,7 +185,7 @@ class Plan:
         while made.op == MOVE and made.inputs[0] & 3 == OUTPUT:
             made = self.makers[made.inputs[0] >> 2]
         asked = self.tags[made.tag].hints.comm or self.tags[move.tag].hints.comm
-        return "" if self.blocks and asked not in PAIRED else asked
+        return "" if self.blocks and asked not in PAIRWISE_ALGORITHMS else asked
 
     def __str__(self) -> str:
         return "\n".join(print_plan(self))

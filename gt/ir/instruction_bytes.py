@@ -23,7 +23,7 @@ from .ops import OPS
 from .spec import Spec, pack_spec, unpack_spec
 
 MAX_INSTRUCTIONS: Final = 1 << 15
-TURN: Final = 16
+INSTRUCTIONS_PER_TURN: Final = 16
 """How many instructions of a definition are read in one turn."""
 
 
@@ -81,7 +81,7 @@ def _ints(raw: object, what: str) -> list[int]:
     return raw
 
 
-class _Reader:
+class _InstructionReader:
     """Reads instructions in order, so that every reference is to something that was read before."""
 
     def __init__(self, inputs: tuple[Spec, ...], kinds: str, tags: tuple[Tag, ...]) -> None:
@@ -114,12 +114,12 @@ def _fields(item: object, length: int) -> list[Any]:
     return item
 
 
-def _unpack_head(specs: object, kinds: object, tags: object) -> _Reader:
+def _unpack_head(specs: object, kinds: object, tags: object) -> _InstructionReader:
     if not (isinstance(kinds, str) and set(kinds) <= set(KINDS)):
         raise ProtocolError(f"kinds of scalars are among {KINDS}")
     if not isinstance(specs, list):
         raise ProtocolError("inputs are a list of specs")
-    return _Reader(tuple(unpack_spec(item) for item in specs), kinds, _unpack_tags(tags))
+    return _InstructionReader(tuple(unpack_spec(item) for item in specs), kinds, _unpack_tags(tags))
 
 
 def _known(op: str) -> str:
@@ -146,11 +146,11 @@ def unpack_segment(data: bytes) -> Segment:
 
 
 def segment_in_turns(data: bytes) -> Generator[None, None, Segment]:
-    """As `unpack_segment`, reading `TURN` instructions in each turn."""
+    """As `unpack_segment`, reading `INSTRUCTIONS_PER_TURN` instructions in each turn."""
     specs, kinds, tags, instructions, survivors = _unpack(data, 5, "a definition")
     reader = _unpack_head(specs, kinds, tags)
     for index, item in enumerate(_instruction_list(instructions)):
-        if index and not index % TURN:
+        if index and not index % INSTRUCTIONS_PER_TURN:
             yield
         op, inputs, raw, tag = _fields(item, 4)
         attributes = check_attributes(_known(op), raw)

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from gt.worker.core import Core as Worker
     from gt.worker.nccl.communicators import Communicators
 
-CLIENT = b"client"
-WATCHER = b"watcher"
-Told = Callable[[list[Any], int], object]
+CLIENT_IDENTITY = b"client"
+WATCHER_IDENTITY = b"watcher"
+EventReceiver = Callable[[list[Any], int], object]
 """Receives events as they travel, and the number of events lost before them."""
-DEVICE = "cpu"
+DEFAULT_DEVICE = "cpu"
 """The device of a worker, unless one is given."""
 
 
@@ -60,11 +60,11 @@ class Fabric:
         self.time = 0
         """In nanoseconds; it passes only while somebody watches."""
         self.began = 0
-        self.told: Told | None = None
+        self.told: EventReceiver | None = None
         self.level = self.seen = self.publish_at = self.limit = 0
         self.dispatcher = Dispatcher(config=config, workers_expected=workers)
         measured = Instruments(self._clock, self._memory, lambda: 0)
-        computed = [backend(devices[n] if devices else DEVICE) for n in range(workers)]
+        computed = [backend(devices[n] if devices else DEFAULT_DEVICE) for n in range(workers)]
         share = memory_limit() // (2 * max(1, workers))  # the other half is the program's
         self.workers = {
             self._identity(n): Core(
@@ -137,7 +137,7 @@ class Fabric:
     def _deliver(self, target: bytes, message: m.Message | None) -> None:
         """Deliver one message, or the time, and queue what its receiver sends."""
         worker = self.workers.get(target)
-        if target == WATCHER and message is not None:
+        if target == WATCHER_IDENTITY and message is not None:
             self._hear(message)
             return
         if worker is None:
@@ -185,7 +185,7 @@ class Fabric:
 
     # watching
 
-    def watch(self, level: int, told: Told) -> None:
+    def watch(self, level: int, told: EventReceiver) -> None:
         """Give `told` the events from now on, in batches, with the number of events lost before each, whenever one is due.
 
         There is one watcher at a time. With level 0 it gets the events that are left, and no more.
@@ -194,17 +194,17 @@ class Fabric:
             if self.told is not None:
                 self._publish()
                 self.run()
-                self.say(WATCHER, m.Goodbye("", "it has seen enough"))
+                self.say(WATCHER_IDENTITY, m.Goodbye("", "it has seen enough"))
                 self.run()
                 self.told = None
-                self.numbers.pop(WATCHER)
+                self.numbers.pop(WATCHER_IDENTITY)
             return
         assert self.told is None, "there is one watcher at a time"
         self.began = time.monotonic_ns() - self.time
         self.told, self.level, self.seen = told, level, 0
         self.publish_at = 0
-        self.say(WATCHER, m.Hello(m.VERSION, "watcher", host_facts()))
-        self.say(WATCHER, m.Watch(level, 0))
+        self.say(WATCHER_IDENTITY, m.Hello(m.VERSION, "watcher", host_facts()))
+        self.say(WATCHER_IDENTITY, m.Watch(level, 0))
         self.run()
 
     def _memory(self) -> tuple[int, int]:
@@ -237,7 +237,7 @@ class Fabric:
         if isinstance(message, m.Events) and self.told is not None:
             self.told(message.events, message.dropped)
             self.seen += 1
-            self.say(WATCHER, m.Watch(self.level, self.seen))
+            self.say(WATCHER_IDENTITY, m.Watch(self.level, self.seen))
 
     def check(self) -> None:
         """The invariants of all cores."""
@@ -269,7 +269,7 @@ class NoBulk:
         """Nothing."""
         return 0, 0
 
-    def shown(self, tensor: int) -> None:
+    def local_values(self, tensor: int) -> None:
         """Workers have memory of their own."""
 
     def cancel(self, tensor: int) -> None:
@@ -278,7 +278,7 @@ class NoBulk:
     def break_off(self) -> None:
         """Nothing is under way."""
 
-    def ahead(self, request: int, known: Spec) -> None:
+    def offer_fetch(self, request: int, known: Spec) -> None:
         """Every array comes with its message."""
 
     def settle(self, request: int) -> None:
@@ -294,7 +294,7 @@ class NoBulk:
 class InprocLink(NoBulk):
     """The client's end of a `Fabric`."""
 
-    def __init__(self, fabric: Fabric, identity: bytes = CLIENT) -> None:
+    def __init__(self, fabric: Fabric, identity: bytes = CLIENT_IDENTITY) -> None:
         super().__init__()
         self.fabric = fabric
         self.identity = identity

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
-from gt.daemon.logs import WANTED, chosen_level
+from gt.daemon.logs import LEVEL_FILE, chosen_level
 from gt.daemon.restart_policy import Restarts
 from gt.daemon.worker_number import read_number
 from gt.errors import SessionError
@@ -183,9 +183,9 @@ class Local:
     def log_from(self, level: str) -> None:
         """Ask the daemons to log from this level on; they follow within two seconds."""
         if os.getpid() == self.pid and self.folder.is_dir():
-            fresh = self.folder / f"{WANTED}-new"
+            fresh = self.folder / f"{LEVEL_FILE}-new"
             fresh.write_text(level, "ascii")
-            fresh.replace(self.folder / WANTED)
+            fresh.replace(self.folder / LEVEL_FILE)
 
     def failure(self) -> str | None:
         """Why the daemons can serve no longer, or None. The dispatcher reports lost workers, unless the last one is lost."""

@@ -22,7 +22,7 @@ from gt.wire.telemetry import OFF, TRACE, decode_event
 if TYPE_CHECKING:
     from .in_process import Fabric
 
-TIMEOUT: Final = 30.0
+TIMEOUT_SECONDS: Final = 30.0
 """The seconds that a recording has to begin, and to write its file."""
 
 
@@ -100,13 +100,13 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
 
     def _watch(self, fabric: Fabric) -> None:
         """Record an in-process service, in this thread."""
-        from gt.monitor.trace import Trace
+        from gt.monitor.trace import TraceWriter
         from gt.monitor.tracing import facts, writing
 
         if fabric.told is not None:
             raise SessionError(f"the trace {self.path} cannot be recorded: another one is, and there is one at a time")
         with contextlib.ExitStack() as stack:
-            trace = Trace(stack.enter_context(writing(self.path)).write, facts())
+            trace = TraceWriter(stack.enter_context(writing(self.path)).write, facts())
 
             def told(events: list[Any], dropped: int) -> None:
                 trace.add(map(decode_event, events), dropped)
@@ -125,7 +125,7 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
         child = self._child
         assert child is not None, "it is being recorded"
         out = _pipe(child.stdout)
-        line = out.readline() if select.select([out], [], [], TIMEOUT)[0] else ""
+        line = out.readline() if select.select([out], [], [], TIMEOUT_SECONDS)[0] else ""
         said: dict[str, Any] = json.loads(line) if line else {"error": "it ended without a word"}
         if key == "events" or key not in said:
             if not line:
@@ -133,7 +133,7 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
             out.close()
             with contextlib.suppress(OSError):
                 _pipe(child.stdin).close()
-            child.wait(TIMEOUT)
+            child.wait(TIMEOUT_SECONDS)
         if key not in said:
             self._child = None
             why = said.get("error") or said.get("text") or "it ended before it began"

@@ -72,8 +72,8 @@ def connect(address: str, *, workers: int | None = None, config: Any = None) -> 
         count = workers or (read.workers_needed() if read is not None else 1)
         if read is not None:
             read.mesh_for(count)
-        link = _logged(InprocLink(Fabric(count, None)))
-        session = sessions.Session(link, "inproc", keeper=False)
+        link = _with_log(InprocLink(Fabric(count, None)))
+        session = sessions.Session(link, "inproc", idle_flush=False)
         session.open({**host_facts(), "bulk": b""}, CONNECT_TIMEOUT)
         return _begin(session, read)
     if workers is not None:
@@ -90,24 +90,24 @@ def _join(address: str, config: Config | None, timeout: float, local: Any) -> Se
     from gt.client.session.socket_link import SocketLink
 
     link = SocketLink(address, local)
-    session = sessions.Session(_logged(link), address, keeper=True, close=local.close if local else None)
+    session = sessions.Session(_with_log(link), address, idle_flush=True, close=local.close if local else None)
     try:
         session.open({**host_facts(), "bulk": link.bulk_identity}, timeout)
     except TimeoutError:
         session.close()
         advice = "set GT_START_TIMEOUT to more seconds" if local else f"start one with `gt up --address {address}`"
         raise ConnectionFailed(f"no dispatcher answered at {address} within {timeout:g} s; {advice}") from None
-    link.joined(session.facts)
+    link.connect_bulk(session.facts)
     return _begin(session, config)
 
 
-def _logged(link: Any) -> Any:
+def _with_log(link: Any) -> Any:
     """The link, wrapped so that its messages go to the instruction log, if there is to be one."""
     if not os.environ.get("GT_INSTRUCTION_LOG"):
         return link
-    from gt.client.session.logging_link import logged
+    from gt.client.session.logging_link import with_logging
 
-    return logged(link)
+    return with_logging(link)
 
 
 def _begin(session: Session, config: Config | None) -> Session:

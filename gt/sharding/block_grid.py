@@ -12,10 +12,10 @@ from typing import Final, TypeVar, Union
 
 from .partition import bounds
 
-ROUNDED: Final = ("sum", "prod")
+ROUNDED_OPS: Final = ("sum", "prod")
 """The partial operations whose result depends on the order (max and min do not)."""
 
-Value = TypeVar("Value")
+BlockValue = TypeVar("BlockValue")
 Tree = Union[int, tuple["Tree", "Tree"], None]  # noqa: UP007 — a name in quotes has no `|`
 """The number of a block, a pair of trees to be added, or nothing."""
 
@@ -41,7 +41,7 @@ def deal(blocks: int, count: int) -> tuple[int, ...]:
     return deal(blocks // 2, left) + deal(blocks // 2, count - left)
 
 
-def aligned(weights: Sequence[int], blocks: int) -> bool:
+def is_aligned(weights: Sequence[int], blocks: int) -> bool:
     """Whether the tree over workers with these numbers of blocks continues the tree over blocks.
 
     A worker without blocks changes nothing, wherever it stands.
@@ -55,8 +55,8 @@ def aligned(weights: Sequence[int], blocks: int) -> bool:
         return True
     left, right = weights[: middle(len(weights))], weights[middle(len(weights)) :]
     if not any(left) or not any(right):
-        return aligned(left if any(left) else right, blocks)
-    return aligned(left, blocks // 2) and aligned(right, blocks // 2)
+        return is_aligned(left if any(left) else right, blocks)
+    return is_aligned(left, blocks // 2) and is_aligned(right, blocks // 2)
 
 
 def tree(present: Sequence[int], first: int, last: int) -> Tree:
@@ -68,7 +68,9 @@ def tree(present: Sequence[int], first: int, last: int) -> Tree:
     return right if left is None else left if right is None else (left, right)
 
 
-def fold(branch: Tree, leaf: Callable[[int], Value], join: Callable[[Value, Value], Value]) -> Value:
+def fold(
+    branch: Tree, leaf: Callable[[int], BlockValue], join: Callable[[BlockValue, BlockValue], BlockValue]
+) -> BlockValue:
     """Join the leaves of a tree pairwise."""
     if isinstance(branch, tuple):
         return join(fold(branch[0], leaf, join), fold(branch[1], leaf, join))

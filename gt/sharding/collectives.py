@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from typing import Final
 
-CHUNK: Final = 2 << 20
+MAX_CHUNK_BYTES: Final = 2 << 20
 """The most bytes of one piece of a transfer: a receiver reduces one while the sender prepares the next."""
 MAX_CHUNKS: Final = 1 << 12
 """The most pieces of one transfer; larger transfers have larger pieces."""
 
-TWO_STEP: Final = 64 << 10
+MIN_TWO_STEP_BYTES: Final = 64 << 10
 """From this size in bytes on, an all-reduce takes two steps: each worker reduces a share and sends it to all others."""
-PAIR: Final = 1 << 20
+MIN_PAIR_TWO_STEP_BYTES: Final = 1 << 20
 """The same for two workers, for which a second step saves little and costs another wait."""
-CROWD: Final = 8
+MAX_DIRECT_WORKERS: Final = 8
 """With more workers than this, a small all-reduce uses a tree; otherwise each worker sends a message to every other."""
 
 ALGORITHMS: Final = ("direct", "two-step", "ring", "tree")
-PAIRED: Final = ("direct", "two-step")
+PAIRWISE_ALGORITHMS: Final = ("direct", "two-step")
 """The algorithms that can add contributions as a tree over ranks, as deterministic sessions need."""
 
 
@@ -34,9 +34,9 @@ def all_reduce_algorithm(nbytes: int, parts: int, hosts: int = 1, asked: str = "
     """
     if asked:
         return asked
-    if nbytes >= (TWO_STEP if parts > 2 else PAIR):
+    if nbytes >= (MIN_TWO_STEP_BYTES if parts > 2 else MIN_PAIR_TWO_STEP_BYTES):
         return "ring" if hosts > 1 and parts > 2 else "two-step"
-    return "tree" if parts > CROWD else "direct"
+    return "tree" if parts > MAX_DIRECT_WORKERS else "direct"
 
 
 def all_reduce_steps(algorithm: str) -> int:
@@ -53,4 +53,4 @@ def all_reduce_bytes(algorithm: str, nbytes: int, parts: int) -> int:
 
 def chunks(nbytes: int) -> int:
     """The number of pieces of a transfer of `nbytes` bytes."""
-    return max(1, min(MAX_CHUNKS, -(-nbytes // CHUNK)))
+    return max(1, min(MAX_CHUNKS, -(-nbytes // MAX_CHUNK_BYTES)))

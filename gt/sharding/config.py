@@ -25,7 +25,7 @@ from . import config_meshes
 from .config_conflicts import contradictions
 from .signal_patterns import is_pattern, matches
 from .spelling import are_two, meant, nearest
-from .strategies import BLOCKS, MAX_BLOCKS, MAX_NUMBER, STRATEGIES, allowed_at, rule_key
+from .strategies import DEFAULT_BLOCKS, MAX_BLOCKS, MAX_NUMBER, STRATEGIES, allowed_at, rule_key
 from .yaml_document import Key, Mistake, Places, place_of, read_document, read_text, refusal, show
 
 _AXIS_NAME: Final = "a name of letters, digits and _, not starting with a digit"
@@ -147,7 +147,7 @@ class Config(_Strict):
     )
     blocks: Annotated[int, Field(ge=1, le=MAX_BLOCKS)] | None = Field(
         default=None,
-        description=f"deterministic: into how many blocks everything is computed, a power of two; {BLOCKS} if not given.",
+        description=f"deterministic: into how many blocks everything is computed, a power of two; {DEFAULT_BLOCKS} if not given.",
     )
 
     _mesh_where: str = PrivateAttr("<config>")
@@ -160,7 +160,7 @@ class Config(_Strict):
     @property
     def block_count(self) -> int:
         """Into how many blocks a deterministic session computes; 0 when it need not be deterministic."""
-        return (self.blocks or BLOCKS) if self.deterministic else 0
+        return (self.blocks or DEFAULT_BLOCKS) if self.deterministic else 0
 
     def each(self) -> Iterator[tuple[Key, Rule]]:
         """Every rule and its key, in the order of the file."""
@@ -176,11 +176,11 @@ class Config(_Strict):
         """
         places = {(): source, **(places or {})}
         if isinstance(plain, Mapping):  # a key whose lines are all commented out is no mistake
-            plain = {key: value for key, value in plain.items() if value is not None or key not in _TOP}
+            plain = {key: value for key, value in plain.items() if value is not None or key not in _TOP_KEYS}
         try:
             config = cls.model_validate(plain)
         except ValidationError as error:
-            mistakes = [_explain(each, _written(each["loc"], plain)) for each in error.errors(include_url=False)]
+            mistakes = [_explain(each, _written_key(each["loc"], plain)) for each in error.errors(include_url=False)]
             raise refusal(mistakes, places) from None
         for key, rule in config.each():
             rule._where = place_of(key, places)
@@ -255,7 +255,7 @@ class Config(_Strict):
         return Config.from_plain(plain, where, places)
 
     def near_miss(self, signal: str) -> str | None:
-        """The rule whose name is nearly `signal`, when none is for it: a likely slip of the pen."""
+        """The rule whose name is nearly `signal`, when none is for it: a likely typo."""
         if any(matches(name, signal) for name in self.rules):
             return None
         return nearest(signal, (name for name in self.rules if not is_pattern(name) and not are_two(name, signal)))
@@ -278,7 +278,7 @@ class Config(_Strict):
         return {"$schema": GenerateJsonSchema.schema_dialect, **schema, "title": "GT sharding config"}
 
 
-_TOP: Final = ("mesh", "sharding_config")
+_TOP_KEYS: Final = ("mesh", "sharding_config")
 
 
 class _EditorSchema(GenerateJsonSchema):
@@ -302,7 +302,7 @@ def parse(text: str, source: str = "<config>") -> Config:
     return Config.from_plain({} if plain is None else plain, source, places)
 
 
-def _written(key: Key, plain: Any) -> Key:
+def _written_key(key: Key, plain: Any) -> Key:
     """A key as the file has it: one rule for a signal is read as a list of one."""
     listed = len(key) > 2 and isinstance(key[2], int) and isinstance(plain[key[0]][key[1]], (list, tuple))
     if len(key) > 2 and isinstance(key[2], int) and not listed:

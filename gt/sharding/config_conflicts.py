@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from . import config_meshes
 from .spelling import meant
-from .strategies import ALLOWED, HINTS, STRATEGIES, allowed_at, rule_key
+from .strategies import ALLOWED_TEXTS, HINT_KEYS, STRATEGIES, allowed_at, rule_key
 from .yaml_document import Key, Mistake, show
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def contradictions(config: Config) -> Iterator[Mistake]:
     """All contradictions in a config, in no particular order."""
     if config.blocks is not None and config.blocks & (config.blocks - 1):
-        yield Mistake(("blocks",), f"{config.blocks} is not a power of two", ALLOWED["blocks"])
+        yield Mistake(("blocks",), f"{config.blocks} is not a power of two", ALLOWED_TEXTS["blocks"])
     if config.blocks is not None and not config.deterministic:
         yield Mistake(("blocks",), "given without deterministic: true", "deterministic: true beside it")
     for key, rule in config.each():
@@ -65,13 +65,13 @@ def _misplaced_options(key: Key, rule: Rule, given: list[str]) -> Iterator[Mista
     )
     takes = STRATEGIES[rule.strategy].options if rule.strategy else ()
     for name in given:
-        if name in ("strategy", "shard", *HINTS, *takes):
+        if name in ("strategy", "shard", *HINT_KEYS, *takes):
             continue
         owners = [strategy for strategy, (_, options) in STRATEGIES.items() if name in options]
         take = (
             f"{'strategies' if len(owners) > 1 else 'strategy'} {' and '.join(owners)} take{'s' * (len(owners) == 1)}"
         )
-        allowed = ", ".join((*takes, *HINTS)) + f" (the {take} {name})"
+        allowed = ", ".join((*takes, *HINT_KEYS)) + f" (the {take} {name})"
         yield Mistake((*key, name), f"{form} does not take it", allowed)
     if rule.device and (rule.shard or rule.stages):
         names = "stages" if rule.stages else "shard.workers"

@@ -35,7 +35,7 @@ def mesh_for(config: Config, workers: int) -> dict[str, int]:
     size = math.prod(mesh.values())
     if size > workers:
         where = config.mesh_where if config.mesh is not None else _strategies(config)[0][1].where
-        text = f"{show_mesh(mesh)} takes {size} workers, there {_are(workers)}"
+        text = f"{show_mesh(mesh)} takes {size} workers, there {_are_workers(workers)}"
         raise ConfigError(f"{where}: mesh: {text}; allowed: a mesh that takes at most {workers}")
     blocks = config.block_count
     if blocks and max(mesh.values()) > blocks:
@@ -46,9 +46,9 @@ def mesh_for(config: Config, workers: int) -> dict[str, int]:
         copies = size // mesh[str(rule.axis)] if rule.replicas else None
         if rule.replicas != copies:
             raise _ask_for_mesh(rule, f"replicas is {rule.replicas}, but {show_mesh(mesh)} holds {copies} copies")
-        for inner, index in _named(rule):
+        for inner, index in _named_workers(rule):
             if index >= size:
-                outside = f"there {_are(workers)}" if size == workers else f"the mesh is {show_mesh(mesh)}"
+                outside = f"there {_are_workers(workers)}" if size == workers else f"the mesh is {show_mesh(mesh)}"
                 text = f"{show_key((*key, *inner))}: there is no worker {index}, {outside}"
                 raise ConfigError(f"{rule.where}: {text}; allowed: 0 to {size - 1}")
         if rule.stages is not None:
@@ -59,7 +59,7 @@ def mesh_for(config: Config, workers: int) -> dict[str, int]:
 def workers_needed(config: Config) -> int:
     """The fewest workers that a config needs: for its mesh, the parts of a batch, and the largest worker index."""
     rules = [rule for _, rule in config.each()]
-    named = [index + 1 for rule in rules for _, index in _named(rule)]
+    named = [index + 1 for rule in rules for _, index in _named_workers(rule)]
     return max([math.prod((config.mesh or {}).values()), *named, *(rule.batch_split or 1 for rule in rules)])
 
 
@@ -164,7 +164,9 @@ def _stages(config: Config, workers: int) -> dict[str, int]:
             raise _ask_for_mesh(rule, f"its stages have other numbers of workers than those of {show_key(key)}")
     if len(stages) * width > workers:
         text = f"{show_key((*key, 'stages'))}: {len(stages)} stages of {width} take {len(stages) * width} workers"
-        raise ConfigError(f"{first.where}: {text}, there {_are(workers)}; allowed: stages that take at most {workers}")
+        raise ConfigError(
+            f"{first.where}: {text}, there {_are_workers(workers)}; allowed: stages that take at most {workers}"
+        )
     return {str(first.axis): len(stages)}
 
 
@@ -176,16 +178,16 @@ def _strategies(config: Config) -> list[tuple[Key, Rule]]:
 def _size(key: Key, rule: Rule, workers: int) -> int | None:
     """The size that a rule gives its axis, None if it gives none."""
     if rule.batch_split and rule.batch_split > workers:
-        text = f"{rule.batch_split} parts need as many workers, there {_are(workers)}"
+        text = f"{rule.batch_split} parts need as many workers, there {_are_workers(workers)}"
         raise ConfigError(f"{rule.where}: {show_key((*key, 'batch_split'))}: {text}; allowed: 1 to {workers}")
     if rule.replicas and workers % rule.replicas:
-        text = f"there {_are(workers)}, which {rule.replicas} does not divide"
+        text = f"there {_are_workers(workers)}, which {rule.replicas} does not divide"
         divisors = ", ".join(str(n) for n in range(1, workers + 1) if workers % n == 0)
         raise ConfigError(f"{rule.where}: {show_key((*key, 'replicas'))}: {text}; allowed: {divisors}")
     return rule.batch_split or (workers // rule.replicas if rule.replicas else None)
 
 
-def _named(rule: Rule) -> Iterator[tuple[Key, int]]:
+def _named_workers(rule: Rule) -> Iterator[tuple[Key, int]]:
     """The workers that a rule names, each with its key."""
     for position, index in enumerate(rule.shard.workers if rule.shard else ()):
         yield ("shard", "workers", position), index
@@ -198,5 +200,5 @@ def _ask_for_mesh(rule: Rule, text: str) -> ConfigError:
     return ConfigError(f"{rule.where}: mesh: {text}; allowed: say it, for example mesh: {{data: 2, model: 2}}")
 
 
-def _are(workers: int) -> str:
+def _are_workers(workers: int) -> str:
     return "is 1 worker" if workers == 1 else f"are {workers} workers"

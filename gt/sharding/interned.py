@@ -1,6 +1,6 @@
 """Interned values: equal ones are the same object, so they compare and hash by identity.
 
-Placements and homes are parts of the keys of every plan cache; hashing them by content took half of a hot run.
+Placements and layouts are parts of the keys of every plan cache; hashing them by content took half of a hot run.
 """
 
 from __future__ import annotations

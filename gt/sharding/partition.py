@@ -84,7 +84,7 @@ def relative(part: Box, origin: Box) -> tuple[slice, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class BoxTransfer:
     """A box sent in a move: `part`, in global coordinates, from rank `source` to rank `target` (they may be equal)."""
 
     source: int
@@ -117,7 +117,7 @@ def _targets(before: Layout, after: Layout, mesh: Mesh, source: tuple[int, ...])
     return itertools.product(*choices)
 
 
-def receives(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, rank: int) -> list[Transfer]:
+def receives(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, rank: int) -> list[BoxTransfer]:
     """What `rank` receives, in order of source rank. Contributions are added in this order, which is the same on every
     replica."""
     here = mesh.coordinates(rank)
@@ -128,11 +128,11 @@ def receives(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, 
     for coordinates in _sources(before, after, mesh, here):
         part = intersect(box_at(shape, before, mesh, coordinates), wanted)
         if part is not None:
-            found.append(Transfer(mesh.rank(coordinates), rank, part))
+            found.append(BoxTransfer(mesh.rank(coordinates), rank, part))
     return found
 
 
-def sends(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, rank: int) -> list[Transfer]:
+def sends(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, rank: int) -> list[BoxTransfer]:
     """What `rank` sends, in order of target rank."""
     here = mesh.coordinates(rank)
     held = box_at(shape, before, mesh, here)
@@ -142,7 +142,7 @@ def sends(shape: tuple[int, ...], before: Layout, after: Layout, mesh: Mesh, ran
     for there in _targets(before, after, mesh, here):
         part = intersect(held, box_at(shape, after, mesh, there))
         if part is not None:
-            found.append(Transfer(rank, mesh.rank(there), part))
+            found.append(BoxTransfer(rank, mesh.rank(there), part))
     return found
 
 

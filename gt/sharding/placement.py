@@ -61,7 +61,7 @@ Placement = Shard | Replicate | Partial | At
 Layout = tuple[Placement, ...]
 
 REPLICATE: Final = Replicate()
-TIME: Final = "microbatches"
+TIME_AXIS: Final = "microbatches"
 """The name of a mesh axis in time."""
 PARTIAL_OPS: Final = ("sum", "max", "min", "prod")
 _WEIGHT: Final = r"(?:0|[1-9][0-9]{0,5})"
@@ -167,7 +167,7 @@ class Mesh:
             return self
         return Mesh(
             self.number,
-            (*self.axes, TIME),
+            (*self.axes, TIME_AXIS),
             (*self.sizes, microbatches),
             tuple(member for member in self.members for _ in range(microbatches)),
             (*self.weights, (1,) * microbatches),

@@ -11,7 +11,7 @@ from .yaml_document import Key
 
 MAX_NUMBER: Final = 2**31 - 1
 MAX_BLOCKS: Final = 4096
-BLOCKS: Final = 8
+DEFAULT_BLOCKS: Final = 8
 """The number of blocks of a deterministic session, if the config gives none."""
 
 
@@ -32,11 +32,11 @@ STRATEGIES: Final[dict[str, Strategy]] = {
     "replicate": Strategy(None),
     "auto": Strategy(None),
 }
-HINTS: Final = ("mesh_axis", "backward", "compile", "device")
+HINT_KEYS: Final = ("mesh_axis", "backward", "compile", "device")
 """The keys that every rule takes."""
 
 #: What a value may be, by key; `*` is any name, `[]` an item of a list.
-ALLOWED: Final[dict[str, str]] = {
+ALLOWED_TEXTS: Final[dict[str, str]] = {
     "": "a mapping with the keys mesh, sharding_config, deterministic, blocks",
     "mesh": "a mapping of axis names to sizes, such as {data: 2, model: 2}",
     "mesh.*": "an integer >= 1",
@@ -76,4 +76,4 @@ def allowed_at(key: Key) -> str:
     name = ""
     for index, part in enumerate(key):
         name += "[]" if isinstance(part, int) else ".*" if index == 1 else f".{part}"
-    return ALLOWED.get(name.removeprefix("."), "")
+    return ALLOWED_TEXTS.get(name.removeprefix("."), "")

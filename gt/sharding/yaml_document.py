@@ -55,9 +55,9 @@ def read_document(text: str, source: str) -> tuple[Any, dict[Key, str]]:
     """The plain values of the YAML in `text`, and the place of each key. Raises ConfigError."""
     if len(text.encode(errors="surrogatepass")) > MAX_BYTES:
         raise _too_large(source)
-    reader = _Reader(source)
+    reader = _NodeReader(source)
     try:
-        node = yaml.compose(text, Loader=_Loader)
+        node = yaml.compose(text, Loader=_NodeLoader)
         return None if node is None else reader.read(node, ()), reader.places
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
@@ -123,7 +123,7 @@ def _too_large(source: str) -> ConfigError:
     return ConfigError(f"{source}: larger than {MAX_BYTES} bytes; allowed: a YAML file up to that size")
 
 
-class _Loader(yaml.SafeLoader):
+class _NodeLoader(yaml.SafeLoader):
     """Only composes nodes, up to the depth that a config may have, because composing recurses."""
 
     depth = 0
@@ -138,7 +138,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-class _Reader:
+class _NodeReader:
     """Turns nodes into plain values, and notes the place of each. Aliases are followed, and count as often as they are used."""
 
     def __init__(self, source: str) -> None:

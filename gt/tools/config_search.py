@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from .explain import Explainer
     from .explanation import Explanation
 
-BUDGET: Final = 150
+MAX_TRIALS: Final = 150
 """The most configs that are tried."""
-WORTH: Final = 0.995
+MAX_TIME_RATIO: Final = 0.995
 """A change, and each rule, must reduce the time to less than this share of it to be kept, because rules also have to be read."""
 BEST_MESHES: Final = 2
 """How many of the mesh shapes that were tried are searched further."""
 
 Rule = Mapping[str, Any]
-BATCH: Final[Rule] = {"strategy": "data_parallel"}
-SHARDED: Final[Rule] = {"strategy": "fully_sharded"}
-COLUMN: Final[Rule] = {"strategy": "tensor_parallel", "dimension": 0}
-ROW: Final[Rule] = {"strategy": "tensor_parallel", "dimension": 1}
-SEQUENCE: Final[Rule] = {"strategy": "sequence_parallel"}
-OPTIONS: Final[Mapping[str, tuple[Rule | None, ...]]] = {
-    "data": (None, BATCH, SHARDED),
-    "model": (None, COLUMN, ROW, SEQUENCE),
+BATCH_RULE: Final[Rule] = {"strategy": "data_parallel"}
+SHARDED_RULE: Final[Rule] = {"strategy": "fully_sharded"}
+COLUMN_RULE: Final[Rule] = {"strategy": "tensor_parallel", "dimension": 0}
+ROW_RULE: Final[Rule] = {"strategy": "tensor_parallel", "dimension": 1}
+SEQUENCE_RULE: Final[Rule] = {"strategy": "sequence_parallel"}
+RULES_BY_AXIS: Final[Mapping[str, tuple[Rule | None, ...]]] = {
+    "data": (None, BATCH_RULE, SHARDED_RULE),
+    "model": (None, COLUMN_RULE, ROW_RULE, SEQUENCE_RULE),
 }
 """What a signal may be told on each axis."""
 
@@ -81,12 +81,12 @@ class Proposal:
         used = math.prod(self.mesh.values())
         workers = f"{used} of {self.workers} workers" if used < self.workers else f"{used} workers"
         yield f"# For {self.program} on {workers}, the best of {self.tried} configs by prediction:"
-        yield f"# {_told(self.score)}."
+        yield f"# {_score_text(self.score)}."
         name, given = self.given
         if given.seconds > self.score.seconds:
-            yield f"# {name}: {_told(given)}; so this is {times(given.seconds / self.score.seconds)} as fast."
+            yield f"# {name}: {_score_text(given)}; so this is {times(given.seconds / self.score.seconds)} as fast."
         else:
-            yield f"# No better than {name}: {_told(given)}."
+            yield f"# No better than {name}: {_score_text(given)}."
         if self.alone <= self.score.seconds:
             yield f"# One worker alone takes {duration(self.alone)}: for this much work {workers} do not pay."
         else:
@@ -145,13 +145,13 @@ class Search:
         """The starting points: the batch sharded, weights whole or sharded; and layers in pairs of column and row form."""
         bases: list[Choice] = [{}]
         if "data" in mesh:
-            who = ((signals[:1], BATCH), (signals, BATCH), (signals, SHARDED))
+            who = ((signals[:1], BATCH_RULE), (signals, BATCH_RULE), (signals, SHARDED_RULE))
             bases = [{(signal, "data"): rule for signal in each} for each, rule in who]
         for data in bases:
             yield data
             if "model" in mesh:
                 inner = signals[1:] if len(signals) > 1 else signals
-                yield data | {(signal, "model"): (COLUMN, ROW)[n % 2] for n, signal in enumerate(inner)}
+                yield data | {(signal, "model"): (COLUMN_RULE, ROW_RULE)[n % 2] for n, signal in enumerate(inner)}
 
     def descend(
         self, mesh: dict[str, int], choice: Choice, signals: Sequence[str]
@@ -161,23 +161,23 @@ class Search:
         assert score is not None, "a start that can be followed"
         best = score.seconds
         improved = True
-        while improved and len(self.scores) < BUDGET:
+        while improved and len(self.scores) < MAX_TRIALS:
             improved = False
             for changed in self.neighbours(mesh, choice, signals):
                 score = self.score(mesh, changed)
-                if score is not None and score.seconds < best * WORTH:
+                if score is not None and score.seconds < best * MAX_TIME_RATIO:
                     best, choice, improved = score.seconds, changed, True
-                if len(self.scores) >= BUDGET:
+                if len(self.scores) >= MAX_TRIALS:
                     break
         return best, mesh, choice
 
     def neighbours(self, mesh: Mapping[str, int], choice: Choice, signals: Sequence[str]) -> Iterator[Choice]:
         if "model" in mesh:
             for first, second in itertools.pairwise(signals):
-                yield choice | {(first, "model"): COLUMN, (second, "model"): ROW}
+                yield choice | {(first, "model"): COLUMN_RULE, (second, "model"): ROW_RULE}
         for signal in signals:
             for axis in mesh:
-                for rule in OPTIONS[axis]:
+                for rule in RULES_BY_AXIS[axis]:
                     kept = {key: value for key, value in choice.items() if key != (signal, axis)}
                     if rule != choice.get((signal, axis)):
                         yield kept if rule is None else kept | {(signal, axis): rule}
@@ -189,7 +189,7 @@ class Search:
             rest = {name: length for name, length in mesh.items() if name != axis}
             if now is not None and rest and not any(named == axis for _, named in choice):
                 score = self.score(rest, choice)
-                if score is not None and score.seconds * WORTH <= now.seconds:
+                if score is not None and score.seconds * MAX_TIME_RATIO <= now.seconds:
                     return rest
         return mesh
 
@@ -201,7 +201,7 @@ class Search:
             fewer = {key: rule for key, rule in choice.items() if key[0] != signal}
             score = self.score(mesh, fewer)
             assert now is not None, "it was scored before"
-            if score is not None and score.seconds * WORTH <= now.seconds:
+            if score is not None and score.seconds * MAX_TIME_RATIO <= now.seconds:
                 choice, without = fewer, {}
         for signal in _by_signal(choice):
             score = self.score(mesh, {key: rule for key, rule in choice.items() if key[0] != signal})
@@ -287,7 +287,7 @@ def _by_signal(choice: Choice) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def _told(score: Score) -> str:
+def _score_text(score: Score) -> str:
     return f"{duration(score.seconds)}, {size(score.moved)} moved, {size(score.peak)} at most on one worker"
 
 

@@ -26,13 +26,13 @@ from gt.sharding.spelling import nearest
 OK: Final = "ok"
 NOTE: Final = "note"
 PROBLEM: Final = "problem"
-LIMIT: Final = 20.0
+CHECK_TIMEOUT_SECONDS: Final = 20.0
 """The time limit of a check, in seconds."""
-FILES: Final = 1024
+MIN_OPEN_FILES: Final = 1024
 """The number of open files that a dispatcher with a few dozen peers needs."""
-SOCKET_PATH: Final = 107
+MAX_SOCKET_PATH_BYTES: Final = 107
 """The longest path of a Unix socket, in bytes."""
-VARIABLES: Final = (
+ENVIRONMENT_VARIABLES: Final = (
     "GT_CACHE", "GT_CONFIG", "GT_PREFETCH_BUFFER_SIZE", "GT_MEMORY_POOL_SIZE", "GT_CPU_SPILL_THRESHOLD",
     "GT_GRAPHS", "GT_INSTRUCTION_LOG", "GT_INSTRUCTION_LOG_DATA", "GT_INSTRUCTION_LOG_SIZE", "GT_LOG_FORMAT", "GT_LOG_LEVEL",
     "GT_NCCL", "GT_NVLINK_GROUP_SIZE", "GT_NVTX", "GT_PEER_TIMEOUT", "GT_RESTARTS", "GT_SHARED_MEMORY", "GT_SILENCE",
@@ -102,7 +102,10 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def devices() -> Iterator[Finding]:
     """GPUs: driver, CUDA, CuPy and NCCL, examined in another process."""
-    ended = ask("import json; from gt.worker.base.backend import diagnose; print(json.dumps(diagnose()))", LIMIT - 5)
+    ended = ask(
+        "import json; from gt.worker.base.backend import diagnose; print(json.dumps(diagnose()))",
+        CHECK_TIMEOUT_SECONDS - 5,
+    )
     driver = Path("/proc/driver/nvidia/version")
     if isinstance(ended, str):
         yield Finding(
@@ -175,15 +178,18 @@ def memory() -> Iterator[Finding]:
 def files() -> Iterator[Finding]:
     """Open files, and the places of sockets and logs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < FILES:
+    if soft < MIN_OPEN_FILES:
         yield Finding(
-            "open files", PROBLEM if soft < 256 else NOTE, f"{soft} (hard limit {hard})", f"ulimit -n {4 * FILES}"
+            "open files",
+            PROBLEM if soft < 256 else NOTE,
+            f"{soft} (hard limit {hard})",
+            f"ulimit -n {4 * MIN_OPEN_FILES}",
         )
     else:
         yield Finding("open files", OK, f"{soft} (hard limit {hard})")
     folder = tempfile.gettempdir()
     path = f"{folder}/gt-12345678/dispatcher-fanout"
-    if len(path) > SOCKET_PATH:
+    if len(path) > MAX_SOCKET_PATH_BYTES:
         yield Finding(
             "temporary files", PROBLEM, f"{folder} is too long for a Unix socket", "set TMPDIR to a short path"
         )
@@ -295,8 +301,8 @@ def clocks() -> Iterator[Finding]:
 def environment() -> Iterator[Finding]:
     """GT's environment variables."""
     said = {name: value for name, value in os.environ.items() if name.startswith("GT_")}
-    for name in sorted(set(said) - set(VARIABLES)):
-        near = nearest(name, VARIABLES)
+    for name in sorted(set(said) - set(ENVIRONMENT_VARIABLES)):
+        near = nearest(name, ENVIRONMENT_VARIABLES)
         if near:
             yield Finding("environment", NOTE, f"{name} is nothing that GT reads", f"did you mean {near}?")
     if said.get("GT_CONFIG"):
@@ -307,11 +313,11 @@ def environment() -> Iterator[Finding]:
             load(said["GT_CONFIG"])
         except GTError as error:
             yield Finding("environment", PROBLEM, f"GT_CONFIG: {error}", "mend the file, or unset GT_CONFIG")
-    known = {name: said[name] for name in VARIABLES if name in said}
+    known = {name: said[name] for name in ENVIRONMENT_VARIABLES if name in said}
     yield Finding("environment", OK, ", ".join(f"{name}={value}" for name, value in known.items()) or "nothing set")
 
 
-_TEST: Final = """
+_SELF_TEST_PROGRAM: Final = """
 import json, sys, time
 begun = time.perf_counter()
 import numpy as np, gt
@@ -333,7 +339,7 @@ def self_test(kind: str) -> Iterator[Finding]:
     """Start a service, compute a loss and a gradient, compare with NumPy."""
     name, what = ("in this process", "inproc") if kind == "inproc" else ("with local daemons", "a local service")
     without = {key: value for key, value in os.environ.items() if key not in ("GT_CONFIG", "GT_INSTRUCTION_LOG")}
-    ended = ask(_TEST, LIMIT - 5, kind, environment=without)
+    ended = ask(_SELF_TEST_PROGRAM, CHECK_TIMEOUT_SECONDS - 5, kind, environment=without)
     if isinstance(ended, str):
         advice = f"GT_LOG_LEVEL=debug python -c 'import gt; print(gt.ones(3))' says more of {what}"
         yield Finding("self-test", PROBLEM, f"{name}: {ended}", advice)
@@ -345,7 +351,7 @@ def self_test(kind: str) -> Iterator[Finding]:
         yield Finding("self-test", OK, f"{name}: right, in {ended['seconds']:.2f} s (import {ended['import']:.2f} s)")
 
 
-def at(address: str) -> Iterator[Finding]:
+def service_at(address: str) -> Iterator[Finding]:
     """The service at an address: whether it answers, how soon, and its clock."""
     if not address.startswith(("tcp://", "ipc:///")):
         yield Finding("service", PROBLEM, f"{address} is no address", "say tcp://127.0.0.1:PORT or ipc:///PATH")
@@ -369,12 +375,12 @@ def at(address: str) -> Iterator[Finding]:
         yield Finding("clock skew", OK, f"{found['skew'] * 1000:+.1f} ms to the service")
 
 
-_SERVICE: Final = """
+_SERVICE_PROGRAM: Final = """
 import json, sys, time
 from gt.client.session.socket_link import SocketLink
 from gt.client.session.session import Session
 from gt.daemon.host import host_facts
-session = Session(SocketLink(sys.argv[1]), sys.argv[1], keeper=False)
+session = Session(SocketLink(sys.argv[1]), sys.argv[1], idle_flush=False)
 before = time.time()
 session.open({**host_facts(), "bulk": b""}, float(sys.argv[2]))
 after = time.time()
@@ -393,7 +399,7 @@ def _count(number: int, one: str) -> str:
 
 def service(address: str, timeout: float) -> dict[str, Any] | str:
     """What the service at an address reports about itself, or why it reports nothing."""
-    return ask(_SERVICE, timeout + 4, address, str(timeout))
+    return ask(_SERVICE_PROGRAM, timeout + 4, address, str(timeout))
 
 
 def ask(code: str, timeout: float, *arguments: str, environment: dict[str, str] | None = None) -> dict[str, Any] | str:
@@ -423,14 +429,16 @@ def examine(address: str | None = None) -> list[Finding]:
         ("cores", processors), ("network", network), ("clock", clocks), ("environment", environment),
     ]  # fmt: skip
     if address is not None:
-        checks.append(("service", lambda: at(address)))
+        checks.append(("service", lambda: service_at(address)))
     tests: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
         ("self-test", lambda: self_test("inproc")), ("self-test", lambda: self_test("local"))
     ]  # fmt: skip
-    return [*_together(checks), *_together(tests)]
+    return [*_findings_of(checks), *_findings_of(tests)]
 
 
-def _together(checks: list[tuple[str, Callable[[], Iterator[Finding]]]], limit: float = LIMIT) -> list[Finding]:
+def _findings_of(
+    checks: list[tuple[str, Callable[[], Iterator[Finding]]]], limit: float = CHECK_TIMEOUT_SECONDS
+) -> list[Finding]:
     """The findings of some checks, in order. A check that fails or takes too long is a finding itself."""
     found: list[list[Finding]] = [[] for _ in checks]
     threads = []

@@ -22,21 +22,22 @@ from gt.errors import GTError, SessionError
 from gt.service.in_process import Fabric, InprocLink, NoBulk
 from gt.wire import messages as m
 
-from .explanation import Explanation, gathered
+from .explanation import Explanation, explanation_of
 from .shadow_planner import Shadow
 
 if TYPE_CHECKING:
     from gt.client.session.session import Session
     from gt.sharding.config import Config
 
-STEPS: Final = 2
-"""The update after which a program is stopped: in the first one weights move to their homes, the second is like all others."""
-SPEEDS: Final = ("measured", "typical")
-PLANNED: Final = (m.Define, m.Drop, m.Run, m.Put, m.Free)
+STOP_AFTER_UPDATES: Final = 2
+"""The update after which a program is stopped: in the first, weights move to their resident placements; the second is like all
+others."""
+SPEED_SOURCES: Final = ("measured", "typical")
+SHADOWED_MESSAGES: Final = (m.Define, m.Drop, m.Run, m.Put, m.Free)
 """The messages that every shadow receives."""
 
 
-class Enough(SystemExit):
+class StopProgram(SystemExit):
     """Stops the program. A `SystemExit`, so that `except Exception` does not catch it and threads end quietly."""
 
 
@@ -49,7 +50,8 @@ class Explainer:
 
     def __init__(
         self, *, config: Config | None = None, workers: int | None = None, others: Sequence[tuple[str, Config]] = (),
-        steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0, devices: Sequence[str] = (),
+        steps: int = STOP_AFTER_UPDATES, values: bool = True, speeds: str = "measured", memory: int = 0,
+        devices: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.config = config
         self.devices = tuple(devices)
@@ -69,7 +71,7 @@ class Explainer:
         self.refused: GTError | None = None
         self.asked = 1
         """The number of workers that the program itself asked for."""
-        self.links: list[_Link] = []
+        self.links: list[_ExplainerLink] = []
 
     def start(self, config: Config | None, workers: int | None) -> Session:
         """The session that the program gets instead of the one it asked for."""
@@ -80,9 +82,9 @@ class Explainer:
         if first:
             self.asked = workers or 1
             self.plan_for(self.config or config)
-        link = _Link(self, follows=first)
+        link = _ExplainerLink(self, follows=first)
         self.links.append(link)
-        session = sessions.Session(link, "explain", keeper=False)
+        session = sessions.Session(link, "explain", idle_flush=False)
         session.open({"bulk": b""}, CONNECT_TIMEOUT)
         session.config = self.config or config
         return sessions.adopt(session)
@@ -107,14 +109,14 @@ class Explainer:
         self.stream.clear()
 
     def take(self, message: Any) -> None:
-        """Take a message of the program. Raises `Enough`, or the error with which a service would refuse it."""
+        """Take a message of the program. Raises `StopProgram`, or the error with which a service would refuse it."""
         if isinstance(message, m.Run):
             self.count(message)
         elif isinstance(message, m.Fetch) and not self.values:
             self.stop("it asks for a value, and none are computed")
         elif isinstance(message, m.Configure):
             self.configure(message)
-        if isinstance(message, PLANNED):
+        if isinstance(message, SHADOWED_MESSAGES):
             self.stream.append(_slim(message))
             try:
                 for shadow in self.everyone():
@@ -160,7 +162,7 @@ class Explainer:
     def stop(self, reason: str) -> None:
         """Stop the program."""
         self.stopped = reason or f"it was stopped after {self.updates} updates"
-        raise Enough(0)
+        raise StopProgram(0)
 
     def result(self, program: str) -> list[Explanation]:
         """The explanations, one for each config."""
@@ -168,10 +170,10 @@ class Explainer:
             raise self.refused
         self.ended()
         assert self.alone is not None
-        return [gathered(program, shadow, self.alone, self.updates, self.stopped) for shadow in self.shadows]
+        return [explanation_of(program, shadow, self.alone, self.updates, self.stopped) for shadow in self.shadows]
 
 
-class _Link(NoBulk):
+class _ExplainerLink(NoBulk):
     """The client's link: messages go to the shadows, then to the worker that computes (without values, to the dispatcher
     alone)."""
 
@@ -188,7 +190,7 @@ class _Link(NoBulk):
         if self.closed:
             return
         if self.explainer.stopped and isinstance(message, (m.Run, m.Put, m.Fetch)):
-            raise Enough(0)
+            raise StopProgram(0)
         if self.follows:
             self.explainer.take(message)
         if isinstance(message, m.Configure):
@@ -239,7 +241,7 @@ def in_place(explainer: Explainer) -> Iterator[None]:
 
 def explain(
     fn: Callable[..., Any], *args: Any, config: Any = None, workers: int | None = None, compare: Sequence[Any] = (),
-    steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0, devices: Sequence[str] = (),
+    steps: int = STOP_AFTER_UPDATES, values: bool = True, speeds: str = "measured", memory: int = 0, devices: Sequence[str] = (),
 ) -> Any:  # fmt: skip
     """Show how `fn(*args)` would be sharded, what moves and what it costs: an `Explanation`, or a list with
     `compare`.
@@ -258,8 +260,8 @@ def explain(
     explainer = _explainer(
         config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory, devices=devices
     )
-    with in_place(explainer), contextlib.suppress(Enough):
-        _began(explainer)
+    with in_place(explainer), contextlib.suppress(StopProgram):
+        _start_session(explainer)
         fn(*args)
         _flush()
     found = explainer.result(getattr(fn, "__name__", "the program"))
@@ -268,7 +270,7 @@ def explain(
 
 def explain_program(
     program: Path, arguments: Sequence[str] = (), *, config: Any = None, workers: int | None = None,
-    compare: Sequence[Any] = (), steps: int = STEPS, values: bool = True, speeds: str = "measured", memory: int = 0,
+    compare: Sequence[Any] = (), steps: int = STOP_AFTER_UPDATES, values: bool = True, speeds: str = "measured", memory: int = 0,
     devices: Sequence[str] = (),
 ) -> tuple[Explainer, list[Explanation]]:  # fmt: skip
     """Run a program as `python program arguments…` would and explain it. What it prints goes to stderr.
@@ -286,7 +288,7 @@ def explain_program(
             try:
                 runpy.run_path(str(program), run_name="__main__")
                 _flush()
-            except Enough:
+            except StopProgram:
                 pass
             except SystemExit as ended:
                 if ended.code not in (None, 0):
@@ -312,14 +314,14 @@ def _explainer(config: Any, workers: int | None, compare: Sequence[Any], **optio
             raise SessionError(f"no device is called {device!r}: say 'cpu', 'cuda:0', 'cuda:1', …")
     if options["devices"] and workers not in (None, len(options["devices"])):
         raise SessionError(f"{len(options['devices'])} devices are that many workers, not {workers}")
-    if options["speeds"] not in SPEEDS:
-        raise ValueError(f"speeds are {' or '.join(SPEEDS)}, not {options['speeds']!r}")
+    if options["speeds"] not in SPEED_SOURCES:
+        raise ValueError(f"speeds are {' or '.join(SPEED_SOURCES)}, not {options['speeds']!r}")
     read = _read(config)
     others = [(_name(each), each) for each in map(_read, compare) if each is not None]
     return Explainer(config=read, workers=workers, others=others, **options)
 
 
-def _began(explainer: Explainer) -> None:
+def _start_session(explainer: Explainer) -> None:
     """Start the session at once, so that a config that does not fit is refused before the program runs."""
     explainer.start(None, None)
 
@@ -361,7 +363,7 @@ def _traceback(error: BaseException, program: Path) -> str:
 
 
 @lru_cache(maxsize=1)
-def _measured() -> tuple[str, float, float, int]:
+def _measured_speeds() -> tuple[str, float, float, int]:
     from gt.worker.base.backend import backend, count_devices
     from gt.worker.lifecycle.calibrate import measure
 
@@ -383,7 +385,7 @@ def facts_of(workers: int, speeds: str, devices: Sequence[str] = ()) -> list[dic
         return [{"kind": each.partition(":")[0], **joined, **_card(each, n, 1)} for n, each in enumerate(said)]
     from gt.service.launch import cores
 
-    kind, flops, memory, nccl = _measured()
+    kind, flops, memory, nccl = _measured_speeds()
     kinds = kinds or [kind] * workers
     sharing = kinds.count("cpu")
     found: list[dict[str, Any]] = []

@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
     from gt.ir.instruction import Plan
 
-    from .explanation import Collective, Explanation, Placed
+    from .explanation import Explanation, PlannedCollective, SignalPlacement
 
-WIDTH: Final = 100
+DEFAULT_WIDTH: Final = 100
 """The width in columns where there is no terminal."""
-SHOWN: Final = 10
+MAX_SHOWN_COLLECTIVES: Final = 10
 """How many collectives are shown individually; `--full` shows all."""
-NAME: Final = 36
+MAX_PATH_LENGTH: Final = 36
 """The longest path that is shown in full."""
-PERIOD: Final = 64
+MAX_PERIOD: Final = 64
 """The longest period of repetitions that are folded."""
-SAVED: Final = 4
+MIN_SAVED_LINES: Final = 4
 """The fewest lines that folding must save."""
 _LAYOUT: Final = re.compile(
     r"(?<= )(?:R|S\d+(?:\([\d,]+\))?|P\(\w+\)|@\d+)(?:\|(?:R|S\d+(?:\([\d,]+\))?|P\(\w+\)|@\d+))*"
@@ -43,7 +43,7 @@ _LAYOUT: Final = re.compile(
 _SPEC: Final = re.compile(r"\b[a-z]+\d*\[[\d,]*\]")
 
 
-def text(explanations: Sequence[Explanation], *, full: bool = False, width: int = WIDTH) -> str:
+def text(explanations: Sequence[Explanation], *, full: bool = False, width: int = DEFAULT_WIDTH) -> str:
     """Everything as plain text."""
     console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
     show(console, explanations, full=full)
@@ -55,7 +55,7 @@ def text(explanations: Sequence[Explanation], *, full: bool = False, width: int 
 def show(console: Console, explanations: Sequence[Explanation], *, full: bool = False) -> None:
     """Print one explanation, or several side by side."""
     if len(explanations) > 1:
-        console.print(_compared(explanations))
+        console.print(_comparison(explanations))
         return
     (one,) = explanations
     for part in _parts(one, full, console.width):
@@ -94,7 +94,7 @@ def place(site: str) -> str:
 
 def short(path: str) -> str:
     """A path, or only the file's name if the path is long."""
-    return path if len(path) <= NAME else Path(path).name
+    return path if len(path) <= MAX_PATH_LENGTH else Path(path).name
 
 
 # one explanation
@@ -155,7 +155,7 @@ def _head(title: str, hint: str = "") -> Text:
     return Text.assemble("\n", (title, "bold cyan"), (f"  {hint}" if hint else "", "dim"))
 
 
-def _moves(collectives: Sequence[Collective], full: bool) -> Table:
+def _moves(collectives: Sequence[PlannedCollective], full: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("collective", "axis"):
         table.add_column(name, no_wrap=True)
@@ -163,7 +163,9 @@ def _moves(collectives: Sequence[Collective], full: bool) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("of", no_wrap=True, overflow="ellipsis", max_width=20)
     table.add_column("for", no_wrap=True, overflow="ellipsis")
-    shown = collectives if full or len(collectives) <= SHOWN + 1 else collectives[:SHOWN]
+    shown = (
+        collectives if full or len(collectives) <= MAX_SHOWN_COLLECTIVES + 1 else collectives[:MAX_SHOWN_COLLECTIVES]
+    )
     for each in shown:
         count = f"{each.times}× " if each.times > 1 else ""
         specs = each.specs[0] + (", …" if len(each.specs) > 1 else "")
@@ -181,7 +183,7 @@ def _moves(collectives: Sequence[Collective], full: bool) -> Table:
     return table
 
 
-def _signals(placed: Sequence[Placed]) -> Table:
+def _signals(placed: Sequence[SignalPlacement]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("signal", no_wrap=True)
     table.add_column("parameters", ratio=3)
@@ -199,10 +201,10 @@ def _signals(placed: Sequence[Placed]) -> Table:
 
 def _list(items: Sequence[tuple[str, int]]) -> Text:
     shown = ", ".join(item + (f" ×{count}" if count > 1 else "") for item, count in items)
-    return _coloured(Text(shown or "–"))
+    return _colour(Text(shown or "–"))
 
 
-def _coloured(line: Text) -> Text:
+def _colour(line: Text) -> Text:
     line.highlight_regex(_SPEC, "dim")
     line.highlight_regex(_LAYOUT, "green")
     return line
@@ -249,14 +251,14 @@ def _stream(one: Explanation, full: bool, width: int) -> Iterator[RenderableType
                 )
             )
         room = max(40, width - 2 - min(34, max((len(line.note) for line in lines), default=0)) - 2)
-        yield Padding(Group(*(_row(*item, room, full) for item in folded(lines, full))), (0, 0, 0, 2))
+        yield Padding(Group(*(_row(*item, room, full) for item in fold(lines, full))), (0, 0, 0, 2))
 
 
 def _row(line: _Line | None, fold: str, room: int, full: bool) -> Text:
     if line is None:
         return Text(fold, "dim italic", no_wrap=True, overflow="ellipsis")
     shown = line.shown if full or len(line.shown) <= room else line.shown[: room - 1] + "…"
-    found = _coloured(Text(shown))
+    found = _colour(Text(shown))
     if line.move:
         found.stylize("yellow")
     found.append(" " * max(2, room + 2 - len(shown)))
@@ -265,7 +267,7 @@ def _row(line: _Line | None, fold: str, room: int, full: bool) -> Text:
     return found
 
 
-def folded(lines: Sequence[_Line], full: bool = False) -> Iterator[tuple[_Line | None, str]]:
+def fold(lines: Sequence[_Line], full: bool = False) -> Iterator[tuple[_Line | None, str]]:
     """The lines, with repetitions shown once and counted. Two lines are alike if they do the same, to any shape."""
     at = 0
     previous = ""
@@ -284,8 +286,8 @@ def folded(lines: Sequence[_Line], full: bool = False) -> Iterator[tuple[_Line |
 
 def _repetition(lines: Sequence[_Line], at: int) -> tuple[int, int]:
     """The (period, count) of the repetition from `at` on that saves the most lines; (1, 1) if none is worth it."""
-    best, saved = (1, 1), SAVED - 1
-    for period in range(1, min(PERIOD, (len(lines) - at) // 2) + 1):
+    best, saved = (1, 1), MIN_SAVED_LINES - 1
+    for period in range(1, min(MAX_PERIOD, (len(lines) - at) // 2) + 1):
         count = 1
         while at + (count + 1) * period <= len(lines) and all(
             lines[at + n].key == lines[at + count * period + n].key for n in range(period)
@@ -299,7 +301,7 @@ def _repetition(lines: Sequence[_Line], at: int) -> tuple[int, int]:
 # several, side by side
 
 
-def _compared(explanations: Sequence[Explanation]) -> Group:
+def _comparison(explanations: Sequence[Explanation]) -> Group:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for one in explanations:
@@ -309,11 +311,11 @@ def _compared(explanations: Sequence[Explanation]) -> Group:
         table.add_row(Text(name, "dim"), *cells)
 
     row("mesh", *(" × ".join(f"{axis} {size}" for axis, size in one.mesh.items()) for one in explanations))
-    row("time", *_beside([one.seconds for one in explanations], duration))
-    row("computing", *_beside([one.computing for one in explanations], duration))
-    row("moved", *_beside([one.moved for one in explanations], size))
-    row("to one worker", *_beside([one.most for one in explanations], size))
-    row("memory", *_beside([one.memory.peak for one in explanations], size))
+    row("time", *_with_ratios([one.seconds for one in explanations], duration))
+    row("computing", *_with_ratios([one.computing for one in explanations], duration))
+    row("moved", *_with_ratios([one.moved for one in explanations], size))
+    row("to one worker", *_with_ratios([one.most for one in explanations], size))
+    row("memory", *_with_ratios([one.memory.peak for one in explanations], size))
     names = dict.fromkeys(each.name for one in explanations for each in one.collectives)
     for name in names:
         cells = []
@@ -329,7 +331,7 @@ def _compared(explanations: Sequence[Explanation]) -> Group:
     return Group(title, Padding(table, (1, 0, 1, 2)), Padding(hint, (0, 0, 0, 2)))
 
 
-def _beside(figures: Sequence[float], shown: Any) -> list[str]:
+def _with_ratios(figures: Sequence[float], shown: Any) -> list[str]:
     """Each figure with its ratio to the first."""
     first = figures[0]
     return [

@@ -14,10 +14,10 @@ from gt.ir.spec import Spec
 from gt.sharding.placement import Layout, format_layout
 
 if TYPE_CHECKING:
-    from .shadow_planner import Memory, Ran, Shadow
+    from .shadow_planner import PeakMemory, PlannedRun, Shadow
 
 
-class Collective(NamedTuple):
+class PlannedCollective(NamedTuple):
     """The moves that one line of the program causes: `times` exchanges of one kind along one or more mesh axes. `total` is the
     number of bytes in all, `most` those that one worker receives; together they take `seconds`."""
 
@@ -33,7 +33,7 @@ class Collective(NamedTuple):
     site: str
 
 
-class Placed(NamedTuple):
+class SignalPlacement(NamedTuple):
     """Where the tensors of one signal are, as 'f32[128,64] R|S0'; equal ones are counted."""
 
     signal: str
@@ -55,9 +55,9 @@ class Explanation:
     update: int | None
     stopped: str
     device: str
-    runs: tuple[Ran, ...]
-    memory: Memory
-    placed: tuple[Placed, ...]
+    runs: tuple[PlannedRun, ...]
+    memory: PeakMemory
+    placed: tuple[SignalPlacement, ...]
     alone: float
     """The seconds that one worker would take for the same."""
 
@@ -88,7 +88,7 @@ class Explanation:
         return sum(move.most for ran in self.runs for move in ran.estimate.moves)
 
     @property
-    def collectives(self) -> list[Collective]:
+    def collectives(self) -> list[PlannedCollective]:
         """The moves, the slowest first."""
         groups: dict[tuple[Any, ...], list[Any]] = {}
         for ran in self.runs:
@@ -97,7 +97,7 @@ class Explanation:
                     key = (move.collective, move.axes, "/".join(move.tag.signal), move.tag.phase, move.tag.site)
                     groups.setdefault(key, []).append(move)
         found = [
-            Collective(
+            PlannedCollective(
                 name, axes, sum(move.times for move in moves), tuple(dict.fromkeys(str(move.spec) for move in moves)),
                 sum(move.total for move in moves), sum(move.most for move in moves),
                 sum(move.seconds for move in moves), signal, phase, site,
@@ -159,14 +159,14 @@ class Explanation:
         }
 
 
-def gathered(program: str, shadow: Shadow, alone: Shadow, updates: int, stopped: str) -> Explanation:
+def explanation_of(program: str, shadow: Shadow, alone: Shadow, updates: int, stopped: str) -> Explanation:
     """The explanation of a program from the plans of one shadow: of the last complete update, or else of everything."""
     last = updates - 1
     runs = [ran for ran in shadow.runs if not updates or ran.update == last]
     mesh = dict(zip(shadow.mesh.axes, shadow.mesh.sizes, strict=True)) if shadow.mesh else {}
     return Explanation(
         program, shadow.name, len(shadow.facts), mesh, updates or None, stopped, _device(shadow),
-        tuple(runs), shadow.memory, _placed(shadow, last if updates else None),
+        tuple(runs), shadow.memory, _signal_placements(shadow, last if updates else None),
         sum(ran.estimate.seconds for ran in alone.runs if not updates or ran.update == last),
     )  # fmt: skip
 
@@ -183,21 +183,21 @@ def _device(shadow: Shadow) -> str:
     return each if len(shadow.facts) == 1 else f"{each}, links of {shown}"
 
 
-def _placed(shadow: Shadow, update: int | None) -> tuple[Placed, ...]:
+def _signal_placements(shadow: Shadow, update: int | None) -> tuple[SignalPlacement, ...]:
     found = []
     for signal, uses in shadow.uses.items():
         if update is None or uses.update == update:
-            parameters = _shown(uses.count("parameter"))
-            activations = _folded(uses.count("activation"))
-            found.append(Placed("/".join(signal), parameters, activations))
+            parameters = _count_specs(uses.count("parameter"))
+            activations = _fold_layouts(uses.count("activation"))
+            found.append(SignalPlacement("/".join(signal), parameters, activations))
     return tuple(found)
 
 
-def _shown(counts: Counter[tuple[Spec, Layout]]) -> tuple[tuple[str, int], ...]:
+def _count_specs(counts: Counter[tuple[Spec, Layout]]) -> tuple[tuple[str, int], ...]:
     return tuple((f"{value} {format_layout(layout)}", count) for (value, layout), count in counts.items())
 
 
-def _folded(counts: Counter[tuple[Spec, Layout]]) -> tuple[tuple[str, int], ...]:
+def _fold_layouts(counts: Counter[tuple[Spec, Layout]]) -> tuple[tuple[str, int], ...]:
     """Tensors grouped by layout, the most frequent first."""
     layouts: Counter[str] = Counter()
     for (_, layout), count in counts.items():

@@ -153,13 +153,13 @@ class Memory:
 
     def by_client(self) -> dict[int, Holder]:
         """What each client holds in all; in these, `worker` is −1 and `signal` '*'."""
-        return {client: _sum(some, client, "*") for client, some in _grouped(self.holders, "client")}
+        return {client: _sum(some, client, "*") for client, some in _group_by(self.holders, "client")}
 
     def by_signal(self, client: int | None = None) -> dict[str, Holder]:
         """What was made in each signal, by one client (default: the one that asked); in these, `worker` is −1."""
         who = self.client if client is None else client
         mine = [holder for holder in self.holders if holder.client == who]
-        return {signal: _sum(some, who, signal) for signal, some in _grouped(mine, "signal")}
+        return {signal: _sum(some, who, signal) for signal, some in _group_by(mine, "signal")}
 
     def __str__(self) -> str:
         from gt.tools.explain_render import size
@@ -272,7 +272,7 @@ def _health_row(health: Health | None) -> tuple[str, ...]:
     )
 
 
-def _grouped(holders: Iterable[Holder], field: str) -> Iterator[tuple[Any, list[Holder]]]:
+def _group_by(holders: Iterable[Holder], field: str) -> Iterator[tuple[Any, list[Holder]]]:
     """By the value of a field, in the order of their first."""
     found: dict[Any, list[Holder]] = {}
     for holder in holders:

@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from gt.errors import GTError
-from gt.instruction_log.reader import Line, Reader, Truncated
+from gt.instruction_log.reader import LogReader, LogRecord, TruncatedLog
 from gt.instruction_log.text import (
-    Began,
-    Continued,
-    Ended,
-    Fault,
-    Fetched,
-    Have,
-    Putting,
+    FetchFault,
+    FetchResult,
+    KnownTensor,
+    LogContinued,
+    LoggedPut,
+    SessionBegan,
+    SessionEnded,
     name,
     print_definition,
     print_run,
@@ -33,7 +33,7 @@ from gt.ir.instruction_bytes import unpack_segment
 from gt.ir.spec import Spec, pack_spec
 from gt.wire import messages as m
 
-FEW = 8
+MAX_PRINTED_ELEMENTS = 8
 """Tensors of up to this many elements are printed in full, in one line."""
 
 
@@ -54,8 +54,8 @@ def chain(path: Path) -> list[Path]:
     return found
 
 
-def _head(path: Path) -> Reader:
-    reader = Reader(str(path))
+def _head(path: Path) -> LogReader:
+    reader = LogReader(str(path))
     try:
         with path.open(encoding="utf-8") as lines:
             reader.head(lines)
@@ -66,29 +66,29 @@ def _head(path: Path) -> Reader:
     return reader
 
 
-def lines(paths: list[Path], cut: Callable[[str], None]) -> Iterator[Line]:
+def lines(paths: list[Path], cut: Callable[[str], None]) -> Iterator[LogRecord]:
     """All records of a chain of parts; `cut` is called if the last record is incomplete."""
     for path in paths:
-        reader, known = Reader(str(path)), path is not paths[0]
+        reader, known = LogReader(str(path)), path is not paths[0]
         with path.open(encoding="utf-8", errors="replace") as text:
             try:
                 reader.head(text)
                 for line in reader.read(text):
-                    if isinstance(line.record, Continued):
+                    if isinstance(line.record, LogContinued):
                         known = False  # from here on it is new
                     elif not known:
                         yield line
-            except Truncated as error:
+            except TruncatedLog as error:
                 if path is not paths[-1]:
                     raise
                 cut(str(error))
 
 
 @dataclass
-class Replayed:
+class ReplayedSession:
     """One session being replayed."""
 
-    began: Began
+    began: SessionBegan
     link: Any = None
     session: Any = None
     bodies: dict[int, bytes] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Replay:
     """By which share of its largest element a value may differ from the log's and still count as the same."""
     farthest: float = 0.0
     """The largest such share by which any value differed."""
-    sessions: dict[int, Replayed] = field(default_factory=dict)
+    sessions: dict[int, ReplayedSession] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
     def run(self, path: Path) -> None:
@@ -164,15 +164,15 @@ class Replay:
         few = ", ".join(alive[-20:])
         raise GTError(f"{name(tensor)} does not live here; {len(alive)} tensors do{': ' * bool(few)}{few}")
 
-    def _table(self, session: Replayed) -> dict[int, Any]:
+    def _table(self, session: ReplayedSession) -> dict[int, Any]:
         (client,) = session.link.fabric.dispatcher.service.clients.values()
         table: dict[int, Any] = client.table
         return table
 
-    def _stops(self, line: Line) -> bool:
+    def _stops(self, line: LogRecord) -> bool:
         return self.until is not None and isinstance(line.record, m.Run) and line.run >= self.until
 
-    def _stopped(self, line: Line) -> None:
+    def _stopped(self, line: LogRecord) -> None:
         self.say(f"stopped before run {line.run} of session {line.session} ({line.path}:{line.line}), which would be:")
         self.say("  " + print_run(line.run, line.record).rstrip())
         body = self.sessions[line.session].bodies.get(line.record.segment)
@@ -180,17 +180,17 @@ class Replay:
             text = print_definition(line.record.segment, unpack_segment(body))
             self.say("\n".join(f"  {each}" for each in text.splitlines()))
 
-    def _one(self, line: Line) -> None:
+    def _one(self, line: LogRecord) -> None:
         record = line.record
-        if isinstance(record, Began):
+        if isinstance(record, SessionBegan):
             for each in self.sessions.values():
                 each.close()
-            self.sessions[line.session] = Replayed(record)
+            self.sessions[line.session] = ReplayedSession(record)
             return
         session = self.sessions.get(line.session)
         if session is None:
             raise GTError(f"{line.path}:{line.line}: session {line.session} has not begun")
-        if isinstance(record, Ended):
+        if isinstance(record, SessionEnded):
             session.over = True
             return
         if session.session is None:
@@ -200,7 +200,7 @@ class Replay:
         except GTError as error:
             raise GTError(f"{line.path}:{line.line}: {error}") from None
 
-    def _open(self, session: Replayed, first: Any) -> None:
+    def _open(self, session: ReplayedSession, first: Any) -> None:
         """Start a service in memory with as many workers as in the log, or as the config needs."""
         from gt.client.session.session import Session
         from gt.daemon.host import CONNECT_TIMEOUT, host_facts
@@ -214,17 +214,17 @@ class Replay:
             config = Config.from_wire(first.config)
         needed = config.workers_needed() if config else 1
         session.link = InprocLink(Fabric(self.workers or max(needed, session.began.workers), service))
-        session.session = Session(session.link, "replay", keeper=False)
+        session.session = Session(session.link, "replay", idle_flush=False)
         session.session.open({**host_facts(), "bulk": b""}, CONNECT_TIMEOUT)
         if self.config:
             session.session.configure(self.config.to_wire())
 
-    def _act(self, session: Replayed, record: Any, line: Line) -> None:
-        if isinstance(record, (Putting, Have)):
+    def _act(self, session: ReplayedSession, record: Any, line: LogRecord) -> None:
+        if isinstance(record, (LoggedPut, KnownTensor)):
             self._put(session, record, line)
         elif isinstance(record, m.Fetch):
             session.futures[record.request] = self._ask(session, record.tensor), record.tensor, session.runs
-        elif isinstance(record, (Fetched, Fault)):
+        elif isinstance(record, (FetchResult, FetchFault)):
             asked = session.futures.pop(record.request, None)
             if asked is not None:
                 future, tensor, run = asked
@@ -247,7 +247,7 @@ class Replay:
             session.link.send(record)
             self._hear(session, line)
 
-    def _hear(self, session: Replayed, line: Line) -> None:
+    def _hear(self, session: ReplayedSession, line: LogRecord) -> None:
         """Process the service's answers. Refusals are reported: it refused then too, or the log is not what was written."""
         session.session.pump()
         try:
@@ -258,19 +258,19 @@ class Replay:
             self.counts["refused"] += 1
             self.say(f"{line.path}:{line.line}: the service refuses this: {error}")
 
-    def _put(self, session: Replayed, record: Putting | Have, line: Line) -> None:
-        known, data = record.spec, None if isinstance(record, Have) else record.data
+    def _put(self, session: ReplayedSession, record: LoggedPut | KnownTensor, line: LogRecord) -> None:
+        known, data = record.spec, None if isinstance(record, KnownTensor) else record.data
         if data is None or self.draw:
             array = draw(known, self.seed, record.tensor)
             session.drawn = True
             self.counts["drawn"] += 1
         else:
             array = load(line.path, data, known)
-        signal = list(record.signal) if isinstance(record, Putting) else []
+        signal = list(record.signal) if isinstance(record, LoggedPut) else []
         session.link.send(m.Put(record.tensor, pack_spec(known), signal, False, array.tobytes()))
         self._hear(session, line)
 
-    def _ask(self, session: Replayed, tensor: int) -> Any:
+    def _ask(self, session: ReplayedSession, tensor: int) -> Any:
         from gt.client.session.future import Future
 
         future = Future(session.session, f"the value of {name(tensor)}")
@@ -282,15 +282,15 @@ class Replay:
 
     # fetches
 
-    def _verdict(self, session: Replayed, future: Any, record: Fetched | Fault, line: Line) -> str:
+    def _verdict(self, session: ReplayedSession, future: Any, record: FetchResult | FetchFault, line: LogRecord) -> str:
         """Compare a fetched value with the log."""
         error = future.exception(0)
-        if error is not None or isinstance(record, Fault):
-            both = error is not None and isinstance(record, Fault)
+        if error is not None or isinstance(record, FetchFault):
+            both = error is not None and isinstance(record, FetchFault)
             self.counts["failed alike" if both else "other outcome"] += 1
             if both:
                 return "it failed then too"
-            return f"then it failed: {record.text}" if isinstance(record, Fault) else "then it had a value"
+            return f"then it failed: {record.text}" if isinstance(record, FetchFault) else "then it had a value"
         array = np.ascontiguousarray(future.result(0))
         if hashlib.blake2b(array.tobytes(), digest_size=8).hexdigest() == record.digest:
             self.counts["same bits"] += 1
@@ -362,7 +362,7 @@ def summary(array: np.ndarray[Any, Any], known: Spec | None) -> str:
         shown = shown.astype(np.float32)
     if shown.size == 1:
         return f"{known} {shown.item()!r}"
-    if shown.size <= FEW:
+    if shown.size <= MAX_PRINTED_ELEMENTS:
         return f"{known} {shown.reshape(-1).tolist()}"
     if shown.dtype.kind not in "fiu":
         return f"{known} with {np.count_nonzero(shown)} of {shown.size} not zero"

@@ -1,7 +1,8 @@
 """A service that only plans: a dispatcher's core, with workers that need not exist and report at once that they are done.
 
 It gets the messages of a real session in parallel to the real service, and keeps every run's plan, its account, and what each
-worker would then hold. Homes, caches and refusals are the dispatcher's own. Nothing is computed, and no answers are sent.
+worker would then hold. Resident placements, caches and refusals are the dispatcher's own. Nothing is computed, and no answers are
+sent.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
     from gt.dispatcher.cost.plan_estimate import PlanEstimate
     from gt.sharding.config import Config
 
-CLIENT: Final = b"client"
-PACE: Final = 16
+CLIENT_IDENTITY: Final = b"client"
+PLANS_PER_REPORT: Final = 16
 """The number of plans after which the workers report that they are done: fewer than any dispatcher's credits."""
 
 
-class Ran(NamedTuple):
+class PlannedRun(NamedTuple):
     """One run: its plan, and the update of the program in which it came (from 0)."""
 
     update: int
@@ -38,7 +39,7 @@ class Ran(NamedTuple):
     estimate: PlanEstimate
 
 
-class Use(NamedTuple):
+class TensorUse(NamedTuple):
     """One place of a signal's tensors; `role` is 'parameter' or 'activation'."""
 
     role: str
@@ -47,11 +48,11 @@ class Use(NamedTuple):
 
 
 @dataclass
-class Uses:
+class SignalUses:
     """Where the tensors of one signal were in one update, by run and reference."""
 
     update: int
-    found: dict[tuple[int, int], Use] = field(default_factory=dict)
+    found: dict[tuple[int, int], TensorUse] = field(default_factory=dict)
 
     def count(self, role: str) -> Counter[tuple[Spec, Layout]]:
         """How many tensors of a role have a spec and a layout."""
@@ -59,7 +60,7 @@ class Uses:
 
 
 @dataclass
-class Memory:
+class PeakMemory:
     """The most bytes that one worker holds at once, and when."""
 
     peak: int = 0
@@ -81,10 +82,10 @@ class Shadow:
     config: Config | None
     facts: Sequence[Mapping[str, Any]]
     since: int = 0
-    runs: list[Ran] = field(default_factory=list)
-    uses: dict[tuple[str, ...], Uses] = field(default_factory=dict)
+    runs: list[PlannedRun] = field(default_factory=list)
+    uses: dict[tuple[str, ...], SignalUses] = field(default_factory=dict)
     """For each signal path, where its parameters and activations were in the last update that used it."""
-    memory: Memory = field(default_factory=Memory)
+    memory: PeakMemory = field(default_factory=PeakMemory)
     answers: list[Any] = field(default_factory=list)
     """The dispatcher's messages to the client that nobody has read."""
     update: int = 0
@@ -105,7 +106,7 @@ class Shadow:
         self.workers = [b"worker-%d" % number for number in range(len(self.facts))]
         for identity, said in zip(self.workers, self.facts, strict=True):
             self._say(identity, m.Hello(m.VERSION, "worker", {"address": identity.decode(), "bulk": b"", **said}))
-        self._say(CLIENT, m.Hello(m.VERSION, "client", {"bulk": b""}))
+        self._say(CLIENT_IDENTITY, m.Hello(m.VERSION, "client", {"bulk": b""}))
 
     def take(self, message: Any) -> None:
         """Plan for a message of the client. Raises the error with which the service would refuse it."""
@@ -117,7 +118,7 @@ class Shadow:
         before = self._before(message) if looks else None
         if isinstance(message, m.Configure):
             self._catch_up()  # a config takes hold when nothing is under way
-        for send in self._say(CLIENT, message):
+        for send in self._say(CLIENT_IDENTITY, message):
             if isinstance(send, m.DefinePlan):
                 self.plans[send.plan] = send.body
             elif isinstance(send, m.DropPlan):
@@ -139,13 +140,13 @@ class Shadow:
         while self.core.busy:
             sends += self.core.handle(self.work(), 0.0)
         for send in sends:
-            if send.to == (CLIENT,):
+            if send.to == (CLIENT_IDENTITY,):
                 self.answers.append(send.message)
             else:
                 told.append(send.message)
                 if isinstance(send.message, (m.Execute, m.Store)):
                     self.behind += 1
-                    if self.behind >= PACE:
+                    if self.behind >= PLANS_PER_REPORT:
                         self._catch_up()
         return told
 
@@ -161,7 +162,7 @@ class Shadow:
     @property
     def client(self) -> Any:
         """The dispatcher's record of the one session."""
-        return self.core.service.clients[CLIENT]
+        return self.core.service.clients[CLIENT_IDENTITY]
 
     def _inputs(self, run: m.Run) -> list[bool]:
         """For each input of a run, whether it is a parameter."""
@@ -207,7 +208,7 @@ class Shadow:
         found = self.accounts.get(execute.plan)
         if found is None:
             found = self.accounts[execute.plan] = estimate_plan(plan, record.mesh, record.speeds)
-        self.runs.append(Ran(self.update, plan, found))
+        self.runs.append(PlannedRun(self.update, plan, found))
         held, others = (
             sum(
                 (count * local_bytes(value, layout, record.mesh) for (value, layout), count in tensors.items()),
@@ -220,7 +221,7 @@ class Shadow:
         if total[worker] > self.memory.peak:
             tag = _weightiest(plan)
             signal = "/".join(tag.signal)
-            self.memory = Memory(int(total[worker]), worker, int(held[worker]), signal, tag.phase)
+            self.memory = PeakMemory(int(total[worker]), worker, int(held[worker]), signal, tag.phase)
         self._use(plan, params)
 
     def _use(self, plan: Plan, params: list[bool]) -> None:
@@ -242,15 +243,15 @@ class Shadow:
                 weights.update(made)
             elif tag.phase == "forward" and tensors and instruction.op not in VIEW_OPS:
                 for r in made:
-                    self._note(tag.signal, Use("activation", plan.values[r >> 2], plan.layout(r)), r)
+                    self._note(tag.signal, TensorUse("activation", plan.values[r >> 2], plan.layout(r)), r)
             for r in tensors if tag.phase == "forward" else ():
                 if r & 3 == INPUT and params[r >> 2]:
                     layout = residents.get(r, plan.input_layouts[r >> 2])
-                    self._note(tag.signal, Use("parameter", plan.inputs[r >> 2], layout), r)
+                    self._note(tag.signal, TensorUse("parameter", plan.inputs[r >> 2], layout), r)
 
-    def _note(self, signal: tuple[str, ...], use: Use, r: int) -> None:
+    def _note(self, signal: tuple[str, ...], use: TensorUse, r: int) -> None:
         if signal not in self.uses or self.uses[signal].update != self.update:
-            self.uses[signal] = Uses(self.update)
+            self.uses[signal] = SignalUses(self.update)
         self.uses[signal].found[len(self.runs), r] = use
 
 

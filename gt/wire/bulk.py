@@ -23,18 +23,18 @@ import numpy as np
 from gt.errors import ProtocolError
 
 from .lending import Borrower
-from .pool import SMALL
+from .pool import MAX_UNPOOLED_BYTES
 
-INLINE: Final = SMALL
+MAX_INLINE_BYTES: Final = MAX_UNPOOLED_BYTES
 """Data of up to this many bytes travels inside its control message."""
-CHUNK: Final = 1 << 20
+CHUNK_BYTES: Final = 1 << 20
 """The size of a chunk in bytes."""
-WINDOW: Final = 16 << 20
+MAX_IN_FLIGHT_BYTES: Final = 16 << 20
 """The most bytes that a sender may have in flight."""
 
-MAX_EARLY: Final = 1024
+MAX_EARLY_GRANTS: Final = 1024
 """The most grants and loans that are kept for streams that do not exist yet."""
-MAX_PLACE: Final = 4096
+MAX_PLACE_BYTES: Final = 4096
 """The most bytes of the description of a place."""
 
 PUT: Final = 0
@@ -153,7 +153,7 @@ class Outbox:
         """
         stream = self.streams.get(key) or self.lent.get(key)
         if stream is None:
-            if len(self.early) < MAX_EARLY:
+            if len(self.early) < MAX_EARLY_GRANTS:
                 self.early[key] = (peer, end, machine)
             return
         if peer != stream.peer:
@@ -172,7 +172,7 @@ class Outbox:
         upto = min(stream.end, stream.nbytes)
         while stream.at < upto and self.streams.get(key) is stream:
             at = stream.at
-            chunk = stream.chunk(min(at + CHUNK, upto))
+            chunk = stream.chunk(min(at + CHUNK_BYTES, upto))
             if stream.at == stream.nbytes:
                 del self.streams[key]
             yield peer, _header(DATA, key, at), chunk
@@ -187,9 +187,9 @@ class Outbox:
         """`peer` offers a place for a stream: write there and say so, or else send chunks up to `end`. Raises `ProtocolError`."""
         stream = self.streams.get(key)
         if stream is None:
-            if len(self.offers) >= MAX_EARLY:
+            if len(self.offers) >= MAX_EARLY_GRANTS:
                 del self.offers[next(iter(self.offers))]
-            if len(payload) <= MAX_PLACE:
+            if len(payload) <= MAX_PLACE_BYTES:
                 self.offers[key] = peer, end, bytes(payload)
             return
         if peer != stream.peer:
@@ -262,8 +262,8 @@ class Inbox:
         """
         self.streams[key] = _Incoming(peer, box, dtype, make)
         if offer is not None:
-            return peer, _header(OFFER, key, WINDOW), msgpack.packb(offer)
-        return peer, _header(GRANT, key, WINDOW), self.machine
+            return peer, _header(OFFER, key, MAX_IN_FLIGHT_BYTES), msgpack.packb(offer)
+        return peer, _header(GRANT, key, MAX_IN_FLIGHT_BYTES), self.machine
 
     def close(self, key: Key) -> None:
         """Stop receiving a stream."""
@@ -282,7 +282,11 @@ class Inbox:
         stream = self.streams.get(key)
         if stream is None:
             return False, []
-        if peer != stream.peer or offset != stream.at or not 0 < len(payload) <= min(CHUNK, stream.nbytes - offset):
+        if (
+            peer != stream.peer
+            or offset != stream.at
+            or not 0 < len(payload) <= min(CHUNK_BYTES, stream.nbytes - offset)
+        ):
             raise ProtocolError(f"a chunk at {offset} of {len(payload)} bytes where {stream.at} was due")
         if offset == 0:
             stream.begin()
@@ -291,18 +295,18 @@ class Inbox:
         stream.at += len(payload)
         if stream.at == stream.nbytes:
             return True, []
-        if offset + WINDOW >= stream.nbytes:
+        if offset + MAX_IN_FLIGHT_BYTES >= stream.nbytes:
             return False, []  # all of it was granted: a further grant would reach a sender that is done with it
-        return False, [(stream.peer, _header(GRANT, key, stream.at + WINDOW), b"")]
+        return False, [(stream.peer, _header(GRANT, key, stream.at + MAX_IN_FLIGHT_BYTES), b"")]
 
     def lent(self, peer: bytes, key: Key, offset: int, payload: Any) -> tuple[bool, list[Frames]]:
         """Take a loan of the sender's memory. Returns whether the stream is complete, and what to answer. Raises
         `ProtocolError`."""
         stream = self.streams.get(key)
         if stream is None:
-            if len(self.early) >= MAX_EARLY:
+            if len(self.early) >= MAX_EARLY_GRANTS:
                 del self.early[next(iter(self.early))]
-            if len(payload) <= MAX_PLACE:
+            if len(payload) <= MAX_PLACE_BYTES:
                 self.early[key] = (peer, offset, bytes(payload))
             return False, []
         if peer != stream.peer or stream.at:
@@ -315,7 +319,7 @@ class Inbox:
                 raise ValueError("no memory is shared")
             stream.array = self.borrower.read(key[1], where, offset, stream.shape, stream.dtype, (peer, key))
         except (OSError, ValueError):
-            return False, [(peer, _header(GRANT, key, WINDOW), b"")]
+            return False, [(peer, _header(GRANT, key, MAX_IN_FLIGHT_BYTES), b"")]
         return True, []
 
     def wrote(self, peer: bytes, key: Key) -> tuple[bool, list[Frames]]:
@@ -387,7 +391,7 @@ class Bulk:
 
 def read_header(frame: Any) -> tuple[int, Key, int]:
     """The (kind, stream, number) of a header frame; the number is an offset or a grant. Raises `ProtocolError`."""
-    raw = _unpacked(frame, 64)
+    raw = _unpack(frame, 64)
     if not (_numbers(raw) and len(raw) == 6):
         raise ProtocolError("a bulk header is six numbers")
     kind, a, b, c, d, number = raw
@@ -397,7 +401,7 @@ def read_header(frame: Any) -> tuple[int, Key, int]:
 
 
 def _read_offer(frame: Any) -> Offer:
-    raw = _unpacked(frame, MAX_PLACE)
+    raw = _unpack(frame, MAX_PLACE_BYTES)
     if isinstance(raw, list) and len(raw) == 4:
         where, offset, shape, box = raw
         if type(where) is str and _numbers([offset]) and _numbers(shape) and _is_box(box) and len(box) == len(shape):
@@ -406,7 +410,7 @@ def _read_offer(frame: Any) -> Offer:
 
 
 def _read_loan(frame: Any) -> tuple[str, Box]:
-    raw = _unpacked(frame, MAX_PLACE)
+    raw = _unpack(frame, MAX_PLACE_BYTES)
     if isinstance(raw, list) and len(raw) == 2 and type(raw[0]) is str and _is_box(raw[1]):
         return raw[0], raw[1]
     raise ProtocolError("a loan is where and box")
@@ -420,7 +424,7 @@ def _numbers(raw: Any) -> bool:
     return isinstance(raw, list) and all(type(item) is int and item >= 0 for item in raw)
 
 
-def _unpacked(frame: Any, limit: int) -> Any:
+def _unpack(frame: Any, limit: int) -> Any:
     try:
         return msgpack.unpackb(frame) if len(frame) <= limit else None
     except Exception as error:  # noqa: BLE001 — msgpack raises many kinds for malformed bytes

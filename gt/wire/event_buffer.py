@@ -11,19 +11,21 @@ from collections.abc import Callable, Hashable
 from operator import attrgetter
 from typing import Any, Final
 
-from .telemetry import ALIKE, SAMPLES, SECOND, SUMMED, Event
+from .telemetry import AGGREGATE_KEYS, SAMPLE_KEYS, SECOND, SUMMED_FIELDS, Event
 
 MAX_AGGREGATES: Final = 1024
 """The most different aggregates between two batches; beyond that, events are added up by kind alone."""
-NEVER: Final = 1 << 62
+NEVER_NS: Final = 1 << 62
 """A time in nanoseconds that is never reached."""
-MAX_OTHERS: Final = 4096
+MAX_OTHER_EVENTS: Final = 4096
 """The most events that cannot be added up (such as a client that joined) between two batches; further ones are dropped and
 counted."""
 
-_KEYS: Final[dict[type[Any], Any]] = {kind: attrgetter("worker", *names) for kind, names in ALIKE.items()}
-_SAMPLES: Final[dict[type[Any], Any]] = {kind: attrgetter("worker", *names) for kind, names in SAMPLES.items()}
-_SUMMED: Final = {kind: tuple(at for at, name in enumerate(kind._fields) if name in SUMMED) for kind in ALIKE}
+_KEYS: Final[dict[type[Any], Any]] = {kind: attrgetter("worker", *names) for kind, names in AGGREGATE_KEYS.items()}
+_SAMPLES: Final[dict[type[Any], Any]] = {kind: attrgetter("worker", *names) for kind, names in SAMPLE_KEYS.items()}
+_SUMMED: Final = {
+    kind: tuple(at for at, name in enumerate(kind._fields) if name in SUMMED_FIELDS) for kind in AGGREGATE_KEYS
+}
 _UNNAMED: Final[dict[str, Any]] = {
     "client": -1,
     "plan": -1,
@@ -39,7 +41,7 @@ _UNNAMED: Final[dict[str, Any]] = {
 """What an aggregate has in place of fields that its events do not share."""
 
 
-class Bucket:
+class TokenBucket:
     """A token bucket, filled at `rate` tokens per second up to `burst` (0: a second's worth). Times are in nanoseconds.
 
     The number of tokens follows from the time at which there were none, so a check is one comparison: `now >= bucket.until`.
@@ -50,7 +52,7 @@ class Bucket:
     def __init__(self, now: int, rate: int, burst: int = 0) -> None:
         self.rate = rate
         self.burst = min(burst or rate, rate)
-        self.interval = SECOND // rate if rate else NEVER
+        self.interval = SECOND // rate if rate else NEVER_NS
         self.until = now - (self.burst - 1) * self.interval
         """From this time on there is a token."""
 
@@ -66,12 +68,12 @@ class Bucket:
         return True
 
 
-class Recorder:
+class EventBuffer:
     """The events of one source: `rate` per second are kept individually, `burst` at once. `clock` gives nanoseconds."""
 
     def __init__(self, clock: Callable[[], int], rate: int, burst: int = 0) -> None:
         self.clock = clock
-        self.bucket = Bucket(clock(), rate, burst)
+        self.bucket = TokenBucket(clock(), rate, burst)
         self.events: list[Event] = []
         """The events that are kept individually."""
         self.aggregates: dict[tuple[type[Any], Hashable], list[Any]] = {}
@@ -86,7 +88,7 @@ class Recorder:
         if kind in _SAMPLES:
             self.samples[kind, _SAMPLES[kind](event)] = event
         elif kind not in _KEYS:
-            if self.others >= MAX_OTHERS:
+            if self.others >= MAX_OTHER_EVENTS:
                 self.dropped += 1
                 return
             self.others += 1

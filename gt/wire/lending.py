@@ -16,9 +16,9 @@ import numpy as np
 
 from gt.errors import ProtocolError
 
-from .memfd import BULK, machine, mapped
+from .memfd import BULK_KIND, machine, map_memory
 
-ALIGNED: Final = 64
+ALIGNMENT_BYTES: Final = 64
 """The alignment, in bytes, of tensors in shared memory."""
 Array = np.ndarray[Any, Any]
 
@@ -70,8 +70,8 @@ class Borrower:
 
     def _found(self, client: int, where: str, offset: int, nbytes: int) -> tuple[mmap.mmap, Array]:
         known = self.maps.get(client)
-        memory = known[1] if known is not None and known[0] == where else mapped(where, BULK, write=True)
-        if offset % ALIGNED or offset + nbytes > len(memory):
+        memory = known[1] if known is not None and known[0] == where else map_memory(where, BULK_KIND, write=True)
+        if offset % ALIGNMENT_BYTES or offset + nbytes > len(memory):
             raise ProtocolError(f"there is no shared memory at {offset} + {nbytes}")
         self.maps[client] = where, memory
         return memory, np.ndarray((nbytes,), np.uint8, memory, offset)

@@ -16,10 +16,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-SHARED_MEMORY: Final = 256 << 20
+DEFAULT_SHARED_BYTES: Final = 256 << 20
 """The most bytes that a worker lends to its peers, unless GT_SHARED_MEMORY says otherwise. Pages are allocated when first
 used."""
-BULK: Final = "bulk-"
+BULK_KIND: Final = "bulk-"
 """The kind of memory through which clients and workers exchange tensors."""
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _FORM: Final = re.compile(r"([^#/]{1,200})/([0-9]{1,10})/([0-9]{1,10})/((?:bulk-)?[0-9a-f]{16})")
@@ -37,7 +37,7 @@ def machine() -> str:
     return re.sub(r"[^\w:.-]", "", f"{boot}:{namespace}:{os.getuid()}")
 
 
-class Memory:
+class SharedMemory:
     """`nbytes` bytes of memory of this process, initially zeros. `where` tells others how to find it; `kind` is part of its
     name.
 
@@ -67,13 +67,13 @@ class Memory:
         self.close()
 
 
-def near(where: str) -> bool:
+def is_near(where: str) -> bool:
     """Whether memory that was announced so can be opened from here."""
     match = _FORM.fullmatch(where)
     return match is not None and match[1] == machine()
 
 
-def mapped(where: str, kind: str = "", *, write: bool = False) -> mmap.mmap:
+def map_memory(where: str, kind: str = "", *, write: bool = False) -> mmap.mmap:
     """Another process' memory, read-only unless `write`. Raises `OSError` or `ValueError` if it is not as announced."""
     match = _FORM.fullmatch(where)
     if match is None or not match[4].startswith(kind):

@@ -18,9 +18,9 @@ from gt.errors import KINDS, GTError, ProtocolError, WorkerError
 VERSION: Final = 5
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
-MAX_CONTROL: Final = 16 << 20
+MAX_CONTROL_BYTES: Final = 16 << 20
 """Bytes of a message's first frame; a definition of the longest segment stays far below."""
-MAX_DATA: Final = 1 << 31
+MAX_DATA_BYTES: Final = 1 << 31
 """Bytes of a data frame on the control socket; what is larger goes in chunks on the bulk socket."""
 
 TOPIC_BYTES: Final = 8
@@ -34,7 +34,7 @@ Measure = int
 Words = list[str]
 """A few short texts."""
 MAX_WORDS: Final = 16
-MAX_WORD: Final = 64
+MAX_WORD_LENGTH: Final = 64
 """Characters."""
 
 
@@ -487,17 +487,17 @@ FROM_PULSE: Final = (Hello, Ping, Health)
 FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}
-_BITS: Final = 1 << 63
+_MAX_INTEGER: Final = 1 << 63
 _INTEGERS: Final = {int}
 _NUMBERS: Final = {int, float, bool, complex}
 
 
 def _is_int(value: object) -> bool:
-    return type(value) is int and -_BITS <= value < 2 * _BITS
+    return type(value) is int and -_MAX_INTEGER <= value < 2 * _MAX_INTEGER
 
 
 def _is_measure(value: object) -> bool:
-    return type(value) is int and -1 <= value < _BITS
+    return type(value) is int and -1 <= value < _MAX_INTEGER
 
 
 def _is_words(value: object) -> bool:
@@ -505,7 +505,7 @@ def _is_words(value: object) -> bool:
         _is_strings(value)
         and isinstance(value, list)
         and len(value) <= MAX_WORDS
-        and max(map(len, value), default=0) <= MAX_WORD
+        and max(map(len, value), default=0) <= MAX_WORD_LENGTH
     )
 
 
@@ -534,7 +534,7 @@ _FORMS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "list[int]": ("a list of numbers from 0", _is_ids),
     "list[str]": ("a list of strings", _is_strings),
     "Measure": ("-1, or a number from 0 to 2^63 - 1", _is_measure),
-    "Words": (f"a list of at most {MAX_WORDS} strings of at most {MAX_WORD} characters", _is_words),
+    "Words": (f"a list of at most {MAX_WORDS} strings of at most {MAX_WORD_LENGTH} characters", _is_words),
     "list[Any]": ("a list", lambda value: type(value) is list),
 }
 
@@ -551,8 +551,8 @@ def _checks(kind: type[Any]) -> tuple[tuple[str, str, Callable[[object], bool]],
 
 _CHECKS: Final = tuple(_checks(kind) for kind in CODES)
 _HAS_DATA: Final = tuple("data" in kind._fields for kind in CODES)
-_PLAIN: Final = {"an integer": int, "a string": str, "true or false": bool, "bytes": bytes}
-_TYPE_OF: Final = {**_PLAIN, "a mapping": dict, _FORMS["Measure"][0]: int}
+_PLAIN_TYPES: Final = {"an integer": int, "a string": str, "true or false": bool, "bytes": bytes}
+_TYPE_OF: Final = {**_PLAIN_TYPES, "a mapping": dict, _FORMS["Measure"][0]: int}
 """All others are lists."""
 _TYPES: Final = tuple(
     {
@@ -563,25 +563,25 @@ _TYPES: Final = tuple(
 )
 """The types that the fields of each message have when nothing is wrong; msgpack itself bounds integers."""
 _INSIDE: Final = tuple(
-    tuple((at, holds) for at, (_, form, holds) in enumerate(checks) if form not in _PLAIN) for checks in _CHECKS
+    tuple((at, holds) for at, (_, form, holds) in enumerate(checks) if form not in _PLAIN_TYPES) for checks in _CHECKS
 )
 
 
-_COMPLEX: Final = 1
+_COMPLEX_EXTENSION: Final = 1
 """The msgpack extension that is a complex number: two float64, little-endian."""
-_PARTS: Final = struct.Struct("<dd")
+_COMPLEX_PARTS: Final = struct.Struct("<dd")
 
 
 def _pack_other(value: object) -> msgpack.ExtType:
     if type(value) is complex:
-        return msgpack.ExtType(_COMPLEX, _PARTS.pack(value.real, value.imag))
+        return msgpack.ExtType(_COMPLEX_EXTENSION, _COMPLEX_PARTS.pack(value.real, value.imag))
     raise TypeError(f"a message cannot carry {type(value).__name__}")
 
 
 def _unpack_other(code: int, data: bytes) -> complex:
-    if code != _COMPLEX or len(data) != _PARTS.size:
+    if code != _COMPLEX_EXTENSION or len(data) != _COMPLEX_PARTS.size:
         raise ProtocolError(f"there is no extension {code} of {len(data)} bytes")
-    return complex(*_PARTS.unpack(data))
+    return complex(*_COMPLEX_PARTS.unpack(data))
 
 
 def encode(message: Message, number: int = 0) -> list[Any]:
@@ -595,10 +595,10 @@ def encode(message: Message, number: int = 0) -> list[Any]:
 
 def decode(frames: Sequence[Any]) -> tuple[int, Any]:
     """(number, message). Raises `ProtocolError` for anything that is not exactly one message of this protocol."""
-    if not 1 <= len(frames) <= 2 or len(frames[0]) > MAX_CONTROL:
+    if not 1 <= len(frames) <= 2 or len(frames[0]) > MAX_CONTROL_BYTES:
         raise ProtocolError("a message is one control frame of bounded size and at most one data frame")
     try:
-        raw = msgpack.unpackb(frames[0], strict_map_key=True, max_ext_len=_PARTS.size, ext_hook=_unpack_other)
+        raw = msgpack.unpackb(frames[0], strict_map_key=True, max_ext_len=_COMPLEX_PARTS.size, ext_hook=_unpack_other)
     except Exception as error:  # noqa: BLE001 — msgpack raises many kinds for malformed bytes
         raise ProtocolError(f"not msgpack: {type(error).__name__}") from None
     if type(raw) is not list or len(raw) < 2 or type(raw[0]) is not int or type(raw[1]) is not int:
@@ -609,7 +609,7 @@ def decode(frames: Sequence[Any]) -> tuple[int, Any]:
     kind, checks = CODES[code], _CHECKS[code]
     fields = raw[2:]
     if _HAS_DATA[code]:
-        if len(frames) != 2 or len(frames[1]) > MAX_DATA:
+        if len(frames) != 2 or len(frames[1]) > MAX_DATA_BYTES:
             raise ProtocolError(f"{kind.__name__} has a data frame of bounded size")
         fields.append(frames[1])
     elif len(frames) != 1:

@@ -25,16 +25,16 @@ import numpy as np
 
 from gt.daemon.host import memory_limit
 
-from .memfd import BULK, Memory
-from .ranges import PAGE, Ranges
+from .memfd import BULK_KIND, SharedMemory
+from .ranges import PAGE_BYTES, Ranges
 
-SMALL: Final = 64 << 10
+MAX_UNPOOLED_BYTES: Final = 64 << 10
 """Memory of up to this many bytes is left to the C library, which recycles small allocations itself."""
-KEPT: Final = 1 << 30
+MAX_IDLE_BYTES: Final = 1 << 30
 """The most bytes of unused ranges whose pages are kept."""
-SPARSE: Final = 4
+SPAN_FACTOR: Final = 4
 """The memory is this many times longer than what may be in use, so that there is always a gap of the right size."""
-SHIFT: Final = 2048
+PAGE_OFFSET_BYTES: Final = 2048
 """The offset of an array from the beginning of its first page, in bytes. The C library's allocations begin at 16, and a copy
 takes three times as long when its target lies a little behind its source modulo the page size: the processor then assumes that
 it reads what was just written."""
@@ -57,7 +57,7 @@ class _Lease:
         self.arena = arena
         self.offset = offset
         self.__array_interface__ = {
-            "data": (arena.address + offset + SHIFT, False), "shape": (nbytes,), "typestr": "|u1", "version": 3,
+            "data": (arena.address + offset + PAGE_OFFSET_BYTES, False), "shape": (nbytes,), "typestr": "|u1", "version": 3,
         }  # fmt: skip
 
     def __del__(self) -> None:
@@ -69,8 +69,8 @@ class _Arena:
     child may read them (`frozen`), with the whole."""
 
     def __init__(self, limit: int, kept: int) -> None:
-        span = -(-SPARSE * limit // PAGE) * PAGE
-        self.memory = Memory(span, BULK)
+        span = -(-SPAN_FACTOR * limit // PAGE_BYTES) * PAGE_BYTES
+        self.memory = SharedMemory(span, BULK_KIND)
         self.ranges = Ranges(span, limit, kept)
         self.address = int(np.frombuffer(self.memory.map, np.uint8).ctypes.data)
         self.returned: deque[int] = deque()
@@ -82,7 +82,7 @@ class _Arena:
     def take(self, nbytes: int) -> _Lease | None:
         """A range of so many bytes with its pages allocated, or None if there is no room."""
         self.collect()
-        found = self.ranges.take(nbytes + SHIFT)
+        found = self.ranges.take(nbytes + PAGE_OFFSET_BYTES)
         self.give_up()
         if found is None:
             return None
@@ -148,7 +148,7 @@ class _Arena:
 class Pool:
     """Arrays of at most `limit` bytes in all; the pages of up to `kept` bytes of unused ranges are kept."""
 
-    def __init__(self, limit: float, kept: int = KEPT) -> None:
+    def __init__(self, limit: float, kept: int = MAX_IDLE_BYTES) -> None:
         self.limit = int(limit)
         self.kept = kept
         self.arena: _Arena | None = None
@@ -160,7 +160,7 @@ class Pool:
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
         """A new array in row-major order, with arbitrary values. Raises `MemoryError`."""
         nbytes = prod(shape) * dtype.itemsize
-        lease = self._lease(nbytes, own=True) if nbytes > SMALL else None
+        lease = self._lease(nbytes, own=True) if nbytes > MAX_UNPOOLED_BYTES else None
         if lease is None:
             return np.empty(shape, dtype)
         return np.asarray(lease).view(dtype).reshape(shape)

@@ -11,8 +11,8 @@ import itertools
 from bisect import bisect_left
 from typing import Final
 
-PAGE: Final = 4096
-IDLE: Final = 10.0
+PAGE_BYTES: Final = 4096
+COLD_AFTER_SECONDS: Final = 10.0
 """The seconds after which an unused range becomes cold."""
 
 
@@ -36,7 +36,7 @@ class Ranges:
 
     def take(self, nbytes: int) -> tuple[int, bool] | None:
         """The offset of a range of so many bytes, and whether it is warm; None if there is no room."""
-        size = rounded(nbytes)
+        size = round_to_pages(nbytes)
         waiting = self.sizes.get(size)
         if waiting:
             offset = waiting.pop()
@@ -69,7 +69,7 @@ class Ranges:
     def trim(self, now: float) -> None:
         """Cool ranges that were not used for a while. `now` is in seconds, from any steady clock."""
         self.now = now
-        for offset in [offset for offset, (_, since) in self.warm.items() if now - since >= IDLE]:
+        for offset in [offset for offset, (_, since) in self.warm.items() if now - since >= COLD_AFTER_SECONDS]:
             self._cool(offset)
 
     def cool_all(self) -> None:
@@ -125,7 +125,7 @@ class Ranges:
         return None
 
 
-def rounded(nbytes: int) -> int:
+def round_to_pages(nbytes: int) -> int:
     """A size in whole pages that holds so many bytes: at most a 64th and a page more."""
-    step = max(1 << max(0, nbytes.bit_length() - 7), PAGE)
+    step = max(1 << max(0, nbytes.bit_length() - 7), PAGE_BYTES)
     return -(-nbytes // step) * step

@@ -8,7 +8,7 @@ monotonic clock. `worker` says who tells: a worker's number, or `DISPATCHER`. Ot
 (`gt/wire/messages.py`): `client`, `plan`, and `order`, the place in the one global order. What does not apply is -1 or "".
 
 An event with `times` may stand for several that are alike, when there were more than the stream takes: then `times` says
-how many, the fields in `SUMMED` are sums over them, and all others are the first one's. A *counter* only grows, from the
+how many, the fields in `SUMMED_FIELDS` are sums over them, and all others are the first one's. A *counter* only grows, from the
 moment at which its worker began to record, so its differences are what happened in between; nothing is lost from it. A
 *sample* says how it is now; only the last one matters.
 """
@@ -36,9 +36,9 @@ SECOND: Final = 1_000_000_000
 DISPATCHER: Final = -1
 """As `worker`: the dispatcher itself."""
 
-MAX_TEXT: Final = 2000
+MAX_TEXT_LENGTH: Final = 2000
 """Characters of a text in an event; what is longer is cut."""
-MAX_ITEMS: Final = 4096
+MAX_LIST_ITEMS: Final = 4096
 """Items of a list in an event."""
 
 
@@ -463,11 +463,11 @@ FROM_WORKER: Final = frozenset(
     {PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Spill, Graphs}
 )
 """What workers may tell."""
-SUMMED: Final = frozenset(
+SUMMED_FIELDS: Final = frozenset(
     {"duration", "times", "compute", "communication", "waiting", "elements", "nbytes", "sent", "received"}
 )
 """Fields that are added up when several events become one."""
-ALIKE: Final[dict[type[Any], tuple[str, ...]]] = {
+AGGREGATE_KEYS: Final[dict[type[Any], tuple[str, ...]]] = {
     PlanSlice: ("plan", "client"),
     OpSlice: ("plan", "client", "position", "op", "signal", "site"),
     Collective: ("plan", "client", "kind", "signal", "site"),
@@ -480,7 +480,7 @@ ALIKE: Final[dict[type[Any], tuple[str, ...]]] = {
     Decision: ("client", "what", "level"),
 }
 """Which fields must be the same, beside kind and worker, for several events to become one."""
-SAMPLES: Final[dict[type[Any], tuple[str, ...]]] = {
+SAMPLE_KEYS: Final[dict[type[Any], tuple[str, ...]]] = {
     Utilisation: (), Gauges: (), Traffic: (), Service: (), ClientState: ("client",), Tensors: ("client",),
     Device: (), Graphs: (),
 }  # fmt: skip
@@ -494,16 +494,16 @@ def _is_int(value: object) -> bool:
 
 
 def _is_plain(value: object) -> bool:
-    return _is_int(value) or (type(value) is str and len(value) <= MAX_TEXT)
+    return _is_int(value) or (type(value) is str and len(value) <= MAX_TEXT_LENGTH)
 
 
 def _is_list(value: object, inside: Callable[[object], bool]) -> bool:
-    return type(value) is list and len(value) <= MAX_ITEMS and all(map(inside, value))
+    return type(value) is list and len(value) <= MAX_LIST_ITEMS and all(map(inside, value))
 
 
 _FORMS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "int": ("an integer", _is_int),
-    "str": ("a text of bounded length", lambda value: type(value) is str and len(value) <= MAX_TEXT),
+    "str": ("a text of bounded length", lambda value: type(value) is str and len(value) <= MAX_TEXT_LENGTH),
     "list[int]": ("a list of integers", lambda value: _is_list(value, _is_int)),
     "list[str]": ("a list of texts", lambda value: _is_list(value, lambda item: type(item) is str and _is_plain(item))),
     "list[Any]": (
@@ -533,8 +533,8 @@ def encode_event(event: Event) -> list[Any]:
     code = CODE_OF[type(event)]
     raw = [code, *event]
     for at in _TEXTS[code]:
-        if len(raw[at]) > MAX_TEXT:
-            raw[at] = raw[at][:MAX_TEXT]
+        if len(raw[at]) > MAX_TEXT_LENGTH:
+            raw[at] = raw[at][:MAX_TEXT_LENGTH]
     return raw
 
 
@@ -565,6 +565,6 @@ def _is_sound(code: int, raw: list[Any]) -> bool:
     if {*map(type, integers)} != _ONLY_INTEGERS or min(integers) < -(1 << 63) or max(integers) >= 1 << 63:
         return False
     for at in _TEXTS[code]:
-        if type(raw[at]) is not str or len(raw[at]) > MAX_TEXT:
+        if type(raw[at]) is not str or len(raw[at]) > MAX_TEXT_LENGTH:
             return False
     return all(holds(raw[at]) for at, holds in _LISTS[code])

@@ -16,14 +16,14 @@ import zmq
 
 from gt.errors import ConnectionFailed, GTError
 
-MAX_FRAME: Final = (1 << 31) + (1 << 20)
+MAX_FRAME_BYTES: Final = (1 << 31) + (1 << 20)
 """The largest frame, in bytes, that a socket accepts; a peer that sends a larger one is disconnected."""
 
-LOOP_BACK_MS: Final = 4000
+LOOP_BACK_TIMEOUT_MS: Final = 4000
 
 
-_NOW: Final = int(zmq.DONTWAIT)
-_MORE: Final = int(zmq.SNDMORE | zmq.DONTWAIT)
+_DONTWAIT: Final = int(zmq.DONTWAIT)
+_SNDMORE: Final = int(zmq.SNDMORE | zmq.DONTWAIT)
 _READABLE: Final = int(zmq.POLLIN)
 """As plain integers, because combining enumeration members takes as long as reading the next frame from a socket."""
 
@@ -34,7 +34,7 @@ class AddressInUse(GTError, OSError):
     """Another process listens at the address."""
 
 
-class Refused(GTError, ValueError):
+class AddressRefused(GTError, ValueError):
     """An address that GT does not bind or does not understand."""
 
 
@@ -57,30 +57,30 @@ def _socket(kind: int) -> zmq.Socket[bytes]:
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.setsockopt(zmq.RCVHWM, 0)
-    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     return socket
 
 
 def check_bind(address: str) -> None:
-    """Raise `Refused` unless `address` is `ipc://…` or TCP on loopback: without keys anybody could send instructions."""
+    """Raise `AddressRefused` unless `address` is `ipc://…` or TCP on loopback: without keys anybody could send instructions."""
     if address.startswith("ipc://"):
         return
     if not address.startswith("tcp://"):
-        raise Refused(f"{address!r} is no address: say tcp://127.0.0.1:7000 or ipc:///path")
+        raise AddressRefused(f"{address!r} is no address: say tcp://127.0.0.1:7000 or ipc:///path")
     host = address[len("tcp://") :].rpartition(":")[0].strip("[]")
     try:
         loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         loopback = False
     if not loopback:
-        raise Refused(
+        raise AddressRefused(
             f"refusing to bind {address}: anybody who reaches it could use this machine, and there are no keys yet; "
             'bind a loopback address such as tcp://127.0.0.1:7000 and tunnel to it (README, "Workers elsewhere")'
         )
 
 
 def bind(kind: int, address: str) -> zmq.Socket[bytes]:
-    """A socket listening at `address` (checked). Raises `AddressInUse` or `Refused`."""
+    """A socket listening at `address` (checked). Raises `AddressInUse` or `AddressRefused`."""
     return _bound(_socket(kind), address)
 
 
@@ -99,7 +99,7 @@ def _bound(socket: zmq.Socket[bytes], address: str) -> zmq.Socket[bytes]:
         socket.close()
         if error.errno == zmq.EADDRINUSE:
             raise AddressInUse(_IN_USE.format(address)) from None
-        raise Refused(f"cannot listen at {address}: {error.strerror or error}") from None
+        raise AddressRefused(f"cannot listen at {address}: {error.strerror or error}") from None
     return socket
 
 
@@ -156,7 +156,7 @@ def subscription(publisher: zmq.Socket[bytes]) -> tuple[bytes, bool] | None:
     return bytes(frames[0][1:]), frames[0][:1] == b"\x01"
 
 
-def hears(publisher: zmq.Socket[bytes], topic: bytes, wanted: bool = True) -> None:
+def set_topic(publisher: zmq.Socket[bytes], topic: bytes, wanted: bool = True) -> None:
     """Give the sender of the last `subscription` a topic, or take it away; does nothing if the sender is gone."""
     publisher.setsockopt(zmq.SUBSCRIBE if wanted else zmq.UNSUBSCRIBE, topic)
 
@@ -164,7 +164,7 @@ def hears(publisher: zmq.Socket[bytes], topic: bytes, wanted: bool = True) -> No
 def publish(publisher: zmq.Socket[bytes], topic: bytes, frames: list[Any]) -> None:
     """Send a message to all receivers of a topic, which precedes its first frame. Never waits."""
     if len(frames) == 1:
-        publisher.send(topic + frames[0], _NOW)
+        publisher.send(topic + frames[0], _DONTWAIT)
     else:
         send(publisher, [topic + frames[0], *frames[1:]])
 
@@ -212,9 +212,9 @@ def send(socket: zmq.Socket[bytes], frames: list[Any]) -> bool:
     """Send without waiting; False if the peer is gone. Large frames are not copied."""
     try:
         for frame in frames[:-1]:
-            socket.send(frame, _MORE)
+            socket.send(frame, _SNDMORE)
         last = frames[-1]
-        socket.send(last, _NOW, copy=len(last) < 65536)
+        socket.send(last, _DONTWAIT, copy=len(last) < 65536)
     except zmq.ZMQError as error:
         if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
             return False
@@ -229,7 +229,7 @@ def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
     frames: list[Any] = []
     more = True
     while more:
-        frame = socket.recv(_NOW, copy=False)
+        frame = socket.recv(_DONTWAIT, copy=False)
         frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
         more = frame.more
     return frames
@@ -239,8 +239,8 @@ def loop_back(bulk: zmq.Socket[bytes], identity: bytes) -> None:
     """Wait until the relay knows this end of a bulk socket, because messages for unknown ends are lost. Raises
     `ConnectionFailed`."""
     send(bulk, [identity, b"", b""])
-    if not bulk.poll(LOOP_BACK_MS):
-        raise ConnectionFailed(f"the dispatcher's bulk socket did not answer within {LOOP_BACK_MS / 1000:g} s")
+    if not bulk.poll(LOOP_BACK_TIMEOUT_MS):
+        raise ConnectionFailed(f"the dispatcher's bulk socket did not answer within {LOOP_BACK_TIMEOUT_MS / 1000:g} s")
     receive(bulk)
 
 

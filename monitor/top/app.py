@@ -20,17 +20,17 @@ from textual.widgets import ContentSwitcher, Input
 
 from gt.monitor.snapshot_document import document
 
-from .display import FRAME, OF_PANE, Display
+from .display import FRAME_SECONDS, OF_PANE, Display
 from .ink import Ink
 from .keys import KEYS
-from .screens import Confirm, Help, Menu, help_text, whole
-from .settings import UNSET, Settings, write
-from .source import Source
+from .screens import Confirm, Help, Menu, help_text, row_text
+from .settings import UNSET_SETTINGS, Settings, write
+from .source import SnapshotSource
 from .style import THEMES
 from .tables import OF_GPUS, TABLES
 from .view import PANES
 from .widgets import Clicks, Listing
-from .words import LANGUAGES, NAMES
+from .words import LANGUAGE_NAMES, LANGUAGES
 
 AT_ONCE: Final = frozenset({"ctrl+c"})
 """Keys with the same effect whatever is open or being typed."""
@@ -51,11 +51,11 @@ class Top(Display):
 
     def __init__(
         self,
-        source: Source,
+        source: SnapshotSource,
         ink: Ink | None = None,
         folder: Path | None = None,
-        frame: float | None = FRAME,
-        kept: Settings = UNSET,
+        frame: float | None = FRAME_SECONDS,
+        kept: Settings = UNSET_SETTINGS,
         file: Path | None = None,
     ) -> None:
         """`folder` is where exports go, `file` where settings are kept (None: nowhere), `kept` the settings of the last run."""
@@ -73,7 +73,7 @@ class Top(Display):
 
     # the mouse, and what tables tell
 
-    def on_listing_moved(self, message: Listing.Moved) -> None:
+    def on_listing_cursor_moved(self, message: Listing.CursorMoved) -> None:
         """The selected worker is the one that the pane 'why' speaks of."""
         if message.listing.table.name == "workers" and message.listing.item is not None:
             self.view.worker = message.listing.item.number
@@ -90,7 +90,7 @@ class Top(Display):
             self.action_only()
         else:
             title = self.ink.word(f"pane {self.view.pane}")
-            self._open(Help(whole(listing.table, listing.item, self.ink), title, self.ink.word("any key")))
+            self._open(Help(row_text(listing.table, listing.item, self.ink), title, self.ink.word("any key")))
 
     def on_listing_titled(self, message: Listing.Titled) -> None:
         """A click on a title."""
@@ -117,7 +117,7 @@ class Top(Display):
             return "[x] " if on else "[ ] "
 
         things = [("", ink.word("setup language"))]
-        things += [(f"language {name}", sign(name == ink.language) + NAMES[name]) for name in LANGUAGES]
+        things += [(f"language {name}", sign(name == ink.language) + LANGUAGE_NAMES[name]) for name in LANGUAGES]
         for table in ("workers", "clients"):
             things.append(("", ink.word("setup columns" if table == "workers" else "setup client columns")))
             hidden = self.view.hidden[table]
@@ -349,7 +349,7 @@ class Top(Display):
             self._say("exported", paths=f"{picture}, {values.name}")
 
 
-def run(source: Source, ink: Ink, kept: Settings = UNSET, file: Path | None = None) -> int:
+def run(source: SnapshotSource, ink: Ink, kept: Settings = UNSET_SETTINGS, file: Path | None = None) -> int:
     """Show a service until the user quits. Returns the exit status, Textual's or that of a signal, after which the terminal is
     restored."""
     app = Top(source, ink, kept=kept, file=file)

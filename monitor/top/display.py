@@ -22,16 +22,16 @@ from gt.monitor.snapshot import Snapshot
 from . import figures, header, matrix, tasks, why
 from .ink import Ink
 from .keys import KEYS, first
-from .source import Source
+from .source import SnapshotSource
 from .style import SHEET, THEMES
-from .view import PANES, View
+from .view import PANES, ViewState
 from .widgets import Canvas, Clicks, Lines, Listing
 
-FRAME: Final = 0.25
+FRAME_SECONDS: Final = 0.25
 """The seconds between frames, however fast events come."""
-LEAST: Final = (60, 16)
+MIN_SIZE: Final = (60, 16)
 """The smallest terminal, in characters: width and height."""
-NARROW: Final = (110, 34)
+MIN_BORDERED_SIZE: Final = (110, 34)
 """Below either of these sizes there are no borders."""
 LISTINGS: Final = ("workers", "clients", "ops", "signals", "tensors", "log", "plans")
 OF_PANE: Final = {"hot": "ops", "tensors": "tensors", "log": "log", "plans": "plans"}
@@ -45,13 +45,15 @@ class Display(App[None]):
     TITLE = "gt top"
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, source: Source, ink: Ink | None = None, frame: float | None = FRAME, theme: str = "") -> None:
+    def __init__(
+        self, source: SnapshotSource, ink: Ink | None = None, frame: float | None = FRAME_SECONDS, theme: str = ""
+    ) -> None:
         super().__init__()
         self.frame = frame
         """Seconds between frames; None: they are asked for."""
         self.source = source
         self.ink = ink or Ink()
-        self.view = View()
+        self.view = ViewState()
         self.shown: Snapshot = source.snapshot()
         self.paused = False
         self.last = "workers"
@@ -186,9 +188,9 @@ class Display(App[None]):
         """Give each part its height; borders only where there is room."""
         width, height = self.size
         base = self.base
-        narrow = width < NARROW[0] or height < NARROW[1]
+        narrow = width < MIN_BORDERED_SIZE[0] or height < MIN_BORDERED_SIZE[1]
         base.set_class(narrow, "narrow")
-        base.set_class(width < LEAST[0] or height < LEAST[1], "small")
+        base.set_class(width < MIN_SIZE[0] or height < MIN_SIZE[1], "small")
         frame = 0 if narrow else 2
         room = height - 4 - 3 * frame
         rows = {name: len(self.view.rows(name, self.shown)) for name in ("workers", "clients")}
@@ -200,7 +202,7 @@ class Display(App[None]):
 
     def _too_small(self, width: int, height: int) -> list[Text]:
         columns, rows = self.size
-        said = self.ink.word("too small", width=LEAST[0], height=LEAST[1], columns=columns, rows=rows)
+        said = self.ink.word("too small", width=MIN_SIZE[0], height=MIN_SIZE[1], columns=columns, rows=rows)
         return list(Text(said).wrap(self.console, max(1, width)))
 
     def on_resize(self, event: events.Resize) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-NANO: Final = 1_000_000_000
-NONE: Final = "–"
+NS_PER_SECOND: Final = 1_000_000_000
+UNKNOWN_TEXT: Final = "–"
 """What is written where nothing is known."""
 _BINARY: Final = "BKMGTPE"
 _DECIMAL: Final = ("", "k", "M", "G", "T", "P")
@@ -46,7 +46,7 @@ def span(nanoseconds: float) -> str:
         if value < 999.5 * scale:
             short = value / scale
             return f"{short:.1f}{unit}" if scale > 1 and short < 9.95 else f"{short:.0f}{unit}"
-    seconds = value / NANO
+    seconds = value / NS_PER_SECOND
     if seconds < 59.5:
         return f"{seconds:.1f}s" if seconds < 9.95 else f"{seconds:.0f}s"
     whole = round(seconds)

@@ -12,9 +12,9 @@ from gt.monitor.snapshot import Snapshot
 from . import header, tables
 from .ink import Ink
 from .table import body, head
-from .view import View
+from .view import ViewState
 
-MOST: Final = {"workers": 1024, "clients": 64, "ops": 8, "signals": 8}
+MAX_ROWS: Final = {"workers": 1024, "clients": 64, "ops": 8, "signals": 8}
 """Rows of a table in a frame."""
 
 
@@ -25,7 +25,7 @@ ASCII: Final = str.maketrans({
 """What a terminal that knows no more is given for other signs."""
 
 
-def table(name: str, snapshot: Snapshot, view: View, ink: Ink, width: int) -> list[Text]:
+def table(name: str, snapshot: Snapshot, view: ViewState, ink: Ink, width: int) -> list[Text]:
     """A table of a frame: its titles and first rows, or what is said when there is none."""
     described: Any = tables.TABLES[name]
     rows = view.rows(name, snapshot)
@@ -34,12 +34,12 @@ def table(name: str, snapshot: Snapshot, view: View, ink: Ink, width: int) -> li
     columns = described.fitted(width, ink, view.hidden_in(name, snapshot))
     titles = head(columns, ink, view.sort[name], view.turned.get(name, False))
     titles.stylize(ink.style("title"))
-    return [titles, *(body(columns, row, ink) for row in rows[: MOST[name]])]
+    return [titles, *(body(columns, row, ink) for row in rows[: MAX_ROWS[name]])]
 
 
-def lines(snapshot: Snapshot, ink: Ink, width: int, view: View | None = None) -> list[Text]:
+def lines(snapshot: Snapshot, ink: Ink, width: int, view: ViewState | None = None) -> list[Text]:
     """The whole frame: header, workers, clients, what takes time, what is wrong."""
-    view = view or View()
+    view = view or ViewState()
     made = [*header.lines(snapshot, ink, width), Text("")]
     for name in ("workers", "clients", "ops", "signals"):
         if name in ("workers", "clients") or view.rows(name, snapshot):

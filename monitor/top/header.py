@@ -10,9 +10,9 @@ from rich.text import Text
 from gt.monitor.snapshot import LIVE, Snapshot
 
 from . import figures
-from .ink import SPLIT, STATES, Ink, fit
+from .ink import SPLIT_PARTS, STATE_ROLES, Ink, fit
 
-STALE: Final = 1.5
+STALE_SECONDS: Final = 1.5
 """Seconds after which a stream's age is shown; batches come several times a second."""
 
 
@@ -40,9 +40,9 @@ def stream(snapshot: Snapshot, ink: Ink, paused: bool = False, told: bool = True
         said.append("  ")
     if status.dropped:
         said.append(f"{figures.count(status.dropped)} {ink.word('dropped')}  ", ink.style("warning"))
-    if status.age is not None and (status.age >= STALE or status.state != LIVE):
+    if status.age is not None and (status.age >= STALE_SECONDS or status.state != LIVE):
         said.append(f"{figures.span(status.age * 1e9)} {ink.word('stale')}  ", ink.style("warning"))
-    role = STATES.get(status.state, "")
+    role = STATE_ROLES.get(status.state, "")
     said.append(("● " if ink.unicode else "* ") + ink.word(status.state), ink.style(role))
     if told and status.text and status.state != LIVE:
         said.append(f": {status.text}", ink.style("dim"))
@@ -70,7 +70,7 @@ def numbers(snapshot: Snapshot, ink: Ink, width: int) -> Text:
 def key(ink: Ink) -> Text:
     """What the colours of the bars mean."""
     line = Text(no_wrap=True, end="")
-    for name in SPLIT:
+    for name in SPLIT_PARTS:
         line.append(ink.sign(name) + " ", ink.style(name))
         line.append(ink.word("wait" if name == "waiting" else name) + "  ", ink.style("dim"))
     line.right_crop(2)

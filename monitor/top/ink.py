@@ -68,17 +68,17 @@ LIGHT: Final = {
     "plan2": "#a9c9e0",
     "plan3": "#c2daea",
 }
-PLAIN: Final = {"bad": "bold reverse", "warning": "bold", "strong": "bold", "title": "bold", "value": "bold"}
+PLAIN_STYLES: Final = {"bad": "bold reverse", "warning": "bold", "strong": "bold", "title": "bold", "value": "bold"}
 """Without colour: attributes, and the signs below."""
 
-BLOCK: Final = "■"
+BLOCK_SIGN: Final = "■"
 """What bars are made of where colours tell their parts apart."""
 SIGNS: Final = {"compute": "█", "communication": "▓", "runtime": "▒", "waiting": "░", "idle": " "}
 PLAIN_SIGNS: Final = {"compute": "#", "communication": "%", "runtime": "=", "waiting": "-", "idle": " "}
-SPLIT: Final = ("compute", "communication", "runtime", "waiting")
+SPLIT_PARTS: Final = ("compute", "communication", "runtime", "waiting")
 """The parts of a utilisation bar, in order."""
 
-GROUPS: Final = {
+OP_GROUPS: Final = {
     "element": ("unary", "binary", "where", "cast", "fused"),
     "product": ("matmul", "conv", "windows", "overlap_add", "attention", "attention_grad"),
     "reduction": ("reduction", "arg", "along", "segment_sum", "search"),
@@ -90,13 +90,13 @@ GROUPS: Final = {
     "solver": ("linalg", "solve", "fft"),
 }  # fmt: skip
 """Families of ops (`gt/ir/ops.py`, and what is fused) by the colour that the task stream gives them."""
-GROUP_OF: Final = {family: group for group, families in GROUPS.items() for family in families}
+GROUP_OF: Final = {family: group for group, families in OP_GROUPS.items() for family in families}
 GROUP_SIGNS: Final = {
     "element": "e", "product": "m", "reduction": "r", "movement": "v", "random": "g", "solver": "s", "other": "o",
     "plan": ":", "plan2": ";", "plan3": ",", "communication": "X", "spill": "S",
 }  # fmt: skip
 """What stands for a colour of the task stream where there are no colours."""
-STATES: Final = {
+STATE_ROLES: Final = {
     "running": "good", "waiting": "waiting", "busy": "runtime", "idle": "dim", "silent": "warning", "lost": "bad",
     "live": "good", "connecting": "warning", "reconnecting": "warning", "closed": "bad",
 }  # fmt: skip
@@ -119,7 +119,7 @@ class Ink:
 
     def style(self, role: str) -> str:
         """The rich style of a role; "" when it has none."""
-        return (PLAIN if not self.color else DARK if self.dark else LIGHT).get(role, "")
+        return (PLAIN_STYLES if not self.color else DARK if self.dark else LIGHT).get(role, "")
 
     def text(self, text: str, role: str = "") -> Text:
         """A piece of text in the style of a role."""
@@ -128,29 +128,31 @@ class Ink:
     @property
     def none(self) -> str:
         """What stands where nothing is known."""
-        return figures.NONE if self.unicode else "-"
+        return figures.UNKNOWN_TEXT if self.unicode else "-"
 
     def split_bar(self, shares: dict[str, float], cells: int) -> Text:
         """A bar of `cells` characters, each part in its own colour and sign."""
         drawn = Text(no_wrap=True, end="")
-        given = figures.parts([shares[name] for name in SPLIT], cells)
-        for name, length in zip(SPLIT, given, strict=True):
+        given = figures.parts([shares[name] for name in SPLIT_PARTS], cells)
+        for name, length in zip(SPLIT_PARTS, given, strict=True):
             drawn.append(self.sign(name) * length, self.style(name))
         rest = cells - sum(given)
-        drawn.append((BLOCK if self.color and self.unicode else " ") * rest, self.style("idle"))
+        drawn.append((BLOCK_SIGN if self.color and self.unicode else " ") * rest, self.style("idle"))
         return drawn
 
     def sign(self, name: str) -> str:
         """The character of a part of a utilisation bar."""
         if not self.unicode:
             return PLAIN_SIGNS[name]
-        return BLOCK if self.color else SIGNS[name]
+        return BLOCK_SIGN if self.color else SIGNS[name]
 
     def bar(self, value: float, cells: int, role: str) -> Text:
         """A bar of one thing, `value` from 0 to 1."""
         full = min(cells, max(1 if value >= 0.005 else 0, round(value * cells)))
         drawn = Text(no_wrap=True, end="")
-        block, blank = (BLOCK, BLOCK) if self.color and self.unicode else ("█", "·") if self.unicode else ("#", ".")
+        block, blank = (
+            (BLOCK_SIGN, BLOCK_SIGN) if self.color and self.unicode else ("█", "·") if self.unicode else ("#", ".")
+        )
         drawn.append(block * full, self.style(role))
         drawn.append(blank * (cells - full), self.style("idle"))
         return drawn

@@ -13,8 +13,8 @@ from gt.monitor.snapshot import Snapshot
 from . import figures
 from .ink import Ink, fit
 
-CELL: Final = 7
-LABEL: Final = 12
+CELL_WIDTH: Final = 7
+LABEL_WIDTH: Final = 12
 SHADES: Final = "·░▒▓█"
 PLAIN_SHADES: Final = ".-=%#"
 
@@ -36,17 +36,17 @@ def heat(value: float, most: float, ink: Ink) -> str:
 def numbers(rows: Sequence[Sequence[float]], workers: Sequence[int], title: str, ink: Ink) -> list[Text]:
     """One matrix in numbers, with the sums of rows."""
     most = max((value for row in rows for value in row), default=0.0)
-    head = fit(ink.text(f" {title}", "strong"), LABEL)
+    head = fit(ink.text(f" {title}", "strong"), LABEL_WIDTH)
     for number in workers:
-        head.append(f"{number:>{CELL - 1}} ", ink.style("strong"))
+        head.append(f"{number:>{CELL_WIDTH - 1}} ", ink.style("strong"))
     head.append(f"  {ink.word('total')}", ink.style("dim"))
     made = [head]
     for number, row in zip(workers, rows, strict=True):
-        line = fit(ink.text(f"{number:>{LABEL - 2}}", "strong"), LABEL)
+        line = fit(ink.text(f"{number:>{LABEL_WIDTH - 2}}", "strong"), LABEL_WIDTH)
         for column, value in enumerate(row):
             itself = workers[column] == number and not value
             shown = ("·" if ink.unicode else ".") if itself else figures.size(value)
-            line.append(f"{shown:>{CELL - 1}} ", ink.style("dim") if itself else heat(value, most, ink))
+            line.append(f"{shown:>{CELL_WIDTH - 1}} ", ink.style("dim") if itself else heat(value, most, ink))
         line.append(f"{figures.size(sum(row)):>7}", ink.style("value"))
         made.append(line)
     return made
@@ -58,8 +58,10 @@ def shades(rows: Sequence[Sequence[float]], workers: Sequence[int], title: str, 
     signs = SHADES if ink.unicode else PLAIN_SHADES
     made = [ink.text(f" {title}   {signs[0]} 0B   {signs[-1]} {figures.size(most)}", "strong")]
     for number, row in zip(workers, rows, strict=True):
-        line = fit(ink.text(f"{number:>{LABEL - 2}}", "strong"), LABEL)
-        for busy, values in groupby(row[: width - LABEL], lambda value: value > 0):  # hundreds of workers are 10⁵ pairs
+        line = fit(ink.text(f"{number:>{LABEL_WIDTH - 2}}", "strong"), LABEL_WIDTH)
+        for busy, values in groupby(
+            row[: width - LABEL_WIDTH], lambda value: value > 0
+        ):  # hundreds of workers are 10⁵ pairs
             run = [signs[min(len(signs) - 1, 1 + int((len(signs) - 1) * value / most))] for value in values if busy]
             line.append("".join(run), ink.style("communication"))
         made.append(line)
@@ -71,7 +73,7 @@ def lines(snapshot: Snapshot, ink: Ink, width: int, height: int) -> list[Text]:
     matrix = snapshot.matrix
     if not matrix.workers or not any(map(any, matrix.total)):
         return [ink.text(" " + ink.word("no traffic"), "dim")]
-    block = LABEL + CELL * len(matrix.workers) + 8
+    block = LABEL_WIDTH + CELL_WIDTH * len(matrix.workers) + 8
     said = ink.text(" " + ink.word("from to"), "dim")
     if block > width:
         return [said, *shades(matrix.rate, matrix.workers, ink.word("a second"), ink, width)]

@@ -14,12 +14,12 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from .ink import GROUPS, SPLIT, Ink, pad
+from .ink import OP_GROUPS, SPLIT_PARTS, Ink, pad
 from .keys import KEYS
 from .table import Table
 from .tasks import sign_of
 
-BARE: Final = 11
+BARE_SHARE_WIDTH: Final = 11
 """Cells in which a share is a number without a bar."""
 
 
@@ -32,13 +32,13 @@ def help_text(ink: Ink, version: str, absent: frozenset[str]) -> Text:
             text.append(ink.word(f"help {key.words}") + "\n")
     text.append(f"\n  {ink.word('help mouse')}\n\n")
     text.append(f"  {ink.word('help colours')}\n", ink.style("strong"))
-    for part in (*SPLIT, "idle"):
+    for part in (*SPLIT_PARTS, "idle"):
         plain = Ink(color=False, unicode=ink.unicode)
         text.append(f"    {ink.sign(part)}{ink.sign(part)} ", ink.style(part))
         text.append(pad(ink.word("wait" if part == "waiting" else part), 16))
         text.append(f"{ink.word('help signs')}: {plain.sign(part)}\n" if part != "idle" else "\n", ink.style("dim"))
     about = {role: ink.word(f"help {role}") for role in ("plan", "communication", "spill")}
-    about |= {group: ", ".join(families) for group, families in GROUPS.items()}
+    about |= {group: ", ".join(families) for group, families in OP_GROUPS.items()}
     text.append(f"\n  {ink.word('pane tasks')}\n", ink.style("strong"))
     for role, told in about.items():
         text.append(f"    {sign_of(role, ink) * 2} ", ink.style(role))
@@ -48,13 +48,13 @@ def help_text(ink: Ink, version: str, absent: frozenset[str]) -> Text:
     return text
 
 
-def whole(table: Table[Any], item: Any, ink: Ink) -> Text:
+def row_text(table: Table[Any], item: Any, ink: Ink) -> Text:
     """All that a row says, column by column, with nothing cut off."""
     text = Text()
     for column in table.columns:
         title = ink.word(column.name)
         text.append(f"  {pad(title, 12)} ", ink.style("title"))
-        text.append_text(column.cell(item, ink, BARE if column.name == "share" else 1 << 16))
+        text.append_text(column.cell(item, ink, BARE_SHARE_WIDTH if column.name == "share" else 1 << 16))
         text.append("\n")
     text.right_crop(1)
     return text

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from .words import LANGUAGES
 
-MOST: Final = 1 << 16
+MAX_FILE_BYTES: Final = 1 << 16
 """Bytes of the file: what is longer is none."""
 
 
@@ -20,7 +20,7 @@ class Settings(NamedTuple):
     language: str = ""
 
 
-UNSET: Final = Settings()
+UNSET_SETTINGS: Final = Settings()
 
 
 def place() -> Path:
@@ -33,17 +33,17 @@ def read(path: Path) -> tuple[Settings, str]:
     """What was kept, and what is wrong with the file: a line, or "". Without a file nothing was kept and nothing is wrong."""
     try:
         with path.open("rb") as file:
-            text = file.read(MOST + 1)
-        if len(text) > MOST:
+            text = file.read(MAX_FILE_BYTES + 1)
+        if len(text) > MAX_FILE_BYTES:
             raise ValueError
         found = json.loads(text)
         kept = Settings(str(found.get("theme", "")), str(found.get("language", "")))
     except FileNotFoundError:
-        return UNSET, ""
+        return UNSET_SETTINGS, ""
     except OSError as error:
-        return UNSET, f"{path} cannot be read and is ignored: {error.strerror}"
+        return UNSET_SETTINGS, f"{path} cannot be read and is ignored: {error.strerror}"
     except (ValueError, AttributeError, RecursionError):
-        return UNSET, f"{path} is ignored: gt top keeps its settings there as JSON, and this is something else"
+        return UNSET_SETTINGS, f"{path} is ignored: gt top keeps its settings there as JSON, and this is something else"
     return (kept if kept.language in LANGUAGES else kept._replace(language="")), ""
 
 

@@ -15,12 +15,12 @@ from gt.monitor.snapshot import CLOSED, LIVE, Snapshot
 from gt.monitor.stream import Stream
 from gt.wire import telemetry as t
 
-TURN: Final = 0.2
+SNAPSHOT_SECONDS: Final = 0.2
 """Seconds between two snapshots at most; between two at least, however much comes, is half of it."""
 
 
-class Source(Protocol):
-    """A service that is watched (`Live`), or a row of snapshots in a test."""
+class SnapshotSource(Protocol):
+    """A service that is watched (`LiveSource`), or a row of snapshots in a test."""
 
     def snapshot(self) -> Snapshot:
         """How the service is, as far as is known now. Never waits."""
@@ -32,7 +32,7 @@ class Source(Protocol):
         """End the connection."""
 
 
-class Live:
+class LiveSource:
     """A service's stream, read by a thread of its own: drawing never keeps it waiting, nor a flood the drawing.
 
     Raises what `Stream` raises, when there is no service.
@@ -80,9 +80,9 @@ class Live:
                 turn = time.monotonic()
                 while self._orders:
                     self._order(self._orders.popleft())
-                self._reducer.feed(self._stream.read(TURN))
+                self._reducer.feed(self._stream.read(SNAPSHOT_SECONDS))
                 self._show(self._reducer.snapshot(self._stream.status))
-                self._ends.wait(max(0.0, turn + TURN / 2 - time.monotonic()))
+                self._ends.wait(max(0.0, turn + SNAPSHOT_SECONDS / 2 - time.monotonic()))
         except GTError as error:
             why = str(error)
         finally:  # however it ends: what is shown from now on says that it is old

@@ -12,9 +12,9 @@ from rich.text import Text
 from .ink import Ink, fit
 
 T = TypeVar("T")
-GAP: Final = 2
+COLUMN_GAP: Final = 2
 """Blanks between columns."""
-MARGIN: Final = 2
+LEFT_MARGIN: Final = 2
 """Cells at the left of each row, for the cursor and the mark."""
 
 
@@ -36,7 +36,7 @@ class Column(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Generic[T]):
+class TableRow(Generic[T]):
     """A thing and the `key` by which it stays selected; a row with a `head`, the key of a sentence (`words.py`)
     with its values, is a title above others, and no thing; a `branch` hangs its rows there."""
 
@@ -64,7 +64,7 @@ class Table(Generic[T]):
         """The column of a name."""
         return next((column for column in self.columns if column.name == name), None)
 
-    def rows(self, items: Iterable[T], sort: str, turned: bool, having: str = "") -> list[Row[T]]:
+    def rows(self, items: Iterable[T], sort: str, turned: bool, having: str = "") -> list[TableRow[T]]:
         """The things in order, those alone that have a text in them."""
         kept = [item for item in items if having.lower() in self.words(item).lower()] if having else list(items)
         column = self.column(sort)
@@ -72,19 +72,19 @@ class Table(Generic[T]):
             kept.sort(key=column.order, reverse=column.falls != turned)
         elif turned:
             kept.reverse()
-        return [Row(self.key(item), item) for item in kept]
+        return [TableRow(self.key(item), item) for item in kept]
 
     def fitted(self, width: int, ink: Ink, hidden: frozenset[str] = frozenset()) -> list[tuple[Column[T], int]]:
         """The columns that have room in `width` cells, each with its width."""
         chosen = [column for column in self.columns if column.name not in hidden or column.keep == 0]
         least = {column.name: max(column.width, cell_len(ink.word(column.name))) for column in chosen}
         least |= {column.name: column.width for column in chosen if column.grows}
-        while chosen and sum(least[column.name] + GAP for column in chosen) - GAP + MARGIN > width:
+        while chosen and sum(least[column.name] + COLUMN_GAP for column in chosen) - COLUMN_GAP + LEFT_MARGIN > width:
             gives = max(chosen, key=lambda column: column.keep)
             if gives.keep == 0:
                 break
             chosen.remove(gives)
-        spare = width - MARGIN - sum(least[column.name] + GAP for column in chosen) + GAP
+        spare = width - LEFT_MARGIN - sum(least[column.name] + COLUMN_GAP for column in chosen) + COLUMN_GAP
         widths = {column.name: least[column.name] for column in chosen}
         growing = [column for column in chosen if column.grows]
         while spare > 0 and growing:
@@ -102,7 +102,7 @@ class Table(Generic[T]):
 
 def head(columns: Sequence[tuple[Column[Any], int]], ink: Ink, sort: str = "", turned: bool = False) -> Text:
     """The titles, with a sign at the one that is sorted by."""
-    line = Text(" " * MARGIN, no_wrap=True, end="")
+    line = Text(" " * LEFT_MARGIN, no_wrap=True, end="")
     for place, (column, width) in enumerate(columns):
         title, sign = ink.word(column.name), ""
         if column.name == sort:
@@ -112,13 +112,13 @@ def head(columns: Sequence[tuple[Column[Any], int]], ink: Ink, sort: str = "", t
                 title, sign = title + sign, ""
         line.append_text(fit(Text(title), width, column.right))
         if place < len(columns) - 1:
-            line.append(sign.ljust(GAP))
+            line.append(sign.ljust(COLUMN_GAP))
     return line
 
 
-def body(columns: Sequence[tuple[Column[T], int]], row: Row[T], ink: Ink, mark: str = "") -> Text:
+def body(columns: Sequence[tuple[Column[T], int]], row: TableRow[T], ink: Ink, mark: str = "") -> Text:
     """One row."""
-    line = Text(mark.ljust(MARGIN), no_wrap=True, end="")
+    line = Text(mark.ljust(LEFT_MARGIN), no_wrap=True, end="")
     if row.item is None:
         line.append(ink.word(row.head, **dict(row.values)), ink.style("strong"))
         return line
@@ -129,15 +129,15 @@ def body(columns: Sequence[tuple[Column[T], int]], row: Row[T], ink: Ink, mark: 
             inside -= 1
         line.append_text(fit(column.cell(row.item, ink, inside), inside, column.right))
         if place < len(columns) - 1:
-            line.append(" " * GAP)
+            line.append(" " * COLUMN_GAP)
     return line
 
 
-def at(columns: Sequence[tuple[Column[Any], int]], x: int) -> str | None:
+def column_at(columns: Sequence[tuple[Column[Any], int]], x: int) -> str | None:
     """The name of the column that is `x` cells from the left."""
-    left = MARGIN
+    left = LEFT_MARGIN
     for column, width in columns:
-        if left <= x < left + width + GAP:
+        if left <= x < left + width + COLUMN_GAP:
             return column.name
-        left += width + GAP
+        left += width + COLUMN_GAP
     return None

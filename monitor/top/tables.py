@@ -12,14 +12,14 @@ from gt.monitor.snapshot import ClientView, Hot, LogLine, TensorView, WorkerView
 from gt.wire.telemetry import PlanDescribed, Waiting
 
 from . import figures
-from .ink import GROUP_OF, STATES, Ink
+from .ink import GROUP_OF, STATE_ROLES, Ink
 from .table import Column, Table
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 _LEVEL_STYLES: Final = {"debug": "dim", "info": "", "warning": "warning", "error": "bad"}
 
 
-def _told(text: str, ink: Ink, role: str) -> Text:
+def _text_or_none(text: str, ink: Ink, role: str) -> Text:
     return ink.text(text, role) if text else ink.text(ink.none, "dim")
 
 
@@ -27,7 +27,7 @@ def words(
     name: str, width: int, value: Callable[[Any], str], role: str = "", keep: int = 0, grows: int = 0, most: int = 1000
 ) -> Column[Any]:
     """A column of texts."""
-    return Column(name, width, lambda item, ink, _: _told(value(item), ink, role), value, keep, grows, most)
+    return Column(name, width, lambda item, ink, _: _text_or_none(value(item), ink, role), value, keep, grows, most)
 
 
 def number(
@@ -41,7 +41,7 @@ def number(
     """A column of numbers, to the right, the greatest first."""
 
     def cell(item: Any, ink: Ink, width: int) -> Text:
-        return _told(write(value(item)), ink, role)
+        return _text_or_none(write(value(item)), ink, role)
 
     return Column(name, width, cell, value, keep, right=True, falls=True)
 
@@ -50,12 +50,12 @@ def line_of(value: Callable[[Any], str], keep: int, grows: int = 2, most: int = 
     """A column of files and lines."""
 
     def cell(item: Any, ink: Ink, width: int) -> Text:
-        return _told(figures.place(value(item), width), ink, "dim")
+        return _text_or_none(figures.place(value(item), width), ink, "dim")
 
     return Column("site", 10, cell, value, keep, grows, most)
 
 
-def _named(number: float) -> str:
+def _number_text(number: float) -> str:
     return f"{number:.0f}"
 
 
@@ -78,10 +78,10 @@ def _utilisation(worker: WorkerView, ink: Ink, width: int) -> Text:
 
 
 def _state(worker: WorkerView, ink: Ink, width: int) -> Text:
-    return ink.text(ink.word(worker.state), STATES.get(worker.state, ""))
+    return ink.text(ink.word(worker.state), STATE_ROLES.get(worker.state, ""))
 
 
-def held(worker: WorkerView) -> int:
+def held_bytes(worker: WorkerView) -> int:
     """Bytes of tensors on a worker."""
     return worker.gauges.held if worker.gauges else 0
 
@@ -170,7 +170,7 @@ WORKERS: Final[Table[WorkerView]] = Table(
         Column("number", 4, lambda w, ink, _: ink.text(str(w.number), "strong"), lambda w: w.number, right=True),
         words("host", 8, lambda w: w.host, keep=9, grows=1, most=20),
         words("device", 6, lambda w: w.device, keep=6),
-        number("pid", 7, lambda w: w.pid, _named, "dim", keep=12),
+        number("pid", 7, lambda w: w.pid, _number_text, "dim", keep=12),
         number("cores", 5, lambda w: w.cores, keep=11),
         Column("state", 7, _state, lambda w: w.state),
         number("used", 4, lambda w: w.split.used, figures.share, "value"),
@@ -178,12 +178,12 @@ WORKERS: Final[Table[WorkerView]] = Table(
         Column("memory", 6, _memory, _memory_order, keep=2, grows=2, most=34, falls=True),
         Column("temperature", 6, _temperature, _heat, keep=1, right=True, falls=True),
         Column("power", 5, _power, _draw, keep=4, grows=1, most=9, right=True, falls=True),
-        number("held", 7, held, figures.size, keep=7),
+        number("held", 7, held_bytes, figures.size, keep=7),
         number("queue", 5, lambda w: w.queue, keep=4),
-        number("done", 8, lambda w: w.counters.plans if w.counters else 0, _named, keep=10),
+        number("done", 8, lambda w: w.counters.plans if w.counters else 0, _number_text, keep=10),
         number("sent", 6, lambda w: w.bytes_per_s, figures.size, keep=3),
         Column("history", 12, _history, lambda w: w.split.used, keep=5, grows=2, most=40, falls=True),
-        Column("why", 9, _why, lambda w: waited(w.waiting), keep=8, grows=3, most=60, falls=True),
+        Column("why", 9, _why, lambda w: waited_ns(w.waiting), keep=8, grows=3, most=60, falls=True),
     ),
     key=lambda w: w.number,
     empty="no workers",
@@ -192,7 +192,7 @@ WORKERS: Final[Table[WorkerView]] = Table(
 )
 
 
-def waited(waiting: Waiting | None) -> int:
+def waited_ns(waiting: Waiting | None) -> int:
     """For how long something has waited, in nanoseconds."""
     return waiting.time - waiting.since if waiting else -1
 
@@ -200,7 +200,7 @@ def waited(waiting: Waiting | None) -> int:
 # clients
 
 
-def _of(name: str) -> Callable[[ClientView], int]:
+def _counter_of(name: str) -> Callable[[ClientView], int]:
     return lambda client: getattr(client.state, name) if client.state else 0
 
 
@@ -224,16 +224,16 @@ CLIENTS: Final[Table[ClientView]] = Table(
         Column("number", 3, lambda c, ink, _: ink.text(str(c.number), "strong"), lambda c: c.number, right=True),
         words("program", 10, lambda c: figures.place(c.program, 28), grows=2, most=28),
         words("host", 8, lambda c: c.host, keep=6, grows=1, most=20),
-        number("pid", 7, lambda c: c.pid, _named, "dim", keep=8),
-        number("live tensors", 7, _of("tensors")),
-        number("bytes", 6, _of("nbytes"), figures.size, "value"),
+        number("pid", 7, lambda c: c.pid, _number_text, "dim", keep=8),
+        number("live tensors", 7, _counter_of("tensors")),
+        number("bytes", 6, _counter_of("nbytes"), figures.size, "value"),
         number("client runs", 6, lambda c: c.runs_per_s, role="value"),
         number("client hits", 4, client_hits, _known_share, keep=4),
-        number("inflight", 6, _of("inflight"), keep=3),
-        number("queued", 6, _of("queued"), keep=2),
+        number("inflight", 6, _counter_of("inflight"), keep=3),
+        number("queued", 6, _counter_of("queued"), keep=2),
         words("signal", 8, lambda c: c.state.signal if c.state else "", "title", keep=1, grows=2, most=40),
         line_of(lambda c: c.state.site if c.state else "", keep=5),
-        Column("why", 9, _why_client, lambda c: waited(c.waiting), keep=7, grows=2, most=60, falls=True),
+        Column("why", 9, _why_client, lambda c: waited_ns(c.waiting), keep=7, grows=2, most=60, falls=True),
     ),
     key=lambda c: c.number,
     empty="no clients",
@@ -369,9 +369,9 @@ def _members(plan: PlanDescribed) -> str:
 PLANS: Final[Table[PlanDescribed]] = Table(
     "plans",
     (
-        number("plan", 5, lambda p: p.plan, _named, "strong"),
-        number("client", 6, lambda p: p.client, _named, keep=4),
-        number("segment", 7, lambda p: p.segment, _named, keep=6),
+        number("plan", 5, lambda p: p.plan, _number_text, "strong"),
+        number("client", 6, lambda p: p.client, _number_text, keep=4),
+        number("segment", 7, lambda p: p.segment, _number_text, keep=6),
         words("reason", 10, lambda p: p.reason),
         number("instructions", 5, lambda p: p.instructions),
         words("members", 6, _members, keep=5, grows=1, most=16),

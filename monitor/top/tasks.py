@@ -12,17 +12,17 @@ from rich.text import Text
 from gt.monitor.snapshot import Snapshot, Task, WorkerView
 
 from . import figures
-from .figures import NANO
-from .ink import GROUP_OF, GROUP_SIGNS, GROUPS, Ink, fit, pad
-from .view import View
+from .figures import NS_PER_SECOND
+from .ink import GROUP_OF, GROUP_SIGNS, OP_GROUPS, Ink, fit, pad
+from .view import ViewState
 
-LABEL: Final = 11
+LABEL_WIDTH: Final = 11
 """Cells at the left, for the worker."""
-OPS_COUNT: Final = 4.0
+OP_WEIGHT: Final = 4.0
 """How much more an op's time weighs than that of the plan around it: ops are timed in a sample of runs alone."""
-PLANS: Final = ("plan", "plan2", "plan3")
+PLAN_ROLES: Final = ("plan", "plan2", "plan3")
 """Three shades, so that plans beside each other are told apart."""
-MOVES: Final = ("collective", "put", "fetch", "spill")
+MOVE_KINDS: Final = ("collective", "put", "fetch", "spill")
 
 
 @dataclass(slots=True)
@@ -39,9 +39,9 @@ def role_of(task: Task) -> str:
     """The colour of a task: its family's group, red for what moves, orange for what goes out of memory and comes back."""
     if task.kind == "spill":
         return "spill"
-    if task.kind in MOVES or task.family == "move":
+    if task.kind in MOVE_KINDS or task.family == "move":
         return "communication"
-    return PLANS[task.plan % len(PLANS)] if task.kind == "plan" else GROUP_OF.get(task.family, "other")
+    return PLAN_ROLES[task.plan % len(PLAN_ROLES)] if task.kind == "plan" else GROUP_OF.get(task.family, "other")
 
 
 def lane(tasks: Sequence[Task], start: float, width: int, cell: float) -> list[int]:
@@ -49,7 +49,7 @@ def lane(tasks: Sequence[Task], start: float, width: int, cell: float) -> list[i
     cells = [_Cell() for _ in range(width)]
     for place, task in enumerate(tasks):
         begin, end = task.time - start, task.time + max(task.duration, 1) - start
-        weight = 1.0 if task.kind == "plan" else OPS_COUNT
+        weight = 1.0 if task.kind == "plan" else OP_WEIGHT
         first, last = max(0, int(begin // cell)), min(width - 1, int(end // cell))
         for x in range(first, last + 1):
             covered = min(end, (x + 1) * cell) - max(begin, x * cell)
@@ -58,7 +58,7 @@ def lane(tasks: Sequence[Task], start: float, width: int, cell: float) -> list[i
     return [each.most() if each.cover else -1 for each in cells]
 
 
-def drawn(
+def draw_lane(
     tasks: Sequence[Task],
     places: Sequence[int],
     ink: Ink,
@@ -86,22 +86,22 @@ def drawn(
         elif thin:
             line.append("▀" * run if ink.unicode else "=" * run, ink.style(role))
         else:
-            front = "#101418" if ink.dark and role not in PLANS else "#ffffff" if ink.dark else "#000000"
+            front = "#101418" if ink.dark and role not in PLAN_ROLES else "#ffffff" if ink.dark else "#000000"
             line.append(f" {name}".ljust(run) if written else " " * run, f"{front} on {ink.style(role)}")
     return line
 
 
-def kept(tasks: Iterable[Task], view: View, moves: bool) -> list[Task]:
+def chosen_tasks(tasks: Iterable[Task], view: ViewState, moves: bool) -> list[Task]:
     """Those of the chosen client that move something, or those that compute."""
     return [
-        task for task in tasks if (task.kind in MOVES) == moves and (view.only is None or task.client in (view.only, -1))
+        task for task in tasks if (task.kind in MOVE_KINDS) == moves and (view.only is None or task.client in (view.only, -1))
     ]  # fmt: skip
 
 
 def label(worker: WorkerView, ink: Ink) -> Text:
     """A worker's name beside its lane."""
     text = Text.assemble((f"{worker.number:>3} ", ink.style("strong")), (worker.device, ink.style("dim")))
-    return fit(text, LABEL)
+    return fit(text, LABEL_WIDTH)
 
 
 def scale(window: float, width: int, ink: Ink) -> Text:
@@ -110,10 +110,10 @@ def scale(window: float, width: int, ink: Ink) -> Text:
     line = ""
     for mark in range(marks):
         at = round(width * mark / marks)
-        line = line.ljust(at) + f"-{figures.span(window * (1 - mark / marks) * NANO)}"
+        line = line.ljust(at) + f"-{figures.span(window * (1 - mark / marks) * NS_PER_SECOND)}"
     now = ink.word("now")
     line = pad(line, width - cell_len(now) - 1)
-    return Text(f"{' ' * LABEL}{line} {now}", ink.style("dim"), no_wrap=True, end="")
+    return Text(f"{' ' * LABEL_WIDTH}{line} {now}", ink.style("dim"), no_wrap=True, end="")
 
 
 def sign_of(role: str, ink: Ink) -> str:
@@ -125,26 +125,26 @@ def sign_of(role: str, ink: Ink) -> str:
 
 def legend(ink: Ink, width: int) -> list[Text]:
     """What the colours mean, in as many lines as that takes; what there is most of comes first."""
-    made = [Text(" " * LABEL, no_wrap=True, end="")]
-    for role in (*PLANS, "communication", "spill", *GROUPS, "other"):
+    made = [Text(" " * LABEL_WIDTH, no_wrap=True, end="")]
+    for role in (*PLAN_ROLES, "communication", "spill", *OP_GROUPS, "other"):
         told = Text(sign_of(role, ink), ink.style(role))
-        if role not in PLANS[:-1]:  # its three shades are one thing
+        if role not in PLAN_ROLES[:-1]:  # its three shades are one thing
             words = {"plan3": "group plan", "communication": "communication", "spill": "spill"}
             told.append(f" {ink.word(words.get(role, f'group {role}'))}  ", ink.style("dim"))
         if cell_len(made[-1].plain) + cell_len(told.plain.rstrip()) > width:
-            made.append(Text(" " * LABEL, no_wrap=True, end=""))
+            made.append(Text(" " * LABEL_WIDTH, no_wrap=True, end=""))
         made[-1].append_text(told)
     for line in made:
         line.rstrip()
     return [fit(line, width) for line in made]
 
 
-def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> list[Text]:
+def lines(snapshot: Snapshot, view: ViewState, ink: Ink, width: int, height: int) -> list[Text]:
     """The task stream of all workers; as many lines for each as there is room, at least one."""
     if not any(worker.recent for worker in snapshot.workers):
         return [ink.text(" " + ink.word("no tasks" if snapshot.workers else "no workers"), "dim")]
-    room = max(10, width - LABEL - 1)
-    cell = max(1, int(view.window * NANO / room))
+    room = max(10, width - LABEL_WIDTH - 1)
+    cell = max(1, int(view.window * NS_PER_SECOND / room))
     start = (
         -(-snapshot.now // cell) - room
     ) * cell  # cells begin at the same times in each frame, so that nothing flickers
@@ -154,23 +154,23 @@ def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> 
     made: list[Text] = []
     for worker in snapshot.workers:
         recent = [task for task in worker.recent if task.time + task.duration >= start]
-        ops, moves = kept(recent, view, moves=False), kept(recent, view, moves=True)
+        ops, moves = chosen_tasks(recent, view, moves=False), chosen_tasks(recent, view, moves=True)
         if lanes:
             filled = lane(ops, start, room, cell)
-            names = drawn(ops, filled, ink)
-            blank = drawn(ops, filled, ink, named=False) if lanes > 1 else names
-            under = Text.assemble(" " * LABEL, blank)
+            names = draw_lane(ops, filled, ink)
+            blank = draw_lane(ops, filled, ink, named=False) if lanes > 1 else names
+            under = Text.assemble(" " * LABEL_WIDTH, blank)
             middle = (lanes - 1) // 2
             for number in range(lanes):
                 if number == 0:
                     made.append(Text.assemble(label(worker, ink), blank if middle else names))
                 else:
-                    made.append(Text.assemble(" " * LABEL, names) if number == middle else under)
-            moved = drawn(moves, lane(moves, start, room, cell), ink, thin=True)
-            made.append(Text.assemble(" " * LABEL, moved))
+                    made.append(Text.assemble(" " * LABEL_WIDTH, names) if number == middle else under)
+            moved = draw_lane(moves, lane(moves, start, room, cell), ink, thin=True)
+            made.append(Text.assemble(" " * LABEL_WIDTH, moved))
         else:
             both = [*ops, *moves]
-            made.append(Text.assemble(label(worker, ink), drawn(both, lane(both, start, room, cell), ink)))
+            made.append(Text.assemble(label(worker, ink), draw_lane(both, lane(both, start, room, cell), ink)))
     made.append(scale(view.window, room, ink))
     made += told[: max(0, height - len(made))]
     return made

@@ -12,7 +12,7 @@ from typing import Any, Final
 from gt.monitor.snapshot import Snapshot, WorkerView
 
 from . import figures
-from .table import Row
+from .table import TableRow
 from .tables import LEVELS, OF_GPUS, TABLES, level
 
 PANES: Final = ("tasks", "matrix", "hot", "tensors", "log", "why", "plans")
@@ -22,7 +22,7 @@ WINDOWS: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 @dataclass(slots=True)
-class View:
+class ViewState:
     """What a user has chosen."""
 
     sort: dict[str, str] = field(default_factory=lambda: {name: table.sort for name, table in TABLES.items()})
@@ -42,7 +42,7 @@ class View:
     only: int | None = None
     """The one client of which panes speak, or all."""
 
-    def rows(self, name: str, snapshot: Snapshot) -> list[Row[Any]]:
+    def rows(self, name: str, snapshot: Snapshot) -> list[TableRow[Any]]:
         """The rows of a table, as they are chosen."""
         items = list(self.items(name, snapshot))
         if name == "log" and self.level != "debug":
@@ -98,13 +98,13 @@ class View:
         self.level = LEVELS[(LEVELS.index(self.level) + 1) % len(LEVELS)]
 
 
-def by_host(rows: list[Row[WorkerView]]) -> list[Row[WorkerView]]:
+def by_host(rows: list[TableRow[WorkerView]]) -> list[TableRow[WorkerView]]:
     """Rows of workers under a row for each host, hosts in the order of their first worker."""
-    hosts: dict[str, list[Row[WorkerView]]] = {}
+    hosts: dict[str, list[TableRow[WorkerView]]] = {}
     for row in rows:
         assert row.item is not None
         hosts.setdefault(row.item.host, []).append(row)
-    made: list[Row[WorkerView]] = []
+    made: list[TableRow[WorkerView]] = []
     for host, under in hosts.items():
         workers = [row.item for row in under if row.item is not None]
         used = sum(worker.split.used for worker in workers) / len(workers)
@@ -116,7 +116,7 @@ def by_host(rows: list[Row[WorkerView]]) -> list[Row[WorkerView]]:
             "memory": figures.size(memory).strip(),
         }
         head = "a host of one" if len(workers) == 1 else "a host"
-        made.append(Row(("host", host), None, head, tuple(said.items())))
-        made += [Row(row.key, row.item, branch="├") for row in under[:-1]]
-        made.append(Row(under[-1].key, under[-1].item, branch="└"))
+        made.append(TableRow(("host", host), None, head, tuple(said.items())))
+        made += [TableRow(row.key, row.item, branch="├") for row in under[:-1]]
+        made.append(TableRow(under[-1].key, under[-1].item, branch="└"))
     return made

@@ -8,9 +8,9 @@ from gt.monitor.snapshot import Snapshot, WorkerView
 from gt.wire.telemetry import Graphs, Waiting
 
 from . import figures
-from .ink import STATES, Ink
+from .ink import STATE_ROLES, Ink
 from .tables import peers_named
-from .view import View
+from .view import ViewState
 
 
 def reason(waiting: Waiting, ink: Ink) -> str:
@@ -21,7 +21,7 @@ def reason(waiting: Waiting, ink: Ink) -> str:
     )  # fmt: skip
 
 
-def selected(snapshot: Snapshot, view: View) -> WorkerView | None:
+def selected_worker(snapshot: Snapshot, view: ViewState) -> WorkerView | None:
     """The worker that is spoken of: the selected one, else the one that has waited longest, else the first."""
     by_number = {worker.number: worker for worker in snapshot.workers}
     if view.worker in by_number:
@@ -45,9 +45,9 @@ def chain(snapshot: Snapshot, worker: WorkerView) -> list[WorkerView]:
     return found
 
 
-def lines(snapshot: Snapshot, view: View, ink: Ink, width: int, height: int) -> list[Text]:
+def lines(snapshot: Snapshot, view: ViewState, ink: Ink, width: int, height: int) -> list[Text]:
     """The page about one worker, and the clients that wait."""
-    worker = selected(snapshot, view)
+    worker = selected_worker(snapshot, view)
     made = [ink.text(" " + ink.word("no workers"), "dim")] if worker is None else about(worker, snapshot, ink)
     held_up = [each for each in snapshot.waiting if each.worker < 0 and each.client >= 0 and each.what != "busy"]
     if held_up:
@@ -63,12 +63,12 @@ def about(worker: WorkerView, snapshot: Snapshot, ink: Ink) -> list[Text]:
     """What a worker waits for, and what those do."""
     state = ink.word(worker.state)
     title = ink.word("why worker", number=worker.number, device=f"{worker.host} {worker.device}", state=state)
-    made = [ink.text(f" {title}", STATES.get(worker.state, "") if worker.state != "idle" else "strong"), Text("")]
+    made = [ink.text(f" {title}", STATE_ROLES.get(worker.state, "") if worker.state != "idle" else "strong"), Text("")]
     waiting = worker.waiting
     if waiting is None:
         made.append(ink.text("   " + ink.word("why idle" if worker.state == "idle" else "why nothing")))
     else:
-        made += told(waiting, ink)
+        made += reason_lines(waiting, ink)
         row = chain(snapshot, worker)
         if len(row) > 1:
             made += [Text(""), ink.text("   " + ink.word("why peers"), "strong")]
@@ -76,7 +76,7 @@ def about(worker: WorkerView, snapshot: Snapshot, ink: Ink) -> list[Text]:
                 doing = reason(each.waiting, ink) if each.waiting else activity(each, ink)
                 name = ink.word("peer", number=each.number)
                 line = ink.text(f"     {name}: ", "")
-                line.append(f"{ink.word(each.state)}  ", ink.style(STATES.get(each.state, "")))
+                line.append(f"{ink.word(each.state)}  ", ink.style(STATE_ROLES.get(each.state, "")))
                 line.append(doing)
                 made.append(line)
     if worker.gpu is not None and worker.gpu.slowed:
@@ -95,7 +95,7 @@ def graphs(event: Graphs, ink: Ink) -> str:
     return f"{said} {ink.word('why no graph', reasons=', '.join(reasons[:4]))}" if reasons else said
 
 
-def told(waiting: Waiting, ink: Ink) -> list[Text]:
+def reason_lines(waiting: Waiting, ink: Ink) -> list[Text]:
     """A reason, its plan, signal and line."""
     made = [ink.text(f"   {lasting(waiting, ink)}", "waiting")]
     if waiting.order >= 0:

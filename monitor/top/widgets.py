@@ -19,7 +19,7 @@ from textual.widget import Widget
 
 from .ink import Ink, fit
 from .keys import KEYS
-from .table import Column, Row, at, body, head
+from .table import Column, TableRow, body, column_at, head
 from .tables import TABLES
 
 Draw = Callable[[int, int], list[Text]]
@@ -33,7 +33,7 @@ def strip(widget: Widget, line: Text, width: int, under: Style | None = None) ->
     return made.apply_style(base)
 
 
-def changed(before: Sequence[Text], after: Sequence[Text]) -> list[int]:
+def changed_lines(before: Sequence[Text], after: Sequence[Text]) -> list[int]:
     """The places of lines that are not as before, also of those that are gone or new: only these are painted."""
     both = min(len(before), len(after))
     found = [y for y in range(both) if before[y] != after[y] or before[y].style != after[y].style]
@@ -51,7 +51,7 @@ class Lines(Widget):
     def show(self) -> None:
         """Draw what there is now."""
         before, self.lines = self.lines, self.draw(self.size.width, self.size.height)
-        for y in changed(before, self.lines):
+        for y in changed_lines(before, self.lines):
             self.refresh(Region(0, y, self.size.width, 1))
 
     def on_resize(self) -> None:
@@ -79,7 +79,7 @@ class Canvas(ScrollView, can_focus=True):
         before, self.lines = self.lines, self.draw(area.width, area.height)
         self._strips.clear()
         self.virtual_size = Size(area.width, len(self.lines))
-        for y in changed(before, self.lines):
+        for y in changed_lines(before, self.lines):
             self.refresh_line(y)
 
     def on_resize(self) -> None:
@@ -110,17 +110,17 @@ class Listing(ScrollView, can_focus=True):
         "listing--group",
     }
 
-    class Moved(Message):
+    class CursorMoved(Message):
         """The cursor is on another row."""
 
         def __init__(self, listing: Listing) -> None:
             super().__init__()
             self.listing = listing
 
-    class Chosen(Moved):
+    class Chosen(CursorMoved):
         """Enter, or a second click on a row."""
 
-    class Titled(Moved):
+    class Titled(CursorMoved):
         """A title was clicked: sort by it."""
 
         def __init__(self, listing: Listing, column: str) -> None:
@@ -130,7 +130,7 @@ class Listing(ScrollView, can_focus=True):
     def __init__(self, table: str, **options: Any) -> None:
         super().__init__(**options)
         self.table = TABLES[table]
-        self.rows: Sequence[Row[Any]] = ()
+        self.rows: Sequence[TableRow[Any]] = ()
         self.columns: list[tuple[Column[Any], int]] = []
         self.ink = Ink()
         self.key: Any = None
@@ -143,7 +143,8 @@ class Listing(ScrollView, can_focus=True):
         """What was shown, line by line, to tell what has changed."""
 
     def show(
-        self, rows: Sequence[Row[Any]], ink: Ink, sort: str, turned: bool, marks: set[Any], hidden: frozenset[str], empty: str
+        self, rows: Sequence[TableRow[Any]], ink: Ink, sort: str, turned: bool, marks: set[Any], hidden: frozenset[str],
+        empty: str,
     ) -> None:  # fmt: skip
         """Show these rows; the cursor stays on its row, or where it was when that is gone."""
         at_row = self.index
@@ -175,7 +176,7 @@ class Listing(ScrollView, can_focus=True):
         """Write the lines that have changed."""
         before = self._seen
         self._seen = [self._line(y) for y in range(self.size.height)]
-        for y in changed(before, self._seen):
+        for y in changed_lines(before, self._seen):
             self.refresh_line(y + self.scroll_offset.y)
 
     @property
@@ -207,7 +208,7 @@ class Listing(ScrollView, can_focus=True):
         elif place >= top + height:
             self.scroll_to(y=place - height + 1, animate=False)
         self.refresh()
-        self.post_message(self.Moved(self))
+        self.post_message(self.CursorMoved(self))
 
     def find(self, text: str, beyond: bool) -> bool:
         """Move to the next row that has a text in it, from the cursor on; whether there is one."""
@@ -242,7 +243,7 @@ class Listing(ScrollView, can_focus=True):
         if offset is None:
             return
         if offset.y == 0:
-            column = at(self.columns, offset.x)
+            column = column_at(self.columns, offset.x)
             if column is not None:
                 self.post_message(self.Titled(self, column))
             return

@@ -461,4 +461,4 @@ CHINESE: Final = {
 }
 
 LANGUAGES: Final = {"en": ENGLISH, "zh": CHINESE}
-NAMES: Final = {"en": "English", "zh": "中文"}
+LANGUAGE_NAMES: Final = {"en": "English", "zh": "中文"}

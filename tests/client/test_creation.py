@@ -10,7 +10,7 @@ import pytest
 from beside_torch import needs_torch
 
 import gt
-from gt.ir.dtypes import ALL
+from gt.ir.dtypes import ALL_DTYPES
 
 try:
     import torch
@@ -92,7 +92,7 @@ def test_constants_take_sizes_in_either_form(name: str) -> None:
 @pytest.mark.parametrize("value", [True, 3, 2.5, 2 - 1.5j])
 def test_full_takes_the_dtype_of_its_value(value: Any) -> None:
     agree(gt.full((2, 2), value), torch.full((2, 2), value))
-    for dtype in [each for each in ALL if each.is_complex or not isinstance(value, complex)]:
+    for dtype in [each for each in ALL_DTYPES if each.is_complex or not isinstance(value, complex)]:
         agree(gt.full((2,), value, dtype=dtype), torch.full((2,), value, dtype=getattr(torch, dtype.name)))
     assert gt.full((2,), gt.tensor(4.0)).tolist() == [4, 4]
     with pytest.raises(gt.DTypeError, match=r"full: 300 does not fit gt\.uint8"):

@@ -202,13 +202,13 @@ def test_samples_are_distributed_as_scipys(name: str) -> None:
 
 
 def test_gamma_numbers_are_the_inverse_of_their_distribution() -> None:
-    from gt.client.distributions.inverse_cdf_samplers import _Inverse
+    from gt.client.distributions.inverse_cdf_samplers import _InverseGammaCDF
 
     shape, share = np.meshgrid(
         [1.0, 1.3, 2.0, 7.5, 40.0, 1e3, 1e6], [1e-15, 1e-6, 0.01, 0.3, 0.5, 0.9, 0.999, 1 - 1e-12]
     )
     x = gt.tensor(shape, requires_grad=True)
-    drawn = _Inverse.apply(x, gt.tensor(share))
+    drawn = _InverseGammaCDF.apply(x, gt.tensor(share))
     np.testing.assert_allclose(drawn.detach().numpy(), scipy.stats.gamma.ppf(share, shape), rtol=1e-9)
     drawn.sum().backward()
     step = 1e-5 * shape

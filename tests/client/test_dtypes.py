@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import gt
-from gt.ir.dtypes import ALL, HALVES, DType
+from gt.ir.dtypes import ALL_DTYPES, HALF_DTYPES, DType
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: there is nothing to compare values with")
 pytestmark = pytest.mark.usefixtures("session")
@@ -25,14 +25,14 @@ COMPLEX = (gt.complex64, gt.complex128)
 INTS = (gt.uint8, gt.int8, gt.int16, gt.int32, gt.int64)
 NUMBERS = INTS + FLOATS
 LARGE = (gt.uint16, gt.uint32, gt.uint64)
-COMMON = tuple(dtype for dtype in ALL if dtype not in LARGE)
+COMMON = tuple(dtype for dtype in ALL_DTYPES if dtype not in LARGE)
 """PyTorch stores and casts large unsigned integers, and computes next to nothing with them: see the end for those."""
 few = settings(max_examples=cases(12))
 
 
 def theirs(x: np.ndarray[Any, Any], dtype: DType) -> Any:
     """The same numbers in a tensor of PyTorch's."""
-    plain = np.array(x, np.float64 if dtype in HALVES else x.dtype)
+    plain = np.array(x, np.float64 if dtype in HALF_DTYPES else x.dtype)
     return torch.from_numpy(plain).to(getattr(torch, dtype.name))
 
 
@@ -240,7 +240,7 @@ CASTS = {
 
 
 def test_every_dtype_is_cast_to_every_other() -> None:
-    for a, (name, b) in itertools.product(ALL, CASTS.items()):
+    for a, (name, b) in itertools.product(ALL_DTYPES, CASTS.items()):
         x = numbers(a, (3, 2), 0, positive=True)
         mine = gt.tensor(x)
         want = theirs(x.real if a.kind == "c" and b.kind in "if" else x, a.to_real() if b.kind in "if" else a).to(
@@ -260,7 +260,7 @@ def test_every_dtype_is_cast_to_every_other() -> None:
 
 def test_values_come_back_as_they_went() -> None:
     """Put and fetched, as arrays, lists and numbers; a bfloat16 array is `ml_dtypes`'."""
-    for dtype in ALL:
+    for dtype in ALL_DTYPES:
         for shape in ((), (0,), (3, 4), (300, 500)):
             x = numbers(dtype, shape, 1)
             back = gt.tensor(x).numpy()
@@ -320,7 +320,7 @@ def test_parts_of_complex_numbers_are_views() -> None:
 def test_complex_numbers_and_half_precision_print_as_in_pytorch() -> None:
     for data in ([1 + 2j, 3 - 4.5j], [0.001 + 100j, 1j], 2 - 1j, [[1j]]):
         assert repr(gt.tensor(data)) == repr(torch.tensor(data))
-    for dtype in HALVES:
+    for dtype in HALF_DTYPES:
         x = np.array([1.5, -2.25, 100])
         expected = repr(torch.tensor(x).to(getattr(torch, dtype.name))).replace("torch.", "gt.")
         assert repr(gt.tensor(x, dtype=dtype)) == expected
@@ -421,7 +421,7 @@ def test_large_unsigned_integers_agree_with_pytorch_where_it_has_an_answer(dtype
         agree(gt.tensor(small(x)) + 1.5, theirs(small(x), dtype) + 1.5)
     top = int(np.iinfo(dtype.numpy).max)
     assert gt.full((), top, dtype=dtype).item() == torch.full((), top, dtype=getattr(torch, dtype.name)).item() == top
-    for to in ALL:
+    for to in ALL_DTYPES:
         if to.kind in "ib":  # beyond the range of integers a cast of floating-point numbers means nothing
             agree(gt.tensor(x).to(to), theirs(x, dtype).to(getattr(torch, to.name)))
     with pytest.raises(gt.DTypeError, match="add: -1 does not fit"):

@@ -11,7 +11,7 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.client.session.bulk_fetches import Fetches
+from gt.client.session.bulk_fetches import BulkFetches
 from gt.ir.dtypes import float64
 from gt.ir.spec import Spec, pack_spec, spec
 from gt.wire import messages as m
@@ -35,7 +35,7 @@ class Rooms:
     def __init__(self, *, near: bool = True) -> None:
         self.workers = {b"w%d" % n: Bulk(borrower=Borrower() if near else None) for n in range(3)}
         self.bulk = Bulk()
-        self.fetches = Fetches(Pool(256 << 20), self.bulk.inbox)
+        self.fetches = BulkFetches(Pool(256 << 20), self.bulk.inbox)
         self.fetches.client = 1
         self.wire: list[tuple[bytes, bytes, Frames]] = []
         self.requests = 0
@@ -57,7 +57,7 @@ class Rooms:
 
     def ask(self, known: Spec = SQUARE) -> tuple[int, np.ndarray[Any, Any] | None]:
         self.requests += 1
-        array, frames = self.fetches.ahead(self.requests, known)
+        array, frames = self.fetches.offer(self.requests, known)
         self.post(b"client", frames)
         return self.requests, array
 
@@ -72,7 +72,7 @@ class Rooms:
         self.post(b"client", self.fetches.part(value, array, lambda: done.append(value.worker)))
 
     def idle(self) -> bool:
-        boxes = (self.bulk.inbox.streams, self.fetches.arriving, self.fetches.early)
+        boxes = (self.bulk.inbox.streams, self.fetches.arriving, self.fetches.offered)
         return not any(boxes) and not any(each.outbox.streams for each in self.workers.values())
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import gt
 import gt.nn.functional as F
-from gt.ir.dtypes import ALL
+from gt.ir.dtypes import ALL_DTYPES
 
 torch = pytest.importorskip("torch")
 TF = torch.nn.functional
@@ -202,7 +202,7 @@ def test_powers_agree(exponent: float) -> None:
         gt.tensor(INTS) ** -1
 
 
-COMMON = [dtype for dtype in ALL if dtype not in (gt.uint16, gt.uint32, gt.uint64)]
+COMMON = [dtype for dtype in ALL_DTYPES if dtype not in (gt.uint16, gt.uint32, gt.uint64)]
 """What PyTorch computes with: of large unsigned integers it knows little more than how to store them."""
 DTYPE_PAIRS = list(itertools.product(COMMON, COMMON))
 

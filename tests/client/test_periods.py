@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import gt
 from gt.client.segment.builder import FLUSH_LENGTH
-from gt.client.segment.loop_period import Periods, period_of, quietest
+from gt.client.segment.loop_period import LoopPeriods, best_cut, period_of
 from gt.client.session import session as sessions
 
 few = settings(max_examples=cases(60))
@@ -59,11 +59,11 @@ def test_the_cut_is_where_the_fewest_values_live_on(data: st.DataObject) -> None
         return sum(alive[made] or made in later for made in range(cut))
 
     cuts = [crossing(size - period + more) for more in range(period)]
-    assert cuts[quietest(record, alive, period)] == min(cuts)
+    assert cuts[best_cut(record, alive, period)] == min(cuts)
 
 
 def test_a_segment_is_whole_turns_and_the_first_cut_is_moved_to_the_quiet_place() -> None:
-    periods = Periods(100)
+    periods = LoopPeriods(100)
     loop = [object() for _ in range(7)]
 
     def record(first: int, size: int) -> list[tuple[Any, ...]]:

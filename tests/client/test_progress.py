@@ -14,7 +14,7 @@ import pytest
 
 import gt
 from gt.client.session import progress_bar
-from gt.client.session.progress_bar import AFTER, LARGE, Transfer
+from gt.client.session.progress_bar import MIN_SHOWN_BYTES, SHOW_AFTER_SECONDS, TransferProgress
 from gt.sharding import options
 
 GIB = 1 << 30
@@ -48,17 +48,17 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
 
 def test_a_long_transfer_says_how_far_it_is_and_leaves_nothing(terminal: Terminal) -> None:
     state = [0, 2 * GIB]
-    transfer = Transfer("the value of a tensor", lambda: (state[0], state[1]))
+    transfer = TransferProgress("the value of a tensor", lambda: (state[0], state[1]))
     transfer.look(0.5)
     assert terminal.said() == ""  # not yet
-    transfer.look(AFTER)
+    transfer.look(SHOW_AFTER_SECONDS)
     shown = terminal.said()
     assert "the value of a tensor" in shown
     assert "0.0/2.1 GB" in shown
     state[0] = GIB
-    transfer.look(AFTER + 0.01)
+    transfer.look(SHOW_AFTER_SECONDS + 0.01)
     assert terminal.said() == ""  # just looked
-    transfer.look(AFTER + 1)
+    transfer.look(SHOW_AFTER_SECONDS + 1)
     assert "1.1/2.1 GB" in terminal.said()
     transfer.end()
     transfer.end()
@@ -67,36 +67,36 @@ def test_a_long_transfer_says_how_far_it_is_and_leaves_nothing(terminal: Termina
 
 def test_what_is_whole_counts_as_moved_and_what_begins_later_is_added(terminal: Terminal) -> None:
     states = iter([(0, GIB), (GIB // 2, GIB), (0, GIB), (0, 0)])
-    transfer = Transfer("three tensors", lambda: next(states))
+    transfer = TransferProgress("three tensors", lambda: next(states))
     for at, (moved, size) in enumerate([("0.0", "1.1"), ("0.5", "1.1"), ("0.5", "1.6"), ("1.6", "1.6")]):
-        transfer.look(AFTER + at)
+        transfer.look(SHOW_AFTER_SECONDS + at)
         assert f"{moved}/{size} GB" in terminal.said()
     transfer.end()
 
 
 def test_one_bar_at_a_time(terminal: Terminal) -> None:
-    first, second = (Transfer(name, lambda: (0, GIB)) for name in ("first", "second"))
-    first.look(AFTER)
-    second.look(AFTER)
+    first, second = (TransferProgress(name, lambda: (0, GIB)) for name in ("first", "second"))
+    first.look(SHOW_AFTER_SECONDS)
+    second.look(SHOW_AFTER_SECONDS)
     assert "second" not in terminal.said()
     first.end()
-    second.look(AFTER + 1)
+    second.look(SHOW_AFTER_SECONDS + 1)
     assert "second" in terminal.said()
     second.end()
 
 
 @pytest.mark.parametrize("why", ["small", "off", "no terminal", "no stderr"])
 def test_nothing_is_shown_where_nobody_needs_it(why: str, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = LARGE - 1 if why == "small" else GIB
+    size = MIN_SHOWN_BYTES - 1 if why == "small" else GIB
     if why == "off":
         options.choose({"progress": False})
     if why == "no terminal":
         monkeypatch.setattr(terminal, "isatty", lambda: False)
     if why == "no stderr":
         monkeypatch.setattr(progress_bar, "sys", SimpleNamespace(stderr=None))
-    transfer = Transfer("a put", lambda: (0, size))
+    transfer = TransferProgress("a put", lambda: (0, size))
     for at in range(5):
-        transfer.look(AFTER + at)
+        transfer.look(SHOW_AFTER_SECONDS + at)
     transfer.end()
     assert terminal.said() == ""
 

@@ -11,10 +11,10 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.client.session.bulk_puts import Puts
+from gt.client.session.bulk_puts import BulkPuts
 from gt.sharding.partition import Box
-from gt.wire.bulk import LENT, PUT, WINDOW, Outbox, read_header
-from gt.wire.memfd import machine, mapped
+from gt.wire.bulk import LENT, MAX_IN_FLIGHT_BYTES, PUT, Outbox, read_header
+from gt.wire.memfd import machine, map_memory
 from gt.wire.pool import Pool
 
 SIZE = 512
@@ -24,8 +24,8 @@ COLUMNS: tuple[Box, ...] = (((0, SIZE), (0, 300)), ((0, SIZE), (300, SIZE)))
 HERE = machine().encode()
 
 
-def started(limit: int = 256 << 20) -> Puts:
-    return Puts(Pool(limit), Outbox(machine()))
+def started(limit: int = 256 << 20) -> BulkPuts:
+    return BulkPuts(Pool(limit), Outbox(machine()))
 
 
 def numbers(start: int = 0) -> np.ndarray[Any, Any]:
@@ -36,26 +36,26 @@ def places(boxes: tuple[Box, ...]) -> tuple[tuple[int, bytes, Box], ...]:
     return tuple((number, b"w%d" % number, box) for number, box in enumerate(boxes))
 
 
-def begin(puts: Puts, tensor: int, array: np.ndarray[Any, Any]) -> list[Any]:
+def begin(puts: BulkPuts, tensor: int, array: np.ndarray[Any, Any]) -> list[Any]:
     """The dispatcher is told of a put; what left for workers at once."""
     return list(puts.begin(tensor, puts.prepare(array, "kind"), 1))
 
 
-def put(puts: Puts, tensor: int, array: np.ndarray[Any, Any], boxes: tuple[Box, ...]) -> None:
+def put(puts: BulkPuts, tensor: int, array: np.ndarray[Any, Any], boxes: tuple[Box, ...]) -> None:
     """One put up to where the dispatcher has said how it is cut."""
     begin(puts, tensor, array)
     list(puts.cut(tensor, places(boxes), 1))
 
 
-def borrow(puts: Puts, tensor: int, worker: int) -> np.ndarray[Any, Any]:
+def borrow(puts: BulkPuts, tensor: int, worker: int) -> np.ndarray[Any, Any]:
     """A worker on this machine grants, and sees what lies where it is told."""
     key = (PUT, 1, tensor, worker)
     stream = puts.outbox.streams.get(key) or puts.outbox.lent[key]
-    ((_, header, payload),) = puts.outbox.granted(b"w%d" % worker, key, WINDOW, HERE)
+    ((_, header, payload),) = puts.outbox.granted(b"w%d" % worker, key, MAX_IN_FLIGHT_BYTES, HERE)
     kind, _, offset = read_header(header)
     where, box = msgpack.unpackb(payload)
     assert (kind, box) == (LENT, [list(pair) for pair in stream.box])
-    return np.ndarray(stream.array.shape, stream.array.dtype, mapped(where), offset)
+    return np.ndarray(stream.array.shape, stream.array.dtype, map_memory(where), offset)
 
 
 def test_the_first_put_waits_until_it_is_known_to_be_near() -> None:
@@ -173,7 +173,7 @@ def test_without_memory_to_share_the_array_itself_is_sent() -> None:
     assert np.shares_memory(puts.outbox.streams[PUT, 1, 1, 0].array, array)
     for worker in (0, 1):
         assert puts.sending(1)
-        list(puts.outbox.granted(b"w%d" % worker, (PUT, 1, 1, worker), WINDOW, HERE))
+        list(puts.outbox.granted(b"w%d" % worker, (PUT, 1, 1, worker), MAX_IN_FLIGHT_BYTES, HERE))
     assert not puts.sending(1)
 
 

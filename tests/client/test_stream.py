@@ -15,7 +15,7 @@ import gt
 import gt.nn.functional as F
 from gt import nn, optim
 from gt.client.segment.signature import segment_of
-from gt.client.segment.value import Value
+from gt.client.segment.value import TensorValue
 from gt.client.session import session as sessions
 from gt.client.tensor import emission_context
 from gt.ir.instruction import Segment
@@ -211,7 +211,7 @@ def test_no_plan_is_made_after_the_third_step(session: Any) -> None:
 
 def live_values() -> int:
     gt.flush()
-    return sum(issubclass(type(thing), Value) for thing in gc.get_objects())
+    return sum(issubclass(type(thing), TensorValue) for thing in gc.get_objects())
 
 
 def test_without_a_garbage_collector_nothing_piles_up(session: Any) -> None:

@@ -287,4 +287,4 @@ def test_a_definition_is_bounded_by_its_frame() -> None:
     from gt.errors import ProtocolError
 
     with pytest.raises(ProtocolError):
-        m.decode([msgpack.packb([5, 1, 1, bytes(m.MAX_CONTROL)])])
+        m.decode([msgpack.packb([5, 1, 1, bytes(m.MAX_CONTROL_BYTES)])])

@@ -60,7 +60,7 @@ def session(facts: list[dict[str, Any]], config: Any) -> Fabric:
     """A session on in-memory workers that say these facts."""
     fabric = Fabric(len(facts), None, facts=facts)
     link = InprocLink(fabric)
-    here = sessions.Session(link, "inproc", keeper=False)
+    here = sessions.Session(link, "inproc", idle_flush=False)
     here.open({"bulk": b""}, CONNECT_TIMEOUT)
     sessions.adopt(here)
     here.configure(_read(config).to_wire())

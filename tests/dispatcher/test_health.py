@@ -213,4 +213,4 @@ def test_the_log_says_when_memory_errors_grew() -> None:
 def test_the_reasons_are_the_words_that_workers_say() -> None:
     assert SLOWDOWN_CAUSES.keys() <= set(REASONS.values())
     assert len(REASONS) <= m.MAX_WORDS
-    assert max(map(len, REASONS.values())) <= m.MAX_WORD
+    assert max(map(len, REASONS.values())) <= m.MAX_WORD_LENGTH

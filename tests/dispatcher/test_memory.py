@@ -83,7 +83,7 @@ def test_a_host_is_shared_by_workers_without_memory_of_their_own() -> None:
 def connect(memory: int, config: Path | None = None) -> Fabric:
     """A session on two workers of so much memory."""
     fabric = Fabric(2, load(config) if config else None, facts=[{"kind": "cpu", "host": "one", "memory": memory}] * 2)
-    session = sessions.Session(InprocLink(fabric), "small", keeper=False)
+    session = sessions.Session(InprocLink(fabric), "small", idle_flush=False)
     session.open({"bulk": b""}, CONNECT_TIMEOUT)
     sessions.adopt(session)
     return fabric
@@ -177,7 +177,7 @@ def test_one_worker_may_have_what_the_others_of_its_host_leave() -> None:
         {"sharding_config": {"alone": {"shard": {"axis": 0, "workers": [0]}}}, "mesh": {"w": 2}}
     )
     fabric = Fabric(2, config, facts=[{"kind": "cpu", "host": "one", "host_memory": 20_000}] * 2)
-    session = sessions.Session(InprocLink(fabric), "shared", keeper=False)
+    session = sessions.Session(InprocLink(fabric), "shared", idle_flush=False)
     session.open({"bulk": b""}, CONNECT_TIMEOUT)
     sessions.adopt(session)
     with gt.signal.context("alone"):

@@ -429,7 +429,7 @@ def test_a_thousand_plans_are_told_in_batches_that_fit_a_frame() -> None:
     watch(each)
     each.event(Publish(5))
     (events,) = each.hears("t", m.Events)
-    assert sum(map(len, m.encode(events))) < m.MAX_CONTROL
+    assert sum(map(len, m.encode(events))) < m.MAX_CONTROL_BYTES
     plans = kinds([t.decode_event(raw) for raw in events.events], t.PlanDescribed)
     known = len(each.core.service.clients[b"c"].plans.by_residents)
     assert len({plan.plan for plan in plans}) == len(plans) == known >= 500

@@ -194,12 +194,12 @@ def test_tf32_is_the_sessions_own_and_holds_from_then_on(
     np.testing.assert_allclose(product(), exact, 1e-5, 1e-5)
     gt.config.set({"tf32": True})
     gt.disconnect()
-    monkeypatch.setattr("gt.service.in_process.DEVICE", "cuda:0")
+    monkeypatch.setattr("gt.service.in_process.DEFAULT_DEVICE", "cuda:0")
     gt.connect("inproc", workers=1)  # a new session begins with it
     np.testing.assert_allclose(product(), rounded, 1e-6, 1e-6)
     gt.disconnect()
     products.clear()
-    monkeypatch.setattr("gt.service.in_process.DEVICE", "cpu")
+    monkeypatch.setattr("gt.service.in_process.DEFAULT_DEVICE", "cpu")
     gt.connect("inproc", workers=1)
     np.testing.assert_allclose(product(), exact, 1e-5, 1e-5)
     assert not products

@@ -14,7 +14,7 @@ from gpu.test_workers import connect
 
 import gt
 from gt.sharding import options
-from gt.wire.ranges import PAGE
+from gt.wire.ranges import PAGE_BYTES
 from gt.worker.base.backend import backend
 from gt.worker.device.gpu_buffers import DeviceBuffers
 from gt.worker.device.pinned_memory import Pinned
@@ -44,7 +44,7 @@ def limited(room: int, blocks: int | None = None) -> Keeping:
     assert isinstance(keeping.buffers, DeviceBuffers)
     assert keeping.spill.pinned is not None, "which has its share of what the host has"
     if blocks is not None:
-        keeping.spill.pinned = Pinned(keeping.buffers, blocks * (BYTES + PAGE)) if blocks else None
+        keeping.spill.pinned = Pinned(keeping.buffers, blocks * (BYTES + PAGE_BYTES)) if blocks else None
     return keeping
 
 
@@ -99,7 +99,7 @@ def test_any_view_comes_back_as_it_was(kind: str, blocks: int) -> None:
     xp: Any = found.xp
     buffers = found.buffers
     assert isinstance(buffers, DeviceBuffers)
-    spill = Spill(pinned=Pinned(buffers, blocks * PAGE) if blocks else None)
+    spill = Spill(pinned=Pinned(buffers, blocks * PAGE_BYTES) if blocks else None)
     whole = xp.asarray(np.arange(60).reshape(3, 4, 5).astype(kind))
     views = [whole, whole[1:, ::-1], whole.T, whole[..., :1]]
     key, nbytes = buffers.of(whole) or (None, 0)

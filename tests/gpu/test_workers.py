@@ -41,7 +41,7 @@ def connect(devices: list[str], config: Any = None) -> Fabric:
     """A session on in-memory workers of these devices."""
     gt.disconnect()
     fabric = Fabric(len(devices), None if config is None else Config.from_plain(config), devices=devices)
-    session = sessions.Session(InprocLink(fabric), "inproc", keeper=False)
+    session = sessions.Session(InprocLink(fabric), "inproc", idle_flush=False)
     session.open({**host_facts(), "bulk": b""}, 1.0)
     sessions.adopt(session)
     return fabric
@@ -93,7 +93,7 @@ def test_drawn_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The law on GPU workers: under any config what one worker sees, and NumPy."""
     from law.test_law import case, holds
 
-    monkeypatch.setattr(in_process, "DEVICE", "cuda:0")
+    monkeypatch.setattr(in_process, "DEFAULT_DEVICE", "cuda:0")
     holds(*case(seed), f"{seed} 1", "programs under a config, on GPU workers")
 
 
@@ -101,7 +101,7 @@ def test_drawn_programs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_drawn_networks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from law.test_law import holds, network_case
 
-    monkeypatch.setattr(in_process, "DEVICE", "cuda:0")
+    monkeypatch.setattr(in_process, "DEFAULT_DEVICE", "cuda:0")
     holds(*network_case(seed), f"{seed} 1 --networks", "networks trained, on GPU workers")
 
 

@@ -336,7 +336,7 @@ class Reference(Machine):
         if not np.isfinite(wide(got)).all():
             raise Discarded(f"{step.op} is not finite")
         error = ROUNDING[_level(array.dtype)] * max(cell.scale, _largest(array))
-        if MEANINGS[step.op].exact in ("yes", "factor") and (step.op, in_process.DEVICE) not in ONLY_NEAR:
+        if MEANINGS[step.op].exact in ("yes", "factor") and (step.op, in_process.DEFAULT_DEVICE) not in ONLY_NEAR:
             error = 0.0
         np.testing.assert_allclose(wide(got), wide(array), rtol=error, atol=error, err_msg=where)
         cell.scale = max(cell.scale, _largest(array))
@@ -436,7 +436,7 @@ def connected(place: Place) -> None:
         config.mesh_for(place.workers)  # what `gt.connect` does before it starts anything
     facts = [{"host": f"host{n}", "speed": [1e9 * speed, 1e9 * speed]} for n, speed in enumerate(place.speeds)]
     fabric = Fabric(place.workers, config, codec=place.codec, facts=facts)
-    session = sessions.Session(InprocLink(fabric), "inproc", keeper=False)
+    session = sessions.Session(InprocLink(fabric), "inproc", idle_flush=False)
     session.open({**host_facts(), "bulk": b""}, 1.0)
     sessions.adopt(session)
 

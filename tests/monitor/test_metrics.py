@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gt.errors import KINDS
-from gt.monitor.metrics import MAX_CLIENTS, MAX_KINDS, OTHER, Family, Histogram, Metrics
+from gt.monitor.metrics import MAX_CLIENTS, MAX_KINDS, OTHER_LABEL, DurationHistogram, Family, Metrics
 from gt.wire import telemetry as t
 
 CONFIGS = Path(__file__).parent.parent.parent / "configs"
@@ -151,11 +151,11 @@ def test_labels_are_bounded() -> None:
     for name in ("gt_cache_misses", "gt_failures", "gt_collectives"):
         assert len(found[name].samples) <= MAX_KINDS + 1
         assert sum(number for _, number in found[name].samples) == 1000
-        assert any(OTHER in labels for labels, _ in found[name].samples)
+        assert any(OTHER_LABEL in labels for labels, _ in found[name].samples)
 
 
 def test_a_histogram_counts_what_took_so_long_at_most() -> None:
-    histogram = Histogram()
+    histogram = DurationHistogram()
     histogram.add(0.0004, 1)
     histogram.add(0.04, 2)
     histogram.add(100.0, 1)
@@ -181,9 +181,9 @@ def test_any_numbers_are_told(seed: int) -> None:
 
 def printed() -> str:
     client = pytest.importorskip("prometheus_client")
-    from gt.monitor.exporter import Exporter
+    from gt.monitor.exporter import MetricsExporter
 
-    exporter = Exporter()
+    exporter = MetricsExporter()
     exporter.metrics = before_the_end()
     text: str = client.generate_latest(exporter.registry).decode()
     return text
@@ -204,9 +204,9 @@ def test_hostile_names_stay_in_their_labels() -> None:
     client = pytest.importorskip("prometheus_client")
     from prometheus_client.parser import text_string_to_metric_families
 
-    from gt.monitor.exporter import Exporter
+    from gt.monitor.exporter import MetricsExporter
 
-    exporter = Exporter()
+    exporter = MetricsExporter()
     program = 'a"} 1\ngt_evil{x="\\'
     exporter.metrics = metrics(t.ClientJoined(e.START, -1, 7, "here", 1, program), e.client_state(e.START))
     found = {

@@ -85,7 +85,7 @@ def test_states_of_workers() -> None:
     later = reduced(*events, used(12 * S, 0, 1, 0, 0, 0, 0), service(12 * S))
     assert later.workers[0].state == "idle"
     assert later.waiting == ()
-    assert [worker.number for worker in reduced(*events, service(9 * S + r.LOST + S)).workers] == [0, 1, 2]
+    assert [worker.number for worker in reduced(*events, service(9 * S + r.LOST_SHOWN_NS + S)).workers] == [0, 1, 2]
 
 
 def test_who_is_not_heard_of_is_not_said_to_work() -> None:
@@ -143,9 +143,9 @@ def test_what_is_hot() -> None:
 def test_slices_are_tasks_named_by_what_is_known_of_their_plan() -> None:
     """A plan's slice has its signal and line once the plan was described; all tracks stay bounded."""
     plan = t.PlanDescribed(0, -1, 7, 1, 1, [0], "new", 1, ["", "net"], ["a.py:3"], [["add", 1]], [])
-    slices = [t.PlanSlice(n, 0, 5, 1, 7, 1, n, 5, 0, 0) for n in range(2 * r.TASKS)]
+    slices = [t.PlanSlice(n, 0, 5, 1, 7, 1, n, 5, 0, 0) for n in range(2 * r.MAX_TASKS)]
     (worker,) = reduced(plan, *slices, t.PlanSlice(0, 0, 5, 1, 8, 1, 1, 5, 0, 0), service(S)).workers
-    assert len(worker.recent) == r.TASKS
+    assert len(worker.recent) == r.MAX_TASKS
     assert [task.name for task in worker.recent[:1]] == ["plan 8"], "in order of beginning"
     assert (worker.recent[-1].name, worker.recent[-1].site, worker.recent[-1].kind) == ("net", "a.py:3", "plan")
 
@@ -199,11 +199,11 @@ def test_a_service_that_was_started_anew_begins_anew() -> None:
 def test_memory_is_bounded() -> None:
     """Plans, lines and names without end are forgotten or added up."""
     reducer = Reducer()
-    for number in range(2 * r.PLANS):
+    for number in range(2 * r.MAX_PLANS):
         reducer.feed([t.PlanDescribed(0, -1, number, 1, 1, [], "new", 0, [], [], [], [])])
         reducer.feed([t.Decision(0, -1, 1, -1, "log", "info", str(number))])
         reducer.feed([op(0, f"op{number}", 1)])
     found = reducer.snapshot(Status())
-    assert (len(found.plans), len(found.log)) == (r.PLANS, r.LOG)
-    assert sum(hot.times for hot in found.hot_ops) == 2 * r.PLANS
-    assert len(found.hot_ops) <= r.NAMES
+    assert (len(found.plans), len(found.log)) == (r.MAX_PLANS, r.MAX_LOG_LINES)
+    assert sum(hot.times for hot in found.hot_ops) == 2 * r.MAX_PLANS
+    assert len(found.hot_ops) <= r.MAX_HOT_NAMES

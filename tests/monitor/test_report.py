@@ -11,9 +11,9 @@ import event_samples as e
 import pytest
 
 from gt.monitor.findings import gather
-from gt.monitor.reading import Recorded, parse
+from gt.monitor.reading import TraceMetadata, parse
 from gt.monitor.report import data_of, page
-from gt.monitor.trace import Trace
+from gt.monitor.trace import TraceWriter
 from gt.wire import telemetry as t
 
 HOSTILE = "</script><script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>\"'&<!--{advice}-->"
@@ -55,8 +55,8 @@ class Page(HTMLParser):
         return re.sub(r"\s+", " ", " ".join(self.words))
 
 
-def report(events: list[t.Event], recorded: Recorded | None = None, name: str = "run.json") -> Page:
-    return Page(page(gather(events), recorded or Recorded({"host": "here"}, begun=True, cut=False), name))
+def report(events: list[t.Event], recorded: TraceMetadata | None = None, name: str = "run.json") -> Page:
+    return Page(page(gather(events), recorded or TraceMetadata({"host": "here"}, begun=True, cut=False), name))
 
 
 def test_it_says_what_was_recorded() -> None:
@@ -80,12 +80,15 @@ def test_it_asks_for_nothing_from_anywhere() -> None:
     [policy] = [attrs["content"] for _, attrs in found.tags if attrs.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
     assert policy.startswith("default-src 'none'")
-    source = page(gather(e.session()), Recorded(), "run.json")
+    source = page(gather(e.session()), TraceMetadata(), "run.json")
     assert not re.search(r"@import|url\(|https?://", source)
 
 
 def test_no_text_of_a_recording_becomes_markup() -> None:
-    plain, found = report(e.session(30)), report(e.hostile(HOSTILE), Recorded({"host": HOSTILE}, begun=True), HOSTILE)
+    plain, found = (
+        report(e.session(30)),
+        report(e.hostile(HOSTILE), TraceMetadata({"host": HOSTILE}, begun=True), HOSTILE),
+    )
     assert {tag for tag, _ in found.tags} <= {tag for tag, _ in plain.tags}
     assert sum(tag == "script" for tag, _ in found.tags) == sum(tag == "script" for tag, _ in plain.tags) == 2
     assert not [key for _, attrs in found.tags for key in attrs if key.startswith("on")]
@@ -107,12 +110,12 @@ def test_the_timeline_has_every_slice() -> None:
 
 def test_a_page_stays_small_however_much_was_recorded() -> None:
     events: list[t.Event] = [e.op_slice(e.START + at * 10_000, duration=9_000) for at in range(60_000)]
-    assert len(page(gather(events), Recorded(), "run.json")) < 2_000_000
+    assert len(page(gather(events), TraceMetadata(), "run.json")) < 2_000_000
 
 
 def test_what_was_lost_is_said() -> None:
-    assert "3 events got lost" in report(e.session(), Recorded({"dropped": 3}, begun=True, cut=False)).text
-    assert "has no end" in report(e.session(), Recorded({}, begun=True, cut=True)).text
+    assert "3 events got lost" in report(e.session(), TraceMetadata({"dropped": 3}, begun=True, cut=False)).text
+    assert "has no end" in report(e.session(), TraceMetadata({}, begun=True, cut=True)).text
 
 
 def test_a_recording_of_nothing_is_a_page_too() -> None:
@@ -134,10 +137,10 @@ def test_a_recording_of_any_numbers_is_a_page(seed: int) -> None:
 
 def test_it_is_the_same_from_events_and_from_their_trace(tmp_path: Path) -> None:
     lines: list[str] = []
-    trace = Trace(lines.append, {"host": "here"})
+    trace = TraceWriter(lines.append, {"host": "here"})
     trace.add(e.session(6))
     trace.close()
-    recorded = Recorded()
+    recorded = TraceMetadata()
     found = gather(parse("".join(lines).splitlines(keepends=True), recorded))
     assert "batch/hidden" in page(found, recorded, "run.json")
     assert found.time == gather(e.session(6)).time

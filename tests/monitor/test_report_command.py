@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from gt.commands.app import app
-from gt.monitor.trace import Trace
+from gt.monitor.trace import TraceWriter
 
 
 def gt(*arguments: object) -> Result:
@@ -21,7 +21,7 @@ def gt(*arguments: object) -> Result:
 def trace(tmp_path: Path) -> Path:
     path = tmp_path / "run.json"
     with path.open("w") as file:
-        made = Trace(file.write)
+        made = TraceWriter(file.write)
         made.add(e.session(30))
         made.close()
     return path

@@ -20,12 +20,12 @@ from textual.widgets import Input, OptionList
 
 from gt.monitor.snapshot import Snapshot
 from gt.monitor.top.app import Top
-from gt.monitor.top.display import LEAST
+from gt.monitor.top.display import MIN_SIZE
 from gt.monitor.top.ink import Ink
 from gt.monitor.top.keys import KEYS, first
 from gt.monitor.top.screens import Confirm, Help, Menu
-from gt.monitor.top.settings import UNSET, Settings, read
-from gt.monitor.top.table import GAP, MARGIN
+from gt.monitor.top.settings import UNSET_SETTINGS, Settings, read
+from gt.monitor.top.table import COLUMN_GAP, LEFT_MARGIN
 from gt.monitor.top.view import PANES
 from gt.monitor.top.widgets import Canvas, Clicks, Listing
 
@@ -57,7 +57,7 @@ def drive(
     size: tuple[int, int] = MIDDLE,
     ink: Ink | None = None,
     folder: Path | None = None,
-    kept: Settings = UNSET,
+    kept: Settings = UNSET_SETTINGS,
     file: Path | None = None,
 ) -> None:
     """Run the app without a terminal, and a test with it."""
@@ -185,7 +185,7 @@ def test_a_terminal_too_small_says_so_in_one_line_and_recovers() -> None:
         assert [line for line in screen(app) if line] == ["gt top needs 60×16 characters, there are 50×10."]
         await pilot.resize_terminal(*SMALL)
         await until(app, pilot, "UTILISATION")
-        await pilot.resize_terminal(LEAST[0], LEAST[1] - 1)
+        await pilot.resize_terminal(MIN_SIZE[0], MIN_SIZE[1] - 1)
         await until(app, pilot, "there are 60×15")
 
     drive(test, size=(50, 10))
@@ -380,7 +380,7 @@ def test_rows_leave_room_for_a_scrollbar_from_the_first_frame_that_has_one() -> 
         assert taken(listing) == 79
 
     def taken(listing: Listing) -> int:
-        return MARGIN + sum(width + GAP for _, width in listing.columns) - GAP
+        return LEFT_MARGIN + sum(width + COLUMN_GAP for _, width in listing.columns) - COLUMN_GAP
 
     drive(test, size=SMALL)
 

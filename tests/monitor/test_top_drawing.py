@@ -35,12 +35,12 @@ from gt.monitor import service_health
 from gt.monitor.snapshot import Snapshot
 from gt.monitor.snapshot_document import VERSION, document
 from gt.monitor.top import figures, frame, header, matrix, tasks, why
-from gt.monitor.top.ink import GROUP_OF, GROUPS, PLAIN_SIGNS, SIGNS, SPLIT, Ink, fit
+from gt.monitor.top.ink import GROUP_OF, OP_GROUPS, PLAIN_SIGNS, SIGNS, SPLIT_PARTS, Ink, fit
 from gt.monitor.top.keys import KEYS
-from gt.monitor.top.table import GAP, MARGIN, at, body, head
+from gt.monitor.top.table import COLUMN_GAP, LEFT_MARGIN, body, column_at, head
 from gt.monitor.top.tables import TABLES, client_hits, shares
-from gt.monitor.top.view import PANES, WINDOWS, View
-from gt.monitor.top.words import CHINESE, ENGLISH, LANGUAGES, NAMES
+from gt.monitor.top.view import PANES, WINDOWS, ViewState
+from gt.monitor.top.words import CHINESE, ENGLISH, LANGUAGE_NAMES, LANGUAGES
 from gt.wire.telemetry import Graphs, Waiting
 
 INKS = (Ink(), Ink("zh"), Ink(dark=False), Ink(color=False), Ink("zh", color=False), Ink(color=False, unicode=False))
@@ -114,7 +114,7 @@ def test_a_file_and_line_keeps_its_end() -> None:
 
 
 def test_all_languages_say_the_same_things() -> None:
-    assert set(LANGUAGES) == set(NAMES)
+    assert set(LANGUAGES) == set(LANGUAGE_NAMES)
     assert list(ENGLISH) == list(CHINESE)
     for key, english in ENGLISH.items():
         assert set(re.findall(r"{\w+}", english)) == set(re.findall(r"{\w+}", CHINESE[key])), key
@@ -134,7 +134,7 @@ def test_every_family_of_ops_has_a_colour_and_every_colour_its_sign() -> None:
     assert {op.family for op in OPS.values()} | {"fused"} == set(GROUP_OF)
     assert set(FAMILIES.values()) <= set(GROUP_OF)
     for signs in (SIGNS, PLAIN_SIGNS):
-        assert len({signs[part] for part in SPLIT}) == len(SPLIT)
+        assert len({signs[part] for part in SPLIT_PARTS}) == len(SPLIT_PARTS)
 
 
 def test_no_key_is_bound_twice() -> None:
@@ -154,9 +154,9 @@ def test_a_text_is_fitted_to_cells_not_characters(text: str, width: int, right: 
 @pytest.mark.parametrize("name", list(TABLES))
 @pytest.mark.parametrize("width", [60, 80, 110, 200])
 def test_every_table_fills_its_width_and_never_more(name: str, width: int, ink: Ink) -> None:
-    view, table = View(level="debug"), TABLES[name]
+    view, table = ViewState(level="debug"), TABLES[name]
     columns = table.fitted(width, ink)
-    assert sum(wide for _, wide in columns) + GAP * (len(columns) - 1) + MARGIN <= width
+    assert sum(wide for _, wide in columns) + COLUMN_GAP * (len(columns) - 1) + LEFT_MARGIN <= width
     assert cell_len(head(columns, ink, view.sort[name]).plain) <= width
     rows = view.rows(name, BUSY)
     assert rows
@@ -175,25 +175,25 @@ def test_columns_are_found_by_where_they_are() -> None:
     columns = TABLES["workers"].fitted(120, Ink())
     line = head(columns, Ink()).plain
     for column, _ in columns:
-        assert at(columns, line.index(ENGLISH[column.name])) == column.name
-    assert at(columns, 0) is None
+        assert column_at(columns, line.index(ENGLISH[column.name])) == column.name
+    assert column_at(columns, 0) is None
 
 
 def test_rows_are_sorted_as_people_look_for_them_and_turned_round() -> None:
-    view = View()
+    view = ViewState()
     view.sort_by("workers", "used")
     assert [row.key for row in view.rows("workers", BUSY)] == [0, 1, 2, 3]
     view.sort_by("workers", "used")
     assert [row.key for row in view.rows("workers", BUSY)] == [3, 2, 1, 0]
-    assert [row.item.nbytes for row in View().rows("tensors", BUSY)] == sorted(
+    assert [row.item.nbytes for row in ViewState().rows("tensors", BUSY)] == sorted(
         (tensor.nbytes for tensor in BUSY.tensors), reverse=True
     )
 
 
 def test_a_filter_keeps_rows_with_a_text_and_a_tree_puts_hosts_above() -> None:
-    view = View(having={"workers": "BETA"})
+    view = ViewState(having={"workers": "BETA"})
     assert [row.key for row in view.rows("workers", BUSY)] == [2, 3]
-    view = View(tree=True)
+    view = ViewState(tree=True)
     assert [row.key for row in view.rows("workers", BUSY)] == [("host", "alpha"), 0, 1, ("host", "beta"), 2, 3]
     table = TABLES["workers"]
     for ink, said in (
@@ -208,22 +208,22 @@ def test_a_filter_keeps_rows_with_a_text_and_a_tree_puts_hosts_above() -> None:
 @pytest.mark.parametrize("height", [5, 12, 20, 40, 90])
 def test_lanes_are_as_high_as_there_is_room(height: int) -> None:
     """All the lines of a tall terminal are used, but for less than one for each worker, and none more than there are."""
-    drawn = tasks.lines(BUSY, View(), Ink(), 120, height)
+    drawn = tasks.lines(BUSY, ViewState(), Ink(), 120, height)
     workers = len(BUSY.workers)
     assert height - workers < len(drawn) <= height or height < 2 * workers + 3
     assert all(any(line.plain.startswith(f"{worker.number:>3} ") for line in drawn) for worker in BUSY.workers)
 
 
 def test_one_client_alone_is_one_client_everywhere() -> None:
-    view = View(only=2, level="debug")
+    view = ViewState(only=2, level="debug")
     assert {row.item.client for row in view.rows("tensors", BUSY)} == {2}
     assert {row.item.client for row in view.rows("plans", BUSY)} == {2}
     assert {row.item[1].source for row in view.rows("log", BUSY)} == {"client 2"}
-    assert tasks.kept(BUSY.workers[0].recent, view, moves=False) == []
+    assert tasks.chosen_tasks(BUSY.workers[0].recent, view, moves=False) == []
 
 
 def test_the_log_is_shown_from_a_level_on_the_newest_first() -> None:
-    view = View(level="warning")
+    view = ViewState(level="warning")
     assert [row.item[1].level for row in view.rows("log", BUSY)] == ["error", "warning"]
     view.next_level()
     assert [row.item[1].level for row in view.rows("log", BUSY)] == ["error"]
@@ -232,7 +232,7 @@ def test_the_log_is_shown_from_a_level_on_the_newest_first() -> None:
 
 
 def test_the_window_of_the_task_stream_has_ends() -> None:
-    view = View()
+    view = ViewState()
     for _ in WINDOWS:
         view.longer(1)
     assert view.window == WINDOWS[-1]
@@ -250,8 +250,8 @@ def test_the_window_of_the_task_stream_has_ends() -> None:
 def test_nothing_is_drawn_wider_than_its_place(snapshot: object, size: tuple[int, int], ink: Ink) -> None:
     assert isinstance(snapshot, type(BUSY))
     drawn = [
-        *header.lines(snapshot, ink, size[0]), *tasks.lines(snapshot, View(), ink, *size), *frame.lines(snapshot, ink, size[0]),
-        *matrix.lines(snapshot, ink, *size),
+        *header.lines(snapshot, ink, size[0]), *tasks.lines(snapshot, ViewState(), ink, *size),
+        *frame.lines(snapshot, ink, size[0]), *matrix.lines(snapshot, ink, *size),
     ]  # fmt: skip
     assert drawn
     troubles = service_health.troubles(snapshot)
@@ -271,22 +271,24 @@ def test_a_lane_shows_who_fills_most_of_each_cell() -> None:
 def test_a_lane_without_colours_says_by_signs_what_it_is() -> None:
     plain = Ink(color=False)
     done = [task(1000, 600, "op", "matmul"), task(400, 400, "collective", "all-reduce")]
-    line = tasks.drawn(done, tasks.lane(done, NOW - 1000, 20, 50), plain).plain
+    line = tasks.draw_lane(done, tasks.lane(done, NOW - 1000, 20, 50), plain).plain
     assert line == "[matmul]mmmm████████"
 
 
 def test_a_spill_is_orange_among_what_moves() -> None:
     done = [task(1000, 600, "spill", "spill out"), task(400, 400, "fetch", "fetch")]
     filled = tasks.lane(done, NOW - 1000, 20, 50)
-    line = tasks.drawn(done, filled, Ink())
+    line = tasks.draw_lane(done, filled, Ink())
     assert [
         Ink().style(role) in str(span.style) for role, span in zip(("spill", "communication"), line.spans, strict=True)
     ]
     assert line.plain.startswith(" spill out ")
-    assert tasks.drawn(done, filled, Ink(color=False)).plain == "[spill out]S[fetch]█"
-    assert tasks.kept(done, View(), moves=True) == done
+    assert tasks.draw_lane(done, filled, Ink(color=False)).plain == "[spill out]S[fetch]█"
+    assert tasks.chosen_tasks(done, ViewState(), moves=True) == done
     told = ["".join(f"{line.plain} " for line in tasks.legend(Ink(), width)) for width in range(50, 140)]
-    assert all(f"■ {role} " in each for role in ("plan", "communication", "spill", *GROUPS, "other") for each in told)
+    assert all(
+        f"■ {role} " in each for role in ("plan", "communication", "spill", *OP_GROUPS, "other") for each in told
+    )
     assert [len(tasks.legend(Ink(), width)) for width in (80, 200)] == [2, 1]
     assert all(cell_len(line.plain) <= width for width in range(50, 140) for line in tasks.legend(Ink(), width))
     assert "▀ communication" in tasks.legend(Ink(color=False), 200)[0].plain
@@ -301,7 +303,7 @@ def test_the_matrix_has_sums_and_shades_where_numbers_have_no_room() -> None:
 
 
 def test_why_names_the_collective_the_peers_the_line_and_what_they_do() -> None:
-    said = "\n".join(line.plain for line in why.lines(BUSY, View(worker=1), Ink(), 120, 20))
+    said = "\n".join(line.plain for line in why.lines(BUSY, ViewState(worker=1), Ink(), 120, 20))
     for text in (
         "Worker 1",
         "It waits for pieces of the all-reduce from worker 2: 3 missing (3.0M), for 40ms.",
@@ -311,13 +313,13 @@ def test_why_names_the_collective_the_peers_the_line_and_what_they_do() -> None:
         assert text in said
     assert "worker 2: running" in said
     assert "client 2: Credit: workers 0, 1" in said
-    assert "nothing to do" in "\n".join(line.plain for line in why.lines(BUSY, View(worker=3), Ink(), 120, 20))
+    assert "nothing to do" in "\n".join(line.plain for line in why.lines(BUSY, ViewState(worker=3), Ink(), 120, 20))
 
 
 def test_clients_that_wait_are_told_of_where_no_worker_is_and_a_worker_that_is_busy_is_none() -> None:
     joining = Waiting(9 * SECOND, -1, 2 * SECOND, "workers", 1, -1, -1, "", [], 0, 0, "", "")
     busy = Waiting(9 * SECOND, -1, 2 * SECOND, "busy", 1, 3, 7, "", [0], 0, 0, "", "")
-    said = [line.plain for line in why.lines(replace(QUIET, waiting=(joining,)), View(), Ink(), 80, 20)]
+    said = [line.plain for line in why.lines(replace(QUIET, waiting=(joining,)), ViewState(), Ink(), 80, 20)]
     assert said == [
         " No worker has joined.",
         "",
@@ -325,10 +327,10 @@ def test_clients_that_wait_are_told_of_where_no_worker_is_and_a_worker_that_is_b
         "   client 1: Workers have to join first, for 7.0s.",
     ]
     assert "等待" in "".join(
-        line.plain for line in why.lines(replace(QUIET, waiting=(joining,)), View(), Ink("zh"), 80, 20)
+        line.plain for line in why.lines(replace(QUIET, waiting=(joining,)), ViewState(), Ink("zh"), 80, 20)
     )
     stuck = replace(BUSY, workers=(worker(0, SPLITS[0], "busy", busy),), waiting=(busy,))
-    text = "\n".join(line.plain for line in why.lines(stuck, View(), Ink(), 80, 20))
+    text = "\n".join(line.plain for line in why.lines(stuck, ViewState(), Ink(), 80, 20))
     assert "It has told nothing since it began order 7 of plan 3, for 7.0s." in text
     assert "Clients that wait" not in text
 
@@ -336,7 +338,7 @@ def test_clients_that_wait_are_told_of_where_no_worker_is_and_a_worker_that_is_b
 def test_whoever_waits_longest_is_spoken_of_first_and_a_ring_of_waits_ends() -> None:
     ring = [worker(0, SPLITS[0], "waiting", waiting(0, [1], 9)), worker(1, SPLITS[1], "waiting", waiting(1, [0], 99))]
     snapshot = replace(BUSY, workers=tuple(ring))
-    found = why.selected(snapshot, View())
+    found = why.selected_worker(snapshot, ViewState())
     assert found is not None
     assert found.number == 1
     assert [each.number for each in why.chain(snapshot, found)] == [1, 0]
@@ -451,7 +453,7 @@ def test_what_nobody_needs_of_another_is_no_move() -> None:
 
 def test_temperature_and_power_are_shown_where_a_gpu_tells_them_and_marked_where_they_slow_it_down() -> None:
     def page(snapshot: Snapshot, ink: Ink = INKS[3], width: int = 200) -> list[str]:
-        return [line.plain for line in frame.table("workers", snapshot, View(), ink, width)]
+        return [line.plain for line in frame.table("workers", snapshot, ViewState(), ink, width)]
 
     shown = page(GPUS)
     assert all(title in shown[0] for title in ("TEMP", "POWER"))
@@ -462,10 +464,10 @@ def test_temperature_and_power_are_shown_where_a_gpu_tells_them_and_marked_where
         assert told in row
     assert "TEMP" in page(GPUS, width=80)[0]
     assert any("92C!" in line for line in (each.plain for each in frame.lines(GPUS, INKS[5], 200)))
-    slow = [line.plain for line in why.lines(GPUS, View(worker=1), INKS[0], 120, 20)]
+    slow = [line.plain for line in why.lines(GPUS, ViewState(worker=1), INKS[0], 120, 20)]
     assert "   Its GPU is slowed down: power cap, hardware temperature." in slow
     captured = replace(GPUS.workers[0], graphs=Graphs(NOW, 0, 6, 1200, 3 << 20, ["addresses change"], [7]))
-    told = [line.plain for line in why.lines(replace(GPUS, workers=(captured,)), View(worker=0), INKS[0], 120, 20)]
+    told = [line.plain for line in why.lines(replace(GPUS, workers=(captured,)), ViewState(worker=0), INKS[0], 120, 20)]
     assert any("6 CUDA graphs of 3.0M" in line and "Without one: addresses change (7)." in line for line in told), told
     assert service_health.troubles(GPUS) == []
     gpu = GPUS.workers[0].gpu

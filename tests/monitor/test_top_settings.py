@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from gt.monitor.top.settings import MOST, UNSET, Settings, place, read, write
+from gt.monitor.top.settings import MAX_FILE_BYTES, UNSET_SETTINGS, Settings, place, read, write
 
 
 def test_what_was_chosen_is_there_the_next_time(tmp_path: Path) -> None:
     file = tmp_path / "new" / "gt" / "top.json"
-    assert read(file) == (UNSET, "")
+    assert read(file) == (UNSET_SETTINGS, "")
     write(file, Settings("gt-light", "zh"))
     assert read(file) == (Settings("gt-light", "zh"), "")
     write(file, Settings("", "en"))
@@ -21,14 +21,14 @@ def test_what_was_chosen_is_there_the_next_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"[]", b'"zh"', b"null", b"\xff\xfe", b"[" * 100_000, b'{"theme": "' + b"x" * MOST + b'"}'],
+    [b"", b"{", b"[]", b'"zh"', b"null", b"\xff\xfe", b"[" * 100_000, b'{"theme": "' + b"x" * MAX_FILE_BYTES + b'"}'],
     ids=["nothing", "cut", "list", "text", "null", "no text", "deep", "long"],
 )
 def test_a_file_that_is_something_else_is_one_line_and_nothing_more(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "top.json"
     file.write_bytes(content)
     kept, wrong = read(file)
-    assert kept == UNSET
+    assert kept == UNSET_SETTINGS
     assert wrong.startswith(f"{file} is ignored: ")
     assert "\n" not in wrong
     write(file, Settings("gt-dark", ""))
@@ -36,7 +36,7 @@ def test_a_file_that_is_something_else_is_one_line_and_nothing_more(tmp_path: Pa
 
 
 def test_a_folder_in_its_place_is_one_line(tmp_path: Path) -> None:
-    assert read(tmp_path) == (UNSET, f"{tmp_path} cannot be read and is ignored: Is a directory")
+    assert read(tmp_path) == (UNSET_SETTINGS, f"{tmp_path} cannot be read and is ignored: Is a directory")
 
 
 def test_languages_that_are_not_spoken_and_other_keys_are_passed_over(tmp_path: Path) -> None:

@@ -18,18 +18,18 @@ from hypothesis import strategies as st
 
 from gt.errors import TraceError
 from gt.monitor import trace as tracing
-from gt.monitor.reading import Recorded, parse, read
-from gt.monitor.trace import Trace, microseconds
+from gt.monitor.reading import TraceMetadata, parse, read
+from gt.monitor.trace import TraceWriter, microseconds
 from gt.monitor.tracing import writing
 from gt.wire import telemetry as t
 
 ALL = e.session()
-BEGIN = tracing.HEAD.encode() + b'\n{"ph":"M","name":"gt.origin","pid":1,"args":{"time":5}},'
+BEGIN = tracing.HEAD_LINE.encode() + b'\n{"ph":"M","name":"gt.origin","pid":1,"args":{"time":5}},'
 
 
 def written(events: Iterable[t.Event], dropped: int = 0, **facts: Any) -> str:
     parts: list[str] = []
-    trace = Trace(parts.append, facts)
+    trace = TraceWriter(parts.append, facts)
     trace.add(events, dropped)
     trace.close()
     return "".join(parts)
@@ -189,7 +189,7 @@ def test_the_metadata_has_versions_what_was_lost_and_the_pair_of_clocks() -> Non
 
 
 def test_a_trace_reads_back_as_the_events_it_was_made_from() -> None:
-    recorded = Recorded()
+    recorded = TraceMetadata()
     back = list(parse(lines(written(ALL)), recorded))
     told = [event for event in ALL if not isinstance(event, t.Waiting)]
     assert [event for event in back if not isinstance(event, t.Waiting)] == told
@@ -208,19 +208,19 @@ def test_what_was_there_long_before_does_not_stretch_the_picture_and_keeps_its_t
     ]
     text = written(events)
     found = json.loads(text)["traceEvents"]
-    assert [begin(event) for event in found if event["ph"] in "Xi"] == [tracing.BEFORE, 0]
-    assert list(parse(lines(text), Recorded())) == events
+    assert [begin(event) for event in found if event["ph"] in "Xi"] == [tracing.CLOCK_LEAD_NS, 0]
+    assert list(parse(lines(text), TraceMetadata())) == events
 
 
 def test_a_trace_of_nothing_is_a_trace() -> None:
     assert json.loads(written([]))["traceEvents"] == []
-    assert list(parse(lines(written([])), Recorded())) == []
+    assert list(parse(lines(written([])), TraceMetadata())) == []
 
 
 @pytest.mark.parametrize("where", [0.2, 0.5, 0.9])
 def test_a_trace_that_ends_early_is_read_as_far_as_it_goes(where: float) -> None:
     text = written(ALL)
-    recorded = Recorded()
+    recorded = TraceMetadata()
     back = list(parse(lines(text[: int(len(text) * where)]), recorded))
     assert recorded.cut
     assert back == [event for event in ALL if not isinstance(event, t.Waiting)][: len(back)]
@@ -232,10 +232,10 @@ def test_files_are_read_compressed_or_not(tmp_path: Path, packed: bool) -> None:
     path = tmp_path / "run.json"
     data = written(ALL).encode()
     path.write_bytes(gzip.compress(data) if packed else data)
-    assert sum(1 for _ in read(path, Recorded())) == len(ALL) - 1
+    assert sum(1 for _ in read(path, TraceMetadata())) == len(ALL) - 1
     if packed:
         path.write_bytes(gzip.compress(data)[:-200])
-        recorded = Recorded()
+        recorded = TraceMetadata()
         assert 0 < sum(1 for _ in read(path, recorded)) < len(ALL)
         assert recorded.cut
 
@@ -243,13 +243,13 @@ def test_files_are_read_compressed_or_not(tmp_path: Path, packed: bool) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"{}", b"\n", tracing.HEAD.encode() + b"]}\n", tracing.HEAD.encode() + b'{"ph":"X","name":"f"}]}',
+        b"", b"{}", b"\n", tracing.HEAD_LINE.encode() + b"]}\n", tracing.HEAD_LINE.encode() + b'{"ph":"X","name":"f"}]}',
         b"\xff\xfe\x00", b"\x1f\x8bnothing", b'{"events":[]}',
-        tracing.HEAD.encode() + b"\nnonsense\n", BEGIN + b"\nnonsense\n",
+        tracing.HEAD_LINE.encode() + b"\nnonsense\n", BEGIN + b"\nnonsense\n",
         BEGIN + b'\n{"ph":"X","cat":"PlanSlice","ts":1,"dur":1,"args":{}},\n',
         BEGIN + b'\n{"ph":"X","cat":"Unknown","ts":1,"dur":1,"args":{}},\n',
         BEGIN + b'\n{"ph":"M","name":"gt.Gauges","args":{"event":[5,"x"]}},\n',
-        tracing.HEAD.encode() + b'\n],"otherData":7}\n',
+        tracing.HEAD_LINE.encode() + b'\n],"otherData":7}\n',
         BEGIN + b"\n" + b"[" * 100_000 + b"\n",
     ],
 )  # fmt: skip
@@ -257,7 +257,7 @@ def test_what_is_no_trace_is_one_line_that_names_the_file(tmp_path: Path, conten
     path = tmp_path / "run.json"
     path.write_bytes(content)
     with pytest.raises(TraceError, match=r"run\.json is no trace that") as caught:
-        list(read(path, Recorded()))
+        list(read(path, TraceMetadata()))
     assert "\n" not in str(caught.value)
 
 
@@ -269,10 +269,10 @@ def test_a_time_as_text_is_exact_for_readers_that_cut_off(time: int) -> None:
 
 @given(st.text(), st.text())
 def test_any_names_are_written_as_they_are(op: str, signal: str) -> None:
-    event = e.op_slice(e.START, op=op[: t.MAX_TEXT], signal=signal)
+    event = e.op_slice(e.START, op=op[: t.MAX_TEXT_LENGTH], signal=signal)
     text = written([event])
-    assert json.loads(text)["traceEvents"][-1]["name"] == op[: t.MAX_TEXT]
-    assert list(parse(lines(text), Recorded())) == [event]
+    assert json.loads(text)["traceEvents"][-1]["name"] == op[: t.MAX_TEXT_LENGTH]
+    assert list(parse(lines(text), TraceMetadata())) == [event]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -280,7 +280,7 @@ def test_any_numbers_read_back_as_they_were(seed: int) -> None:
     told = e.spoiled(ALL, seed)
     text = written(told)
     json.loads(text)
-    back = list(parse(lines(text), Recorded()))
+    back = list(parse(lines(text), TraceMetadata()))
     assert [event for event in back if not isinstance(event, t.Waiting)] == [
         event for event in told if not isinstance(event, t.Waiting)
     ]
@@ -296,16 +296,16 @@ def test_letters_stand_as_they_are_since_perfetto_shows_their_escapes(tmp_path: 
     path = tmp_path / "run.json"
     halves = [e.op_slice(e.START, op="编码器 · слой", signal="\udc80")]
     with writing(path) as file:
-        trace = Trace(file.write)
+        trace = TraceWriter(file.write)
         trace.add(halves)
         trace.close()
     assert "编码器 · слой".encode() in path.read_bytes()
-    assert list(read(path, Recorded())) == halves
+    assert list(read(path, TraceMetadata())) == halves
 
 
 def test_what_is_remembered_stays_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracing, "MAX_KNOWN", 8)
-    trace = Trace(lambda _: None)
+    monkeypatch.setattr(tracing, "MAX_REMEMBERED", 8)
+    trace = TraceWriter(lambda _: None)
     for order in range(200):
         at = e.START + 20 * order * e.MS
         trace.add([e.plan_described(order), e.run(at, order=order, plan=order), e.collective(at, order=order)])
@@ -321,8 +321,8 @@ def test_runs_that_begin_at_once_stand_behind_each_other_in_one_stream() -> None
     many = [e.run(e.START, order=order) for order in range(40)]
     found = [event for event in drawn(many) if event["ph"] == "X"]
     assert len({event["tid"] for event in found}) == 1
-    assert found[-1]["ts"] - found[0]["ts"] == 39 * tracing.MARK / 1000
-    assert list(parse(lines(written(many)), Recorded())) == many
+    assert found[-1]["ts"] - found[0]["ts"] == 39 * tracing.RUN_MARK_NS / 1000
+    assert list(parse(lines(written(many)), TraceMetadata())) == many
 
 
 def test_what_overlaps_more_often_than_there_are_lanes_keeps_its_length_and_says_when_it_was() -> None:
@@ -330,4 +330,4 @@ def test_what_overlaps_more_often_than_there_are_lanes_keeps_its_length_and_says
     found = [event for event in drawn(many) if event["ph"] == "X"]
     assert len({event["tid"] for event in found}) == tracing.MAX_LANES
     assert sum(event["dur"] for event in found) == 40 * 100_000.0
-    assert list(parse(lines(written(many)), Recorded())) == many
+    assert list(parse(lines(written(many)), TraceMetadata())) == many

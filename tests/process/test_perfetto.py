@@ -20,8 +20,8 @@ import event_samples as e
 import pytest
 from daemons import Machine
 
-from gt.monitor.reading import Recorded, read
-from gt.monitor.trace import Trace
+from gt.monitor.reading import TraceMetadata, read
+from gt.monitor.trace import TraceWriter
 from gt.wire import telemetry as t
 
 pytestmark = pytest.mark.process
@@ -88,7 +88,7 @@ class Perfetto:
 
 def written(events: list[t.Event]) -> str:
     lines: list[str] = []
-    trace = Trace(lines.append)
+    trace = TraceWriter(lines.append)
     trace.add(events)
     trace.close()
     return "".join(lines)
@@ -150,7 +150,7 @@ def test_sums_of_a_real_trace_there_are_the_workers_own_counters_and_arrows_lead
     path = machine.temp / "run.json"
     program = machine.program(PROGRAM, str(path))
     assert program.wait() == 0, program.lines
-    last = {event.worker: event for event in read(path, Recorded()) if isinstance(event, t.Utilisation)}
+    last = {event.worker: event for event in read(path, TraceMetadata()) if isinstance(event, t.Utilisation)}
     opened = Perfetto(browser, site, path.read_bytes())
     path.unlink()
     opened.check()

@@ -12,7 +12,7 @@ import event_samples as e
 import pytest
 
 from gt.monitor.findings import gather
-from gt.monitor.reading import Recorded
+from gt.monitor.reading import TraceMetadata
 from gt.monitor.report import page
 from gt.wire import telemetry as t
 
@@ -59,7 +59,7 @@ class Tab:
 
 def written(path: Path, events: list[t.Event]) -> Path:
     path = path / "run.html"
-    path.write_text(page(gather(events), Recorded({"host": "here"}, begun=True, cut=False), "run.json"))
+    path.write_text(page(gather(events), TraceMetadata({"host": "here"}, begun=True, cut=False), "run.json"))
     return path
 
 

@@ -14,7 +14,7 @@ import pytest
 from daemons import COMMAND, TIMEOUT, Machine, ends
 
 from gt.monitor.findings import gather
-from gt.monitor.reading import Recorded, read
+from gt.monitor.reading import TraceMetadata, read
 from gt.wire import telemetry as t
 
 pytestmark = pytest.mark.process
@@ -51,8 +51,8 @@ for turn in range(10**6):
 """
 
 
-def events_of(path: Path) -> tuple[list[t.Event], Recorded]:
-    recorded = Recorded()
+def events_of(path: Path) -> tuple[list[t.Event], TraceMetadata]:
+    recorded = TraceMetadata()
     return list(read(path, recorded)), recorded
 
 

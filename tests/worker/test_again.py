@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gt.daemon.restart_policy import CALM, MOST
+from gt.daemon.restart_policy import MAX_RESTARTS, RESET_SECONDS
 from gt.worker.lifecycle import restart
 from gt.worker.lifecycle.restart import VARIABLE, begun, start_again
 
@@ -16,7 +16,7 @@ def test_a_calm_while_makes_the_count_begin_anew(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv(VARIABLE, raising=False)
     assert begun(1.0) == 0
     monkeypatch.setenv(VARIABLE, "3")
-    assert [begun(served) for served in (0.0, CALM - 1, CALM)] == [3, 3, 0]
+    assert [begun(served) for served in (0.0, RESET_SECONDS - 1, RESET_SECONDS)] == [3, 3, 0]
     for wrong in ("", "-1", "abc", "1.5", "²"):
         monkeypatch.setenv(VARIABLE, wrong)
         assert begun(0.0) == 0
@@ -24,8 +24,8 @@ def test_a_calm_while_makes_the_count_begin_anew(monkeypatch: pytest.MonkeyPatch
 
 def test_it_gives_up_and_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(os, "execv", _nothing_is_started)
-    assert not start_again(MOST, None)
-    assert f"it started again {MOST} times, and the device failed each time" in caplog.text
+    assert not start_again(MAX_RESTARTS, None)
+    assert f"it started again {MAX_RESTARTS} times, and the device failed each time" in caplog.text
 
 
 def test_it_does_not_start_again_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from gpu.test_workers import connect, sharded
 
 import gt
 from gt.sharding import options
-from gt.wire.ranges import PAGE
+from gt.wire.ranges import PAGE_BYTES
 from gt.worker.device.cuda_streams import Streams
 from gt.worker.device.gpu_buffers import DeviceBuffers
 from gt.worker.device.pinned_memory import Pinned
@@ -77,7 +77,7 @@ def test_a_host_with_little_to_spare_pins_nothing(monkeypatch: pytest.MonkeyPatc
 def test_one_copy_takes_a_buffer_out_and_one_brings_it_back() -> None:
     """However many values look at it."""
     buffers = DeviceBuffers(Streams(CARD))
-    spill = Spill(pinned=Pinned(buffers, PAGE))
+    spill = Spill(pinned=Pinned(buffers, PAGE_BYTES))
     whole = CARD.asarray(np.arange(60.0))
     before = CARD.timeline.copies
     outside = spill.put(whole, whole.nbytes, buffers)

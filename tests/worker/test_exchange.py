@@ -16,7 +16,15 @@ from one_move import contributions, placements, two_axes
 from gt.ir.dtypes import as_dtype, float32
 from gt.ir.instruction import MOVE, Instruction, ref
 from gt.ir.spec import Spec, spec
-from gt.sharding.collectives import ALGORITHMS, CHUNK, CROWD, MAX_CHUNKS, all_reduce_algorithm, all_reduce_bytes, chunks
+from gt.sharding.collectives import (
+    ALGORITHMS,
+    MAX_CHUNK_BYTES,
+    MAX_CHUNKS,
+    MAX_DIRECT_WORKERS,
+    all_reduce_algorithm,
+    all_reduce_bytes,
+    chunks,
+)
 from gt.sharding.partition import box, extent
 from gt.sharding.placement import PARTIAL_OPS, REPLICATE, At, Layout, Mesh, Partial, Replicate, Shard, uniform_mesh
 from gt.wire.messages import Fault
@@ -115,7 +123,7 @@ def test_moves_on_two_axes(drawn: tuple[Array, Layout, Layout, Mesh]) -> None:
 @pytest.fixture
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of at most 16 bytes: so small values go in many."""
-    monkeypatch.setattr("gt.sharding.collectives.CHUNK", 16)
+    monkeypatch.setattr("gt.sharding.collectives.MAX_CHUNK_BYTES", 16)
 
 
 @given(
@@ -204,8 +212,8 @@ def test_pieces_tile_their_transfer(part: Any, count: int) -> None:
 
 def test_large_transfers_go_in_pieces_of_bounded_size() -> None:
     """No piece is larger than a slot of shared memory, unless there would be very many."""
-    assert [chunks(n) for n in (0, 1, CHUNK, CHUNK + 1, 10 * CHUNK)] == [1, 1, 1, 2, 10]
-    assert chunks(CHUNK * MAX_CHUNKS * 5) == MAX_CHUNKS
+    assert [chunks(n) for n in (0, 1, MAX_CHUNK_BYTES, MAX_CHUNK_BYTES + 1, 10 * MAX_CHUNK_BYTES)] == [1, 1, 1, 2, 10]
+    assert chunks(MAX_CHUNK_BYTES * MAX_CHUNKS * 5) == MAX_CHUNKS
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
@@ -215,7 +223,7 @@ def test_the_algorithm_moves_no_more_than_the_textbook_says(hosts: int, parts: i
     """Large values move twice, whatever the number of workers; a crowd does not send each other every small one."""
     algorithm = all_reduce_algorithm(nbytes, parts, hosts)
     assert algorithm in ALGORITHMS
-    if (parts > 2 and (nbytes >= 1 << 16 or parts > CROWD)) or nbytes >= 1 << 20:
+    if (parts > 2 and (nbytes >= 1 << 16 or parts > MAX_DIRECT_WORKERS)) or nbytes >= 1 << 20:
         assert all_reduce_bytes(algorithm, nbytes, parts) == 2 * (parts - 1) * nbytes
     else:
         assert all_reduce_bytes(algorithm, nbytes, parts) == parts * (parts - 1) * nbytes

@@ -16,7 +16,7 @@ from fake_nccl import NET, Bindings, installed
 from hypothesis import HealthCheck, given, settings
 from one_move import contributions, placements, two_axes
 
-from gt.ir.dtypes import ALL, as_dtype
+from gt.ir.dtypes import ALL_DTYPES, as_dtype
 from gt.ir.instruction import MOVE, Instruction, ref
 from gt.ir.spec import spec
 from gt.sharding.partition import box
@@ -132,7 +132,7 @@ def test_moves_on_two_axes(drawn: tuple[Array, Layout, Layout, Mesh]) -> None:
     check_move(*drawn)
 
 
-@pytest.mark.parametrize("dtype", ALL, ids=str)
+@pytest.mark.parametrize("dtype", ALL_DTYPES, ids=str)
 @pytest.mark.parametrize("operation", PARTIAL_OPS)
 def test_every_dtype(dtype: Any, operation: str) -> None:
     """Reduced by the library where it can, and in the same way as NumPy does; otherwise moved, and reduced here."""

@@ -22,7 +22,7 @@ from unhurried import Unhurried
 import gt
 from gt.sharding import options
 from gt.wire.messages import Execute
-from gt.wire.ranges import PAGE
+from gt.wire.ranges import PAGE_BYTES
 from gt.worker.core import Core
 from gt.worker.device.buffers import HostBuffers
 from gt.worker.device.pinned_memory import Pinned
@@ -63,7 +63,7 @@ def workers(count: int, limit: int | None, config: Any = None, blocks: int = 0) 
         if limit is not None:
             for core in cores:
                 device = Unhurried() if blocks else HostBuffers()
-                pinned = Pinned(device, blocks * PAGE) if isinstance(device, Unhurried) else None
+                pinned = Pinned(device, blocks * PAGE_BYTES) if isinstance(device, Unhurried) else None
                 core.stored.keeping = Checked(device, Spill(pinned=pinned), limit, small=0, ahead=2 * BYTES)
 
             def done(self: Careful, *arguments: Any) -> None:

@@ -134,7 +134,7 @@ def test_where_and_cast() -> None:
         agree(run("where", condition, x, y), torch.where(*tensors(condition, x, y)))
         if dtype in FLOATS + COMPLEX:
             agree(run("where", condition, x, 0.0), torch.where(*tensors(condition, x), 0.0))
-        for to in dtypes.ALL:
+        for to in dtypes.ALL_DTYPES:
             warns = dtype in COMPLEX and to.kind != "c"  # at PyTorch, which says that imaginary parts go
             if (
                 dtype != "bool" and not warns and not (dtype in FLOATS and to is dtypes.uint8)

@@ -13,7 +13,7 @@ from one_mesh import CUT, Ranks
 
 from gt.errors import WorkerError
 from gt.ir.dtypes import as_dtype, bfloat16
-from gt.sharding.collectives import CHUNK
+from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.wire import messages as m
 from gt.wire.memfd import machine
 from gt.worker.device.cuda_ipc import OPENED, SLOTS, CardMemory
@@ -163,10 +163,10 @@ def test_only_what_was_announced_here_is_mapped() -> None:
     assert lent.block == [5, OPENED + 1, 0, 32]
     np.testing.assert_array_equal(CARD.asnumpy(one.view(7, 0, (4,), np.dtype(np.float64))), np.arange(4.0))
     with pytest.raises(WorkerError, match="no memory of its card at"):
-        one.view(7, SLOTS * CHUNK, (4,), np.dtype(np.float64))
+        one.view(7, SLOTS * MAX_CHUNK_BYTES, (4,), np.dtype(np.float64))
     with pytest.raises(WorkerError, match="card's memory of worker 8 cannot be read"):
         one.view(8, 0, (4,), np.dtype(np.float64))
-    assert other.lend(5, CARD.zeros(CHUNK, np.float32), [3]) is None
+    assert other.lend(5, CARD.zeros(MAX_CHUNK_BYTES, np.float32), [3]) is None
     other.forget(3)
     one.forget(7)
     assert not other.slab.loans

@@ -21,7 +21,7 @@ from gt.worker.transfer.compression import Packer
 def _shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes through shared memory, in pieces of at most a slot."""
     monkeypatch.setattr("gt.worker.transfer.peers.SHARED", 1)
-    monkeypatch.setattr("gt.sharding.collectives.CHUNK", SLOT)
+    monkeypatch.setattr("gt.sharding.collectives.MAX_CHUNK_BYTES", SLOT)
 
 
 def reduced(group: Ranks, size: int) -> tuple[int, Array]:
@@ -168,7 +168,7 @@ def test_a_packed_piece_that_cannot_be_read_is_a_fault(packer: Packer | None) ->
 
 def test_a_large_move_is_sent_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker sends only so much before it hears what has come; a core that has more to send says that it is busy."""
-    monkeypatch.setattr("gt.sharding.collectives.CHUNK", SLOT)
+    monkeypatch.setattr("gt.sharding.collectives.MAX_CHUNK_BYTES", SLOT)
     group = Ranks(2, turn=1)
     plan, _ = reduced(group, 1000)
     group.tell(0, group.execute(plan, [1]))

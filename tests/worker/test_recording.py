@@ -14,7 +14,7 @@ import gt
 from gt.sharding.placement import Shard
 from gt.wire import messages as m
 from gt.wire import telemetry as t
-from gt.wire.event_buffer import Recorder
+from gt.wire.event_buffer import EventBuffer
 from gt.worker.device.buffers import HostBuffers
 from gt.worker.memory_limit.limiter import Keeping
 from gt.worker.spill.spill_file import Spill
@@ -206,7 +206,7 @@ def test_puts_and_fetches_are_told(ranks: Ranks) -> None:
     assert (gauges.tensors, gauges.held, gauges.process, gauges.limit) == (1, 40, 7, 70)
 
 
-class Counting(Recorder):
+class Counting(EventBuffer):
     """Counts the events that were made for it."""
 
     made = 0

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from gt.errors import WorkerError
-from gt.sharding.collectives import CHUNK
+from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.wire.memfd import machine
 from gt.worker.transfer.shared_memory import Shared
 
-LIMIT = 4 * CHUNK
+LIMIT = 4 * MAX_CHUNK_BYTES
 
 
 def pair() -> tuple[Shared, Shared]:
@@ -38,7 +38,7 @@ def test_what_one_lends_the_other_reads() -> None:
     place[3] = 77
     assert seen[3] == 77
     first.back(1, [loan])
-    again = first.lend(CHUNK, [1])
+    again = first.lend(MAX_CHUNK_BYTES, [1])
     assert again is not None
     assert again[1] == offset
 
@@ -46,8 +46,8 @@ def test_what_one_lends_the_other_reads() -> None:
 def test_memory_is_bounded_and_nobody_waits_for_it() -> None:
     """When all slots are lent, or a piece is too large, there is none; a reader that is gone gives its slots back."""
     first, _ = pair()
-    assert first.lend(CHUNK + 1, [1]) is None
-    assert all(first.lend(CHUNK, [1]) for _ in range(4))
+    assert first.lend(MAX_CHUNK_BYTES + 1, [1]) is None
+    assert all(first.lend(MAX_CHUNK_BYTES, [1]) for _ in range(4))
     assert first.lend(1, [1]) is None
     first.forget(1)
     assert not first.reaches(1)
@@ -116,9 +116,9 @@ def test_shared_memory_can_be_turned_off() -> None:
 def test_pages_are_taken_as_they_are_needed() -> None:
     """The limit is an address range: memory that was never lent is never touched."""
     before = Path("/proc/self/statm").read_text("ascii").split()
-    shared = Shared(64 * CHUNK)
+    shared = Shared(64 * MAX_CHUNK_BYTES)
     lent = shared.lend(4096, [1])
     assert lent is not None
     lent[2][:] = 1
     after = Path("/proc/self/statm").read_text("ascii").split()
-    assert (int(after[1]) - int(before[1])) * os.sysconf("SC_PAGE_SIZE") < 4 * CHUNK
+    assert (int(after[1]) - int(before[1])) * os.sysconf("SC_PAGE_SIZE") < 4 * MAX_CHUNK_BYTES

@@ -189,7 +189,7 @@ def test_pieces_are_on_their_way_for_a_time(workers: int) -> None:
 def test_large_moves_pass_through_a_small_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     """One piece after the other, each much larger than the ring."""
     monkeypatch.setattr("gt.worker.core.PIECES", 1)
-    monkeypatch.setattr("gt.sharding.collectives.CHUNK", 16 << 10)
+    monkeypatch.setattr("gt.sharding.collectives.MAX_CHUNK_BYTES", 16 << 10)
     fabric = connect(["cuda:0"] * 2, {"mesh": {"data": 2}, "sharding_config": {"a": {"strategy": "data_parallel"}}})
     host = np.arange(60_000.0).reshape(300, 200)
     with gt.signal.context("a"):
@@ -202,7 +202,7 @@ def test_large_moves_pass_through_a_small_ring(monkeypatch: pytest.MonkeyPatch) 
 def test_who_only_sends_goes_on_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has a word for a worker that sends piece after piece and gets none."""
     monkeypatch.setattr("gt.worker.core.PIECES", 1)
-    monkeypatch.setattr("gt.sharding.collectives.CHUNK", 1 << 10)
+    monkeypatch.setattr("gt.sharding.collectives.MAX_CHUNK_BYTES", 1 << 10)
     fabric = connect(["cuda:0"] * 2, {"sharding_config": {
         "one": {"shard": {"axis": 0, "workers": [0]}}, "other": {"shard": {"axis": 0, "workers": [1]}},
     }})  # fmt: skip

@@ -16,7 +16,7 @@ from paging import fewest
 from unhurried import Unhurried
 
 from gt.wire.messages import Collect
-from gt.wire.ranges import PAGE
+from gt.wire.ranges import PAGE_BYTES
 from gt.worker.device.pinned_memory import Pinned
 from gt.worker.memory_limit.limiter import Keeping, Stores
 from gt.worker.spill.eviction import FILE, INSIDE, NEVER, PINNED, Residency
@@ -28,16 +28,16 @@ class Model:
 
     def __init__(self, room: int, blocks: int, *, ahead: int = 0, spare: int = 0) -> None:
         self.device = Unhurried()
-        pinned = Pinned(self.device, blocks * PAGE) if blocks else None
+        pinned = Pinned(self.device, blocks * PAGE_BYTES) if blocks else None
         if pinned is not None:
-            pinned.spare = spare * PAGE
-        self.keeping = Keeping(self.device, Spill(pinned=pinned), room * PAGE, ahead=ahead * PAGE, small=0)
+            pinned.spare = spare * PAGE_BYTES
+        self.keeping = Keeping(self.device, Spill(pinned=pinned), room * PAGE_BYTES, ahead=ahead * PAGE_BYTES, small=0)
         self.stores: Stores = {1: {}}
         self.store = self.stores[1]
         self.values: dict[int, bytes] = {}
 
     def put(self, tensor: int, seed: int, pages: int = 1, queue: list[Collect] | None = None) -> None:
-        array = np.random.default_rng(seed).integers(0, 256, pages * PAGE, np.uint8)
+        array = np.random.default_rng(seed).integers(0, 256, pages * PAGE_BYTES, np.uint8)
         self.keeping.receives(array, self.stores, queue or [])
         self.store[tensor] = array
         self.values[tensor] = array.tobytes()
@@ -140,7 +140,7 @@ def test_what_is_announced_is_taken_in_as_seldom_as_can_be(uses: list[int], room
     for at, tensor in enumerate(uses):
         model.use(tensor, announced(uses[at:]))
         model.check()
-    assert (model.keeping.spill.read - read) // PAGE == fewest(tuple(uses), room)
+    assert (model.keeping.spill.read - read) // PAGE_BYTES == fewest(tuple(uses), room)
     assert (model.device.ins - ins <= fewest(tuple(uses), room)) if blocks else model.device.ins == 0
     model.close()
 
@@ -232,7 +232,7 @@ def test_a_thread_writes_on_what_is_wanted_last_while_there_is_room() -> None:
         model.check()
     assert threading.get_ident() not in model.device.settled_in
     spill = model.keeping.spill
-    assert (spill.written, spill.demoted) == (8 * PAGE, 6 * PAGE)
+    assert (spill.written, spill.demoted) == (8 * PAGE_BYTES, 6 * PAGE_BYTES)
     tiers = [value.outside.tier if type(value) is Spilled else INSIDE for value in model.store.values()]
     assert tiers == [INSIDE, PINNED, PINNED, *[FILE] * 6, INSIDE]
     model.close()
@@ -293,7 +293,7 @@ def test_copies_make_room_before_anything_goes_to_the_file() -> None:
     model = all_out(3, 3, 3)
     for tensor in range(3):
         model.use(tensor)
-    assert model.keeping.copies.nbytes == 3 * PAGE
+    assert model.keeping.copies.nbytes == 3 * PAGE_BYTES
     model.put(9, 9)
     model.check()
     assert model.keeping.spill.demoted == 0
@@ -307,9 +307,9 @@ def test_announced_reads_come_to_pinned_memory_ahead() -> None:
     assert len(in_file) == 3
     for tensor in set(range(6)) - set(in_file):
         model.free(tensor)
-    model.keeping.ahead = 2 * PAGE
+    model.keeping.ahead = 2 * PAGE_BYTES
     model.keeping.look_ahead(model.stores, announced(in_file))
-    assert model.keeping.spill.ahead == 2 * PAGE
+    assert model.keeping.spill.ahead == 2 * PAGE_BYTES
     coming = [model.store[tensor].outside for tensor in in_file]
     assert [model.keeping.spill.reads(each) or each.tier == PINNED for each in coming] == [True, True, False]
     del coming
@@ -327,7 +327,7 @@ def test_what_was_read_ahead_for_nobody_gives_its_block_back() -> None:
     (in_file, *_) = [tensor for tensor, value in model.store.items() if value.outside.tier == FILE]
     for tensor in set(range(3)) - {in_file}:
         model.free(tensor)
-    model.keeping.ahead = PAGE
+    model.keeping.ahead = PAGE_BYTES
     model.keeping.look_ahead(model.stores, announced([in_file]))
     outside = model.store[in_file].outside
     spill = model.keeping.spill
@@ -388,10 +388,12 @@ def test_copies_leave_a_full_disk_first(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @settings(max_examples=cases(100), deadline=None)
-@given(limit=st.integers(1, 12), actions=st.lists(st.tuples(st.booleans(), st.integers(1, 5 * PAGE)), max_size=40))
+@given(
+    limit=st.integers(1, 12), actions=st.lists(st.tuples(st.booleans(), st.integers(1, 5 * PAGE_BYTES)), max_size=40)
+)
 def test_blocks_are_used_again_and_never_more_than_may_be(limit: int, actions: list[tuple[bool, int]]) -> None:
     """Takes and returns in any order: the sums are right, no two uses share a block, and room that is there is given."""
-    pinned = Pinned(Unhurried(), limit * PAGE)
+    pinned = Pinned(Unhurried(), limit * PAGE_BYTES)
     held: list[np.ndarray[object, np.dtype[np.uint8]]] = []
     for takes, nbytes in actions:
         if takes:
@@ -414,14 +416,14 @@ def test_blocks_are_used_again_and_never_more_than_may_be(limit: int, actions: l
 def test_a_block_that_came_back_is_there_for_the_next() -> None:
     """Pinning takes long, so it is not done twice; for another size the free ones are given up, after their copies."""
     device = Unhurried()
-    pinned = Pinned(device, 4 * PAGE)
+    pinned = Pinned(device, 4 * PAGE_BYTES)
     for _ in range(10):
-        block = pinned.take(PAGE)
+        block = pinned.take(PAGE_BYTES)
         assert block is not None
         pinned.back(block)
     assert (device.pinned, device.settled) == (1, 0)
-    assert pinned.take(4 * PAGE) is not None
-    assert (device.pinned, device.settled, pinned.reserved) == (2, 1, 4 * PAGE)
+    assert pinned.take(4 * PAGE_BYTES) is not None
+    assert (device.pinned, device.settled, pinned.reserved) == (2, 1, 4 * PAGE_BYTES)
 
 
 def test_the_books_have_three_tiers() -> None:

@@ -16,7 +16,7 @@ from collections import deque
 from typing import Any, Final
 
 from gt.errors import WorkerError
-from gt.sharding.collectives import CHUNK
+from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.wire.memfd import machine
 from gt.wire.slab import Slab
 
@@ -52,7 +52,7 @@ class CardMemory:
     def __init__(self, streams: Streams, slots: int = SLOTS) -> None:
         self.streams = streams
         self.cupy = streams.cupy
-        self.own = self.cupy.cuda.Memory(slots * CHUNK)
+        self.own = self.cupy.cuda.Memory(slots * MAX_CHUNK_BYTES)
         self.handle = bytes(self.cupy.cuda.runtime.ipcGetMemHandle(self.own.ptr))
         self.slab = Slab(slots, OPENED)
         self.readers: set[int] = set()
@@ -98,12 +98,14 @@ class CardMemory:
     def lend(self, number: int, array: Any, readers: list[int]) -> Lending | None:
         """Copy an array of this worker (its number is `number`) to where `readers` can read it; None if it is too large or all
         slots are in use."""
-        lent = self.slab.lend(readers) if array.nbytes <= CHUNK else None
+        lent = self.slab.lend(readers) if array.nbytes <= MAX_CHUNK_BYTES else None
         if lent is None:
             return None
         loan, slot = lent
-        self._look(self.own.ptr, slot * CHUNK, array.shape, array.dtype, self.own)[...] = array
-        return Lending([number, loan, slot * CHUNK, int(array.nbytes)], self.streams.mark(self.streams.compute))
+        self._look(self.own.ptr, slot * MAX_CHUNK_BYTES, array.shape, array.dtype, self.own)[...] = array
+        return Lending(
+            [number, loan, slot * MAX_CHUNK_BYTES, int(array.nbytes)], self.streams.mark(self.streams.compute)
+        )
 
     def back(self, reader: int, loans: list[int]) -> None:
         """`reader` has read these loans."""
@@ -114,7 +116,7 @@ class CardMemory:
         pointer = self.peers.get(worker)
         if pointer is None:
             raise WorkerError(f"the card's memory of worker {worker} cannot be read: it has ended, or is elsewhere")
-        if offset + CHUNK > self.own.size:
+        if offset + MAX_CHUNK_BYTES > self.own.size:
             raise WorkerError(f"worker {worker} has no memory of its card at {offset}")
         return self._look(pointer, offset, shape, dtype, self)
 

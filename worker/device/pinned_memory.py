@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.wire.ranges import PAGE, rounded
+from gt.wire.ranges import PAGE_BYTES, round_to_pages
 
 from .buffers import Pinning
 
@@ -25,7 +25,7 @@ class Pinned:
     def __init__(self, device: Pinning, limit: int) -> None:
         self.device = device
         self.limit = limit
-        self.spare = limit // SHARE // PAGE * PAGE
+        self.spare = limit // SHARE // PAGE_BYTES * PAGE_BYTES
         """Bytes that are kept free, so that what comes next waits for nothing."""
         self.used = self.most = 0
         """Bytes of the buffers in use, now and at most."""
@@ -36,15 +36,15 @@ class Pinned:
 
     def ever(self, nbytes: int) -> bool:
         """Whether `nbytes` bytes would fit if no buffer were in use."""
-        return rounded(nbytes) <= self.limit
+        return round_to_pages(nbytes) <= self.limit
 
     def fits(self, nbytes: int) -> bool:
         """Whether there is room for `nbytes` bytes now."""
-        return self.used + rounded(nbytes) <= self.limit
+        return self.used + round_to_pages(nbytes) <= self.limit
 
     def take(self, nbytes: int) -> PinnedBuffer | None:
         """A buffer of at least `nbytes` bytes, None if there is no room. Raises `MemoryError` if the host cannot pin it."""
-        size = rounded(nbytes)
+        size = round_to_pages(nbytes)
         if self.used + size > self.limit:
             return None
         waiting = self.free.get(size)

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gt.ir.dtypes import HALVES
+from gt.ir.dtypes import HALF_DTYPES
 from gt.worker.base.kernel_call import Kernel, KernelCall
 from gt.worker.device.cublas import ALL_KINDS, Gemm
 
@@ -55,7 +55,7 @@ class AttentionStrips:
         self.keys = v.shape[-2]
         self.queries, self.start, self.stop = call.span(0, q.ndim - 2)
         self.work = wide(q.dtype).numpy
-        self.half = q.dtype.numpy if q.dtype in HALVES and on_tensor_cores(self.xp, q.dtype) else None
+        self.half = q.dtype.numpy if q.dtype in HALF_DTYPES and on_tensor_cores(self.xp, q.dtype) else None
         cores = self.half is not None or (call.tf32 and on_tensor_cores(self.xp, wide(q.dtype)))
         dtype = wide(q.dtype) if self.half is None else q.dtype
         self.matmul = self.xp.matmul

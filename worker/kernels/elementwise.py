@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.ir.dtypes import HALVES, DType, bfloat16, float32
+from gt.ir.dtypes import HALF_DTYPES, DType, bfloat16, float32
 from gt.worker.base.kernel_call import Kernel, KernelCall, KernelFactory, OperandCheck
 
 MIN_BITWISE_ELEMENTS: Final = 4096
@@ -72,7 +72,7 @@ def in_float32(call: KernelCall, function: Kernel) -> Kernel:
     dtype = _dtype(call)
     if call.xp is not np and dtype is not bfloat16 and not (_same(call) and str in map(type, call.operands)):
         return function
-    return widened(call, function) if dtype in HALVES else function
+    return widened(call, function) if dtype in HALF_DTYPES else function
 
 
 def widened(call: KernelCall, function: Kernel) -> Kernel:
@@ -104,7 +104,7 @@ def same(call: KernelCall) -> Kernel:
 
 def wide(dtype: DType) -> DType:
     """The dtype to compute in: half precision has too few bits for what comes between."""
-    return float32 if dtype in HALVES else dtype
+    return float32 if dtype in HALF_DTYPES else dtype
 
 
 def nothing_of(dtype: DType) -> Any:
@@ -169,7 +169,7 @@ def log2(call: KernelCall) -> Kernel:
 
 def rsqrt(call: KernelCall) -> Kernel:
     sqrt, reciprocal = call.xp.sqrt, call.xp.reciprocal
-    if call.result.dtype in HALVES and call.xp is not np:  # two functions, each of which would round
+    if call.result.dtype in HALF_DTYPES and call.xp is not np:  # two functions, each of which would round
         widen, narrow = methodcaller("astype", float32.numpy), methodcaller("astype", call.result.dtype.numpy)
         return lambda x: narrow(reciprocal(sqrt(widen(x))))
     return in_float32(call, lambda x: reciprocal(sqrt(x)))
@@ -188,7 +188,7 @@ def sigmoid(call: KernelCall) -> Kernel:
         xp.exp(out, out)
         xp.add(out, 1, out)
         xp.reciprocal(out, out)
-        return out.astype(dtype.numpy) if dtype in HALVES else out
+        return out.astype(dtype.numpy) if dtype in HALF_DTYPES else out
 
     return kernel
 
@@ -292,7 +292,7 @@ def divide_integers(name: str) -> KernelFactory:
             if call.xp is np or name not in _DIVIDED:
                 return in_float32(call, function)
             function = partial(_DIVIDED[name], call.xp, call.xp.zeros((), wide(call.result.dtype).numpy))
-            return widened(call, function) if call.result.dtype in HALVES else function
+            return widened(call, function) if call.result.dtype in HALF_DTYPES else function
         refuse = _refusal(call, lambda: ZeroDivisionError(f"{call.op}: integer division by zero"))
 
         def kernel(a: Any, b: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from gt.errors import IndexOutOfRange
-from gt.ir.dtypes import HALVES
+from gt.ir.dtypes import HALF_DTYPES
 from gt.worker.base.kernel_call import Kernel, KernelCall, OperandCheck
 
 from . import short_rows
@@ -173,7 +173,7 @@ def scatter_add(call: KernelCall, *, own: bool = False) -> Kernel:
     index_shape, size, work = call.tensor(1).shape, x_shape[axis], wide(dtype).numpy
     if 0 in index_shape:
         return lambda x, _index, _value: x
-    grid, written = _grid(call), _written(call, own=own and dtype not in HALVES)
+    grid, written = _grid(call), _written(call, own=own and dtype not in HALF_DTYPES)
     if index_shape[axis] == 1:  # as the gradient of a cross-entropy: no place can come twice
         one_each = short_rows.has_one_each(call)
 

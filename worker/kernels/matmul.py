@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.ir.dtypes import HALVES, DType, bfloat16, float32
+from gt.ir.dtypes import HALF_DTYPES, DType, bfloat16, float32
 from gt.worker.base.kernel_call import Kernel, KernelCall
 from gt.worker.device.cublas import ALL_KINDS, KINDS, Gemm, has_tensor_cores
 from gt.worker.device.thread_pool import Crew
@@ -42,7 +42,13 @@ def has_parts(call: KernelCall) -> bool:
     if call.op != "matmul" or call.crew is None or call.xp is not np or call.result.dtype.kind != "f":
         return False
     a, b = call.tensor(0), call.tensor(1)
-    if a.ndim < 3 or b.ndim != 2 or a.shape[0] % ROW_PARTS or a.shape[0] < 2 * ROW_PARTS or call.result.dtype in HALVES:
+    if (
+        a.ndim < 3
+        or b.ndim != 2
+        or a.shape[0] % ROW_PARTS
+        or a.shape[0] < 2 * ROW_PARTS
+        or call.result.dtype in HALF_DTYPES
+    ):
         return False
     rows = math.prod(a.shape[:-1])
     return (
@@ -72,9 +78,9 @@ def product(call: KernelCall, multiplications: int, dtype: DType) -> Kernel:
     What was half precision before it was widened loses nothing by TF32.
     """
     crew = call.crew
-    if dtype is float32 and (call.tf32 or call.result.dtype in HALVES) and on_tensor_cores(call.xp, float32):
+    if dtype is float32 and (call.tf32 or call.result.dtype in HALF_DTYPES) and on_tensor_cores(call.xp, float32):
         return Gemm(call.xp, float32, call.direct)
-    if call.direct is not None and dtype in ALL_KINDS and (dtype not in HALVES or on_tensor_cores(call.xp, dtype)):
+    if call.direct is not None and dtype in ALL_KINDS and (dtype not in HALF_DTYPES or on_tensor_cores(call.xp, dtype)):
         return Gemm(call.xp, dtype, call.direct, exact=True)
     if crew is None or crew.lanes == 1 or multiplications < MIN_SHARED_MULTIPLICATIONS:
         return call.xp.matmul  # type: ignore[no-any-return]  # xp is Any
@@ -137,9 +143,9 @@ def matmul(call: KernelCall) -> Kernel:
     multiply = product(call, result.size * call.tensor(0).shape[-1], result.dtype)
     folds = call.tensor(0).ndim > 2 and call.tensor(1).ndim == 2
     flat = folds or call.tensor(0).ndim == call.tensor(1).ndim == 2
-    if result.dtype in HALVES and not flat and on_tensor_cores(xp, result.dtype):
+    if result.dtype in HALF_DTYPES and not flat and on_tensor_cores(xp, result.dtype):
         multiply = Gemm(xp, result.dtype, call.direct)
-    elif result.dtype in HALVES and (xp is np or (result.dtype is bfloat16 and not flat)):
+    elif result.dtype in HALF_DTYPES and (xp is np or (result.dtype is bfloat16 and not flat)):
         # cuBLAS accumulates in float32 by itself; NumPy has no BLAS for half precision, CuPy no stacks of bfloat16
         widen, narrow = methodcaller("astype", wide(result.dtype).numpy), methodcaller("astype", result.dtype.numpy)
         return lambda a, b: narrow(multiply(widen(a), widen(b)))

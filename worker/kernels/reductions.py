@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.ir.dtypes import HALVES, DType, bfloat16
+from gt.ir.dtypes import HALF_DTYPES, DType, bfloat16
 from gt.worker.base.kernel_call import Kernel, KernelCall
 
 from . import short_rows
@@ -64,7 +64,7 @@ def reduction(call: KernelCall) -> Kernel:
     if xp is not np and call.tensor(0).dtype is bfloat16:
         widen = methodcaller("astype", wide(bfloat16).numpy)
         return lambda x: reduce(widen(x)).astype(dtype)
-    return (lambda x: reduce(x).astype(dtype)) if joins and result.dtype in HALVES else reduce
+    return (lambda x: reduce(x).astype(dtype)) if joins and result.dtype in HALF_DTYPES else reduce
 
 
 def arg(call: KernelCall) -> Kernel:
@@ -99,7 +99,7 @@ def softmax(call: KernelCall) -> Kernel:
     total = reducer_of(xp, "sum", axis, keepdims=True)
 
     def kernel(x: Any) -> Any:
-        if dtype in HALVES:
+        if dtype in HALF_DTYPES:
             x = x.astype(work)
         out = xp.subtract(x, largest(x))
         if logarithm:
@@ -107,6 +107,6 @@ def softmax(call: KernelCall) -> Kernel:
         else:
             xp.exp(out, out)
             xp.divide(out, total(out), out)
-        return out.astype(dtype.numpy) if dtype in HALVES else out
+        return out.astype(dtype.numpy) if dtype in HALF_DTYPES else out
 
     return kernel

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.ir.dtypes import HALVES
+from gt.ir.dtypes import HALF_DTYPES
 from gt.worker.base.kernel_call import Kernel, KernelCall
 
 MAX_ROW_ELEMENTS: Final = 16
@@ -51,7 +51,7 @@ def is_arg(call: KernelCall) -> bool:
     """Whether a call is an argmax or argmin along short rows."""
     x = call.tensor(0)
     short = call.attributes["axis"] == x.ndim - 1 and 1 < x.shape[-1] <= MAX_ROW_ELEMENTS
-    return short and call.result.size >= MIN_ROWS and x.dtype.kind in "iuf" and x.dtype not in HALVES
+    return short and call.result.size >= MIN_ROWS and x.dtype.kind in "iuf" and x.dtype not in HALF_DTYPES
 
 
 def arg(call: KernelCall) -> Kernel:

@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Final, NoReturn
 
-from gt.daemon.restart_policy import CALM, pause
+from gt.daemon.restart_policy import RESET_SECONDS, pause
 
 log = logging.getLogger(__name__)
 VARIABLE: Final = "GT_RESTARTS"
@@ -26,7 +26,7 @@ VARIABLE: Final = "GT_RESTARTS"
 def begun(served: float) -> int:
     """How often this worker has restarted, given that it has now served for so many seconds."""
     said = os.environ.get(VARIABLE, "")
-    return int(said) if served < CALM and said.isascii() and said.isdecimal() else 0
+    return int(said) if served < RESET_SECONDS and said.isascii() and said.isdecimal() else 0
 
 
 def start_again(times: int, watch: int | None) -> bool:

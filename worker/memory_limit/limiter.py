@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gt.ir.instruction import Tag
 from gt.sharding.options import WORKER_OPTIONS
 from gt.wire import messages as m
-from gt.wire.ranges import rounded
+from gt.wire.ranges import round_to_pages
 from gt.worker.base.backend import Backend
 from gt.worker.device.buffers import Buffers
 from gt.worker.device.pinned_memory import Pinned
@@ -303,7 +303,7 @@ class Keeping:
                 self.spill.send_on(key)
             except OSError:  # whoever must have that room is told
                 return
-            missing -= rounded(key.nbytes)
+            missing -= round_to_pages(key.nbytes)
 
     def _told(self, kind: str, place: Place, nbytes: int) -> contextlib.AbstractContextManager[None]:
         """While memory goes out or comes in: whoever watches is told."""

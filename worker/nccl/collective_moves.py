@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from gt.ir.dtypes import DType
 from gt.ir.spec import Spec
-from gt.sharding.partition import Box, Transfer, box, exchanging, extent, receives, relative, sends
+from gt.sharding.partition import Box, BoxTransfer, box, exchanging, extent, receives, relative, sends
 from gt.sharding.placement import At, Layout, Mesh, Partial
 
 ALL_REDUCE: Final = "all-reduce"
@@ -154,7 +154,7 @@ class _Group:
     """What all members hold and want, by place."""
 
     def __init__(
-        self, rank: int, place: int, group: list[int], held: list[Any], wanted: list[Any], gets: list[list[Transfer]]
+        self, rank: int, place: int, group: list[int], held: list[Any], wanted: list[Any], gets: list[list[BoxTransfer]]
     ) -> None:
         self.rank, self.place, self.group = rank, place, group
         self.held: list[Box] = held
@@ -199,7 +199,7 @@ class _Group:
             "stacked": stacked and len(set(shapes)) == 1,
         }
 
-    def pieces(self, given: list[Transfer]) -> dict[str, Any]:
+    def pieces(self, given: list[BoxTransfer]) -> dict[str, Any]:
         """Everything piece by piece."""
         mine = self.held[self.place]
         parts: dict[Box, list[int]] = {}

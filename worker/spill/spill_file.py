@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gt.wire.ranges import Ranges, rounded
+from gt.wire.ranges import Ranges, round_to_pages
 from gt.worker.device.buffers import Buffers, View
 from gt.worker.device.pinned_memory import Pinned, PinnedBuffer
 
@@ -105,7 +105,7 @@ class Spill:
     @property
     def going(self) -> int:
         """Bytes that are being written from pinned memory to the file."""
-        return sum(rounded(write.nbytes) for write in self._writing)
+        return sum(round_to_pages(write.nbytes) for write in self._writing)
 
     def put(self, value: Any, nbytes: int, buffers: Buffers) -> Outside:
         """A value's whole buffer: a copy in pinned memory that nobody waits for, if there is room, or else in the file. Raises

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.wire import telemetry as t
-from gt.wire.event_buffer import Bucket, Recorder
+from gt.wire.event_buffer import EventBuffer, TokenBucket
 from gt.worker.program.compiler import Action, Slots
 
 if TYPE_CHECKING:
@@ -125,11 +125,11 @@ class Recording:
         self.period = PERIODS[level]
         now = clock()
         half, fourth, burst = rate // 2, rate // 4, max(1, int(rate * BURSTS[level]))
-        self.singles = Bucket(now, half, burst)
+        self.singles = TokenBucket(now, half, burst)
         """Which runs go by themselves: whatever else there is, half of all that does."""
-        self.recorder = Recorder(clock, fourth, burst)
+        self.recorder = EventBuffer(clock, fourth, burst)
         """For moves, transfers and spills, of which one run may have many."""
-        self.bucket = Bucket(now, rate - half - fourth, burst)
+        self.bucket = TokenBucket(now, rate - half - fourth, burst)
         """For op slices."""
         self.totals = [0, 0, 0, 0, 0]
         """By state; run time of GT is what is left over."""
@@ -384,7 +384,7 @@ class Recording:
 
     def put_announced(self, client: int, tensor: int) -> None:
         """A bulk put will come."""
-        if len(self.landing) < t.MAX_ITEMS:
+        if len(self.landing) < t.MAX_LIST_ITEMS:
             self.landing[client, tensor] = self.clock()
 
     def put_landed(self, client: int, tensor: int, nbytes: int) -> None:
@@ -450,7 +450,7 @@ class Recording:
         reasons = graphs.without.most_common(MAX_REASONS)
         return t.Graphs(
             now, self.worker, graphs.captured, graphs.launched, graphs.total,
-            [reason[: t.MAX_TEXT] for reason, _ in reasons], [count for _, count in reasons],
+            [reason[: t.MAX_TEXT_LENGTH] for reason, _ in reasons], [count for _, count in reasons],
         )  # fmt: skip
 
     def _gauges(self, core: Core, now: int) -> t.Gauges:
@@ -502,5 +502,5 @@ def _name(program: Program, position: int, steps: list[ProgramStep]) -> Named:
     last = steps[-1].instruction
     tag = program.plan.tags[steps[0].instruction.tag]
     local = steps[-1].call.result if steps[-1].call is not None else program.plan.values[last.outputs[0]]
-    op = "+".join(step.instruction.op for step in steps)[: t.MAX_TEXT]
+    op = "+".join(step.instruction.op for step in steps)[: t.MAX_TEXT_LENGTH]
     return Named(position, op, "/".join(tag.signal), tag.site, math.prod(local.shape), local.nbytes)

@@ -20,8 +20,8 @@ from gt.ir.dtypes import bfloat16
 from gt.ir.instruction import Instruction
 from gt.ir.spec import Spec
 from gt.sharding.block_grid import middle
-from gt.sharding.collectives import PAIRED, all_reduce_algorithm
-from gt.sharding.partition import Box, Transfer, box, extent, receives, relative, sends
+from gt.sharding.collectives import PAIRWISE_ALGORITHMS, all_reduce_algorithm
+from gt.sharding.partition import Box, BoxTransfer, box, extent, receives, relative, sends
 from gt.sharding.placement import Layout, Mesh, Partial, Replicate, collective_name
 from gt.wire.messages import Fault
 from gt.worker.nccl.collective_moves import Joint, joint
@@ -138,7 +138,7 @@ def compile_move(
         assert held is not None, "whoever takes part in an all-reduce has a contribution"
         group = tuple(t.source for t in gets)
         chosen = all_reduce_algorithm(math.prod(extent(held)) * size, len(group), asked=algorithm)
-        if paired and chosen not in PAIRED:
+        if paired and chosen not in PAIRWISE_ALGORITHMS:
             chosen = "two-step"  # the others add in an order of their own
         if chosen in ALL_REDUCE:
             schedule = ALL_REDUCE[chosen](held, size, group, here)
@@ -193,12 +193,12 @@ def _index(part: Box, origin: Box | None) -> Index:
     return (*relative(part, origin), ...)
 
 
-def _of_worker(transfer: Transfer, times: int) -> Transfer:
+def _of_worker(transfer: BoxTransfer, times: int) -> BoxTransfer:
     """A transfer between ranks of a plan as one between workers."""
     if times == 1:
         return transfer
     assert transfer.source % times == transfer.target % times, "microbatches are joined before their cut changes"
-    return Transfer(transfer.source // times, transfer.target // times, transfer.part)
+    return BoxTransfer(transfer.source // times, transfer.target // times, transfer.part)
 
 
 def local(move: Move, held: Any, xp: Any) -> Any:

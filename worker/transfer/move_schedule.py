@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gt.sharding.collectives import chunks
-from gt.sharding.partition import Box, Transfer, extent
+from gt.sharding.partition import Box, BoxTransfer, extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def pieces(part: Box, itemsize: int) -> Iterator[Box]:
     return cut(part, chunks(math.prod(extent(part)) * itemsize))
 
 
-def redistribution(sends: list[Transfer], receives: list[Transfer], rank: int, itemsize: int) -> Schedule:
+def redistribution(sends: list[BoxTransfer], receives: list[BoxTransfer], rank: int, itemsize: int) -> Schedule:
     """Everything in one step: each rank sends what others need of its part, and adds contributions in order of rank."""
     schedule = Schedule()
     targets: dict[Box, list[int]] = {}

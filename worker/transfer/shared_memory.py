@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from gt.errors import WorkerError
-from gt.sharding.collectives import CHUNK
-from gt.wire.memfd import SHARED_MEMORY, Memory, machine, mapped, near
+from gt.sharding.collectives import MAX_CHUNK_BYTES
+from gt.wire.memfd import DEFAULT_SHARED_BYTES, SharedMemory, is_near, machine, map_memory
 from gt.wire.slab import Slab
 
 
 class Shared:
     """The memory that a worker lends, and that of the peers that it knows."""
 
-    def __init__(self, limit: float = SHARED_MEMORY) -> None:
-        slots = int(limit) // CHUNK
-        self.own = Memory(slots * CHUNK) if slots and machine() else None
+    def __init__(self, limit: float = DEFAULT_SHARED_BYTES) -> None:
+        slots = int(limit) // MAX_CHUNK_BYTES
+        self.own = SharedMemory(slots * MAX_CHUNK_BYTES) if slots and machine() else None
         self.slab = Slab(slots if self.own else 0)
         self.near: set[int] = set()
         """The workers that can read what this one lends."""
@@ -36,11 +36,11 @@ class Shared:
     def know(self, worker: int, address: str) -> None:
         """Map a peer's memory, if it is on this machine."""
         where = (*address.split("#"), "")[1]
-        if worker in self.near or self.own is None or not near(where):
+        if worker in self.near or self.own is None or not is_near(where):
             return
         self.near.add(worker)
         try:
-            self.peers[worker] = mapped(where)
+            self.peers[worker] = map_memory(where)
         except (OSError, ValueError):
             pass  # it has ended already; whoever needs what it lent is told so
 
@@ -61,11 +61,11 @@ class Shared:
 
     def lend(self, nbytes: int, readers: list[int]) -> tuple[int, int, np.ndarray[Any, Any]] | None:
         """The number of a loan, its offset, and the bytes to fill; None if it is too large or all slots are in use."""
-        lent = self.slab.lend(readers) if nbytes <= CHUNK else None
+        lent = self.slab.lend(readers) if nbytes <= MAX_CHUNK_BYTES else None
         if lent is None or self.own is None:
             return None
         loan, slot = lent
-        return loan, slot * CHUNK, np.ndarray((nbytes,), np.uint8, self.own.map, slot * CHUNK)
+        return loan, slot * MAX_CHUNK_BYTES, np.ndarray((nbytes,), np.uint8, self.own.map, slot * MAX_CHUNK_BYTES)
 
     def back(self, reader: int, loans: list[int]) -> None:
         """`reader` has read these loans."""

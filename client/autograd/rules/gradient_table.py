@@ -1,4 +1,4 @@
-"""The client's facet of the op table: for each op its gradient rule, or its name in the explicit list of those without.
+"""The gradient table: for each op its gradient rule, or its name in the explicit list of those without one.
 
 A rule says what each operand's gradient reads and computes it (`autograd.Rule`). Rules are written with the same
 functions as any program, so that they have gradients themselves; shapes are moved by bare instructions, which make no
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gt.client.tensor.tensor import Tensor
 
 Parts = tuple["Tensor | DeferredGradient | None", ...]
-_BELL: Final = 2 / math.sqrt(math.pi)
+_ERF_SLOPE: Final = 2 / math.sqrt(math.pi)
 """The slope of erf at 0."""
 
 
@@ -315,7 +315,7 @@ def _take(n: TapeNode, g: Tensor) -> Parts:
 # linear algebra
 
 
-def _turned(x: Tensor) -> Tensor:
+def _swap_last(x: Tensor) -> Tensor:
     axes = list(range(x.ndim))
     axes[-2:] = axes[-1], axes[-2]
     return emission.emit("permute", (x,), tuple(axes))
@@ -329,13 +329,13 @@ def _matmul(n: TapeNode, g: Tensor) -> Parts:
 
     left = right = None
     if n.wants[0]:
-        left = unbroadcast(emission.emit("matmul", (g, _turned(_conj(n.operand(1))))), n.shape(0))
+        left = unbroadcast(emission.emit("matmul", (g, _swap_last(_conj(n.operand(1))))), n.shape(0))
     if n.wants[1]:
         a = _conj(n.operand(0))
         if len(n.shape(1)) == 2:
             right = deferred_gradients.matrix_gradient(a, g)
         else:
-            right = unbroadcast(emission.emit("matmul", (_turned(a), g)), n.shape(1))
+            right = unbroadcast(emission.emit("matmul", (_swap_last(a), g)), n.shape(1))
     return left, right
 
 
@@ -344,7 +344,7 @@ def _solve(n: TapeNode, g: Tensor) -> Parts:
     return _each(n, lambda: decompositions.solve(n, right), lambda: right)
 
 
-def _mirrored(g: Tensor, axis: int, size: int, weight: float) -> Tensor:
+def _mirror(g: Tensor, axis: int, size: int, weight: float) -> Tensor:
     """Half a spectrum of `size` points, with a weight on what stands for two of them."""
     count = size // 2 + 1
     place = emission.emit("arange", (0, 1), (count,), int64)
@@ -356,12 +356,12 @@ def _mirrored(g: Tensor, axis: int, size: int, weight: float) -> Tensor:
 def _rfft(n: TapeNode, g: Tensor) -> Parts:
     axis = n.attribute("axis")
     size = n.shape(0)[axis]
-    return (emission.emit("irfft", (_mirrored(g, axis, size, 0.5),), axis, size),)
+    return (emission.emit("irfft", (_mirror(g, axis, size, 0.5),), axis, size),)
 
 
 def _irfft(n: TapeNode, g: Tensor) -> Parts:
     axis, size = n.attribute("axis"), n.attribute("size")
-    return (_mirrored(emission.emit("rfft", (g,), axis), axis, size, 2.0),)
+    return (_mirror(emission.emit("rfft", (g,), axis), axis, size, 2.0),)
 
 
 def _conv(n: TapeNode, g: Tensor) -> Parts:
@@ -422,13 +422,13 @@ GRADIENTS: Final[dict[str, Rule]] = {
     "asinh": Rule(("0",), lambda n, g: (g * _conj(arithmetic.rsqrt(arithmetic.square(n.operand(0)) + 1.0)),)),
     "acosh": Rule(("0",), _acosh),
     "atanh": Rule(("0",), lambda n, g: (g / _conj(1.0 - arithmetic.square(n.operand(0))),)),
-    "erf": Rule(("0",), lambda n, g: (g * (arithmetic.exp(-arithmetic.square(n.operand(0))) * _BELL),)),
-    "erfc": Rule(("0",), lambda n, g: (g * (arithmetic.exp(-arithmetic.square(n.operand(0))) * -_BELL),)),
-    "erfinv": Rule(("o",), lambda n, g: (g * (arithmetic.exp(arithmetic.square(n.result())) / _BELL),)),
+    "erf": Rule(("0",), lambda n, g: (g * (arithmetic.exp(-arithmetic.square(n.operand(0))) * _ERF_SLOPE),)),
+    "erfc": Rule(("0",), lambda n, g: (g * (arithmetic.exp(-arithmetic.square(n.operand(0))) * -_ERF_SLOPE),)),
+    "erfinv": Rule(("o",), lambda n, g: (g * (arithmetic.exp(arithmetic.square(n.result())) / _ERF_SLOPE),)),
     "lgamma": Rule(("0",), lambda n, g: (g * elementwise.digamma(n.operand(0)),)),
     "digamma": Rule(("0",), lambda n, g: (g * elementwise.polygamma(1, n.operand(0)),)),
     "dawsn": Rule(("0o",), lambda n, g: (g * (1.0 - n.operand(0) * n.result() * 2.0),)),
-    "erfcx": Rule(("0o",), lambda n, g: (g * (n.operand(0) * n.result() * 2.0 - _BELL),)),
+    "erfcx": Rule(("0o",), lambda n, g: (g * (n.operand(0) * n.result() * 2.0 - _ERF_SLOPE),)),
     "ndtri": Rule(
         ("o",), lambda n, g: (g * (arithmetic.exp(arithmetic.square(n.result()) * 0.5) * math.sqrt(2 * math.pi)),)
     ),
@@ -555,5 +555,5 @@ NO_GRADIENT: Final[frozenset[str]] = frozenset(
         "attention_grad",
     }
 )
-"""What makes tensors from nothing, answers true or false, or counts: nothing flows back through it. `attention_grad` is emitted
+"""The ops without a gradient: they make tensors from nothing, answer true or false, or count. `attention_grad` is emitted
 only where gradients are not recorded themselves."""

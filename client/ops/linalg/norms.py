@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gt.client.ops import arithmetic, reductions, shape_ops
 from gt.client.tensor.operands import cast, tensor_of
 from gt.errors import DTypeError, ShapeError
-from gt.ir.dtypes import HALVES, DType, as_dtype, float32
+from gt.ir.dtypes import HALF_DTYPES, DType, as_dtype, float32
 
 from .linalg import inv, matrix, svdvals
 
@@ -27,7 +27,7 @@ def vector_norm(
     x = x if dtype is None else cast(x, as_dtype(dtype))
     if x.dtype.kind not in "fc":
         raise DTypeError(f"vector_norm takes floating-point or complex numbers, not {x.dtype}")
-    if x.dtype in HALVES:  # whose squares may be beyond what float16 holds
+    if x.dtype in HALF_DTYPES:  # whose squares may be beyond what float16 holds
         return cast(vector_norm(cast(x, float32), ord, dim, keepdim), x.dtype)
     axes = tuple(range(x.ndim)) if dim is None else dim
     size = arithmetic.abs(x)

@@ -11,7 +11,7 @@ from gt.client.tensor import emission
 from gt.client.tensor.operands import cast, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError
-from gt.ir.dtypes import HALVES, as_dtype, float32
+from gt.ir.dtypes import HALF_DTYPES, as_dtype, float32
 
 from .norms import matrix_norm
 
@@ -29,7 +29,7 @@ def norm(
         x = cast(x, as_dtype(dtype))
     if x.dtype.kind not in "fc":
         raise DTypeError(f"norm takes floating-point or complex numbers, not {x.dtype}: cast first, or pass dtype=")
-    if x.dtype in HALVES:  # whose squares may be beyond what float16 holds
+    if x.dtype in HALF_DTYPES:  # whose squares may be beyond what float16 holds
         wide = norm(cast(x, float32), p, dim, keepdim, axis=axis, keepdims=keepdims)
         return cast(wide, x.dtype)
     chosen = spelled("norm", dim, axis, None)

@@ -15,7 +15,7 @@ from gt.client.ops import arithmetic, complex_numbers, creation, join_and_pad, s
 from gt.client.tensor import emission
 from gt.client.tensor.operands import cast, tensor_of
 from gt.errors import DTypeError, ShapeError
-from gt.ir.dtypes import HALVES, float32, get_default_dtype
+from gt.ir.dtypes import HALF_DTYPES, float32, get_default_dtype
 
 if TYPE_CHECKING:
     from gt.client.tensor.tensor import Tensor
@@ -38,7 +38,7 @@ def _operand(name: str, input: Any) -> Tensor:
     x = tensor_of(name, input)
     if x.dtype.kind in "bi":
         return cast(x, get_default_dtype())
-    return cast(x, float32) if x.dtype in HALVES else x
+    return cast(x, float32) if x.dtype in HALF_DTYPES else x
 
 
 def _complex(name: str, input: Any) -> Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gt.ir.dtypes import HALVES, DType
+from gt.ir.dtypes import HALF_DTYPES, DType
 from gt.ir.spec import Spec
 from gt.worker.base.kernel_call import KernelCall
 from gt.worker.fusion.chains import Chain, ChainValue
@@ -27,7 +27,7 @@ def able(call: KernelCall) -> bool:
     if call.op not in CPU_LOWERINGS or call.result.size == 0 or (call.blocks and call.op in ALONG_ROWS):
         return False
     specs = [call.result, *(each for each in call.operands if isinstance(each, Spec))]
-    if any(each.dtype in HALVES for each in specs):
+    if any(each.dtype in HALF_DTYPES for each in specs):
         return False
     if call.op == "cast":
         return _casts_alike(call.tensor(0).dtype, call.result.dtype)

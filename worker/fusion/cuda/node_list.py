@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gt.ir.dtypes import HALVES, DType, float32, int64
+from gt.ir.dtypes import HALF_DTYPES, DType, float32, int64
 from gt.worker.fusion.chain_shapes import ROW_INDEX_OPS
 from gt.worker.fusion.chains import Chain
 from gt.worker.op_table.op_table import CUDA_REDUCTIONS
@@ -42,7 +42,7 @@ def nodes_of(chain: Chain) -> tuple[list[CudaNode], list[int]]:
         call, args = value.call, [place[operand] for operand in value.operands]
         dtype = call.result.dtype
         if call.op in ("softmax", "log_softmax"):
-            work = float32 if dtype in HALVES else dtype
+            work = float32 if dtype in HALF_DTYPES else dtype
             (x,) = args
             largest = add("max", [x], work, column=True)
             less = add("sub", [x, largest], work)
