@@ -35,10 +35,10 @@ WORDS = set(re.findall(r"\w+", SOURCES))
 MAX_TERMS = 40
 """Terms of the glossary: a reader who knows the field need learn no more."""
 FOLDERS = (*ROOMS, "tests", "benchmarks", "examples", "configs", "docs")
-FILES = sorted({path for room in FOLDERS for path in (REPOSITORY / room).rglob("*.*")} | set(REPOSITORY.glob("*.md")))
+FILES = sorted({path for room in FOLDERS for path in (REPOSITORY / room).rglob("*.*")} | set(REPOSITORY.glob("*.*")))
 FILE_NAMES = {path.name for path in FILES}
-WHOLE_PATH = re.compile(rf"(?<![\w./~-])((?:{'|'.join(FOLDERS)})/[\w/.-]*\w\.(?:pyi?|md))\b")
-BARE_NAME = re.compile(r"`([\w.-]+\.pyi?)`")
+WHOLE_PATH = re.compile(rf"(?<![\w./~-])((?:{'|'.join(FOLDERS)})/[\w/.-]*\w\.(?:py|md))\b")
+BARE_NAME = re.compile(r"`([\w.-]+\.py)`")
 # History names what was there at the time; these tests of rules about files make some up.
 UNREAD = {"CHANGELOG.md", "test_docs.py", "test_layers.py"}
 
