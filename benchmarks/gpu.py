@@ -281,9 +281,9 @@ def beside(bench: Bench) -> Rows:
             bench.xp.matmul(a, a)
 
     def fetch(then: Callable[[], None] = lambda: None) -> None:
-        parcel = staging.fetches.send(value)
+        outgoing = staging.fetches.send(value)
         then()
-        while parcel.left:
+        while outgoing.left:
             staging.fetches.turn()
 
     def put() -> None:

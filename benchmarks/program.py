@@ -19,10 +19,10 @@ import workloads
 
 import gt
 from gt.worker.base.backend import backend
-from gt.worker.core import Core
+from gt.worker.core import WorkerCore
 from gt.worker.device.malloc_tuning import keep_freed_memory
-from gt.worker.device.thread_pool import Crew
-from gt.worker.execution.execution import Running
+from gt.worker.device.thread_pool import ThreadPool
+from gt.worker.execution.execution import Execution
 from gt.worker.execution.optimize import fused, on_cpu
 from gt.worker.program.compiler import Action, Program, compile_plan
 
@@ -93,19 +93,19 @@ def recorded(work: Callable[[], Callable[[], Any]]) -> list[Case]:
         run()
     gt.synchronize()
     found: list[Case] = []
-    plain = Core._run
+    plain = WorkerCore._run
 
-    def record(core: Core, running: Running, now: float) -> None:
+    def record(core: WorkerCore, running: Execution, now: float) -> None:
         program = running.program
         found.append((compile_plan(program.plan, program.mesh, program.rank, backend("cpu")), list(running.slots)))
         plain(core, running, now)
 
-    Core._run = record  # type: ignore[method-assign]
+    WorkerCore._run = record  # type: ignore[method-assign]
     try:
         run()
         gt.synchronize()
     finally:
-        Core._run = plain  # type: ignore[method-assign]
+        WorkerCore._run = plain  # type: ignore[method-assign]
     return found
 
 
@@ -120,7 +120,7 @@ def seconds(actions: list[Action], slots: list[Any]) -> float:
 
 def measure(name: str, rounds: int) -> tuple[int, int, float, float, float]:
     """(steps, actions when hot, seconds step by step, seconds hot, seconds of products in them), medians."""
-    cases = [(cold, fused(cold, on_cpu(Crew())), slots) for cold, slots in recorded(WORKS[name])]
+    cases = [(cold, fused(cold, on_cpu(ThreadPool())), slots) for cold, slots in recorded(WORKS[name])]
     times: list[tuple[float, float, float]] = []
     with np.errstate(all="ignore"):
         for _ in range(rounds + 1):

@@ -404,7 +404,7 @@ def written(drawn: int) -> dict[str, tuple[str, str]]:
     samples |= dict(known())
     found = {
         "random numbers": (philox.SOURCE, "philox_words"),
-        "run-time scalars": (graph_capture.SOURCE, "place_numbers"),
+        "run-time scalars": (graph_capture.KERNEL_SOURCE, "place_numbers"),
     }
     for name, sample in samples.items():
         for number, source in enumerate(sources_of(compiled(sample, cpu))):

@@ -21,9 +21,9 @@ from gt.wire import messages as m
 from gt.wire.slab import Slab
 from gt.worker.base.backend import backend
 from gt.worker.base.events import BulkOut, Forgotten, ToDispatcher, ToPeer, Unreachable
-from gt.worker.core import Core
+from gt.worker.core import WorkerCore
 from gt.worker.transfer.compression import Packer
-from gt.worker.transfer.link_probe import Links
+from gt.worker.transfer.link_probe import LinkProbes
 
 CLIENT = 5
 SLOT = 256
@@ -86,7 +86,7 @@ class Ranks:
         computed = [backend("cuda:0" if on_card else "cpu") for _ in range(size)]
         self.cards = [each.card_memory() if each.card_memory else None for each in computed]
         self.cores = [
-            Core(each, heap, turn=turn, links=Links() if packer else None, packer=packer, card=card)
+            WorkerCore(each, heap, turn=turn, links=LinkProbes() if packer else None, packer=packer, card=card)
             for each, heap, card in zip(computed, self.heaps or [None] * size, self.cards, strict=True)
         ]
         self.said: list[list[Any]] = [[] for _ in range(size)]

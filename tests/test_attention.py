@@ -20,7 +20,7 @@ from gt.ir.instruction import VERIFY
 from gt.ir.spec import spec
 from gt.sharding.config import Config
 from gt.worker.base.kernel_call import KernelCall
-from gt.worker.device.thread_pool import Crew
+from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.kernels import attention as kernels
 from gt.worker.op_table.op_table import KERNELS
 
@@ -277,7 +277,7 @@ def test_bits_do_not_depend_on_lanes_or_on_who_has_the_heads(name: str, blocked:
         specs = tuple(spec(float32, x.shape) for x in held)
         (result,) = infer(name, specs, {"causal": True})
         box = tuple((0, size) for size in result.shape)
-        crew = None if blocked else Crew(lanes)
+        crew = None if blocked else ThreadPool(lanes)
         call = KernelCall(np, name, {"causal": True}, specs, result, result.shape, box, blocks=8 * blocked, crew=crew)
         out: Array = (DETERMINISTIC_KERNELS if blocked else KERNELS)[name](call)(*held)
         return out

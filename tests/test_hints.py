@@ -15,7 +15,7 @@ from gt.ir.hints import NO_HINTS, Hints, pack_hints, unpack_hints
 from gt.ir.instruction_bytes import unpack_segment
 from gt.sharding.collectives import ALGORITHMS
 from gt.wire.messages import Define
-from gt.worker.execution.optimize import HOT
+from gt.worker.execution.optimize import HOT_RUN
 
 DATA_PARALLEL = {"sharding_config": {"step": {"strategy": "data_parallel"}}}
 RNG = np.random.default_rng(0)
@@ -193,7 +193,7 @@ def test_what_is_said_to_be_hot_is_fused_at_its_first_run_and_has_the_same_bits(
     assert chain(x, hot=True) == cold
     hot = programs()[-1]
     assert len(hot.actions[0]) < len(hot.blocks[0])
-    assert hot.runs == HOT
+    assert hot.runs == HOT_RUN
 
 
 def test_a_deadline_that_a_plan_should_miss_is_mentioned_once(caplog: pytest.LogCaptureFixture) -> None:

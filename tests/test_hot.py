@@ -11,7 +11,7 @@ import gt
 from gt.errors import IndexOutOfRange
 from gt.sharding.config import Config
 from gt.worker.execution import optimize
-from gt.worker.execution.optimize import HOT
+from gt.worker.execution.optimize import HOT_RUN
 
 RULES = Config.from_plain({"sharding_config": {"net": {"strategy": "data_parallel"}}})
 
@@ -27,8 +27,8 @@ def test_a_failure_in_a_hot_program_is_what_it_was_in_a_cold_one(workers: int) -
     gt.connect("inproc", workers=workers, config=RULES)
     x = gt.from_numpy(np.random.default_rng(0).standard_normal((6, 6), np.float32))
     errors, goods, bads = set(), set(), set()
-    for run in range(2 * HOT):
-        wrong = run in (1, HOT + 1)
+    for run in range(2 * HOT_RUN):
+        wrong = run in (1, HOT_RUN + 1)
         index = gt.from_numpy(np.full((6, 2), 9 if wrong else 1))
         with gt.signal.context("net"):
             good = chain(x)
@@ -57,7 +57,7 @@ def test_a_chain_that_cannot_run_is_computed_step_by_step(monkeypatch: pytest.Mo
     monkeypatch.setattr(optimize.strip_executor, "compile_chain", compiled)
     gt.connect("inproc", workers=1)
     x = gt.from_numpy(np.random.default_rng(0).standard_normal((6, 6), np.float32))
-    assert len({chain(x).numpy().tobytes() for _ in range(HOT + 2)}) == 1
+    assert len({chain(x).numpy().tobytes() for _ in range(HOT_RUN + 2)}) == 1
     assert len(raised) == 3
 
 
@@ -66,7 +66,7 @@ def test_what_has_no_elements_gets_hot(shape: tuple[int, ...]) -> None:
     """Rows of nothing have no strips: their length was divided by, and the worker ended."""
     gt.connect("inproc", workers=1)
     x = gt.zeros(*shape)
-    for _ in range(HOT + 2):
+    for _ in range(HOT_RUN + 2):
         nothing = (((x + 1) * 2).relu() - 3).abs() * x + 1
         total = ((nothing.sum(-1, keepdim=True) + 1) * 2 - 3).abs() * 2 + 1
         assert nothing.numpy().shape == shape

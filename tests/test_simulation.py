@@ -31,7 +31,7 @@ from gt.wire import messages as m
 from gt.worker.base.backend import backend
 from gt.worker.base.events import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer
 from gt.worker.core import DispatcherCore as Worker
-from gt.worker.execution.done_reports import Reports
+from gt.worker.execution.done_reports import DoneReports
 
 DISPATCHER = "dispatcher"
 MONITOR = "monitor"
@@ -259,7 +259,7 @@ class WorkerPeer:
 
     def __init__(self, network: Network, name: str) -> None:
         self.network, self.name = network, name
-        self.core = Worker(backend("cpu"), reports=Reports(network.random.randint(1, 8)))
+        self.core = Worker(backend("cpu"), reports=DoneReports(network.random.randint(1, 8)))
         self.granted: set[tuple[int, int]] = set()
         self.offered: dict[tuple[int, int], Array] = {}
         self.switched = False
@@ -320,7 +320,7 @@ class WorkerPeer:
             core.programs.plans,
             core.programs.compiled,
             core.meshes,
-            core.moving.arrived,
+            core.moves.arrived,
             core.stored.expecting,
             core.stored.unwanted,
         )

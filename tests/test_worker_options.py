@@ -13,7 +13,7 @@ import gt
 from gt.errors import ConfigError, SessionError
 from gt.sharding import options
 from gt.worker.base.backend import backend
-from gt.worker.memory_limit.limiter import keeping
+from gt.worker.memory_limit.limiter import memory_limiter
 
 
 @pytest.fixture(autouse=True)
@@ -111,9 +111,12 @@ def test_each_is_refused_on_a_service_of_others(name: str, monkeypatch: pytest.M
 
 def test_out_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers read what their environment says; what is not allowed is an error that says the variable."""
-    assert keeping({name: options.from_environment(name) for name in options.WORKER_OPTIONS}, backend("cpu")) is None
+    assert (
+        memory_limiter({name: options.from_environment(name) for name in options.WORKER_OPTIONS}, backend("cpu"))
+        is None
+    )
     monkeypatch.setenv("GT_MEMORY_POOL_SIZE", "2MB")
-    found = keeping({name: options.from_environment(name) for name in options.WORKER_OPTIONS}, backend("cpu"))
+    found = memory_limiter({name: options.from_environment(name) for name in options.WORKER_OPTIONS}, backend("cpu"))
     assert found is not None
     assert (found.limit, found.high) == (2_000_000, 1_600_000)
     monkeypatch.setenv("GT_CPU_SPILL_THRESHOLD", "two")

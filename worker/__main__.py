@@ -1,4 +1,4 @@
-"""The worker's shell: sockets and clock around `core.py`. Control from the dispatcher, bulk beside it, pieces from peers."""
+"""The worker's process: connects `core.py` to sockets (control, bulk data, pieces from peers) and to the clock."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ from gt.worker.base.backend import Backend, backend
 from gt.worker.base.events import BulkIn, BulkOut, ToDispatcher, ToPeer, Unreachable
 from gt.worker.device.async_copies import Staging
 from gt.worker.device.malloc_tuning import keep_freed_memory
-from gt.worker.device.nvml import Gpu, Samples
+from gt.worker.device.nvml import HealthSamples, NvmlGpu
 from gt.worker.execution.device_failure import DeviceFailed
-from gt.worker.execution.done_reports import PLANS, Reports
+from gt.worker.execution.done_reports import MAX_UNREPORTED_PLANS, DoneReports
 from gt.worker.lifecycle import restart
 from gt.worker.lifecycle.calibrate import facts as measured
 from gt.worker.lifecycle.calibrate import threads
-from gt.worker.memory_limit.limiter import Keeping, keeping
+from gt.worker.memory_limit.limiter import MemoryLimiter, memory_limiter
 from gt.worker.nccl.communicators import Communicators, in_thread
 from gt.worker.telemetry.recorder import Instruments
 from gt.worker.transfer.compression import packer
-from gt.worker.transfer.link_probe import Links
-from gt.worker.transfer.shared_memory import Shared
+from gt.worker.transfer.link_probe import LinkProbes
+from gt.worker.transfer.shared_memory import SharedMemory
 
-from .core import PEER_TIMEOUT, SENDERS, Core, Sender
+from .core import PEER_TIMEOUT_SECONDS, SENDERS, Sender, WorkerCore
 
 log = logging.getLogger("gt.worker")
-TICK: Final = 1.0
-"""Seconds between two looks at the time."""
-CROWDED: Final = 8
-"""Slots of shared memory in use from which a sender waits a moment for its readers."""
+TICK_SECONDS: Final = 1.0
+"""The seconds after which an idle worker handles the time."""
+CROWDED_SLOTS: Final = 8
+"""The number of slots of shared memory in use from which on a sender waits a moment for its readers."""
 PAUSE_MS: Final = 2
-EAGER: Final = 0.002
-"""Seconds after something came from a GPU in which it is asked without a pause for more, and later only every millisecond."""
-PULSE: Final = 2.0
-"""Seconds between two signs of life."""
-SILENCE: Final = 20.0
-"""Seconds without a word from the dispatcher after which a worker ends, unless GT_SILENCE says so: it serves nobody any more."""
+EAGER_POLL_SECONDS: Final = 0.002
+"""The seconds after an arrival from a GPU for which it is polled without pause; later it is polled every millisecond."""
+HEARTBEAT_SECONDS: Final = 2.0
+"""The seconds between two heartbeats."""
+DISPATCHER_TIMEOUT_SECONDS: Final = 20.0
+"""The seconds without a message from the dispatcher after which a worker ends, unless GT_SILENCE says otherwise."""
 
 
-class Shell:
-    """One running worker."""
+class WorkerShell:
+    """One worker process: its sockets, threads and state machine."""
 
     def __init__(
         self, address: str, device: str | None, *, watch: int | None = None, folder: str | None = None,
@@ -74,25 +74,25 @@ class Shell:
         self.logs = logs
         self.watch = watch
         limit = environment_number("GT_SHARED_MEMORY", DEFAULT_SHARED_BYTES)
-        self.memory = Shared(limit)
-        timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT)
+        self.memory = SharedMemory(limit)
+        timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT_SECONDS)
         self.limit = memory_limit()
         self.group_size = options.from_environment("nvlink_group_size")
-        self.patience = environment_number("GT_SILENCE", SILENCE)
+        self.patience = environment_number("GT_SILENCE", DISPATCHER_TIMEOUT_SECONDS)
         computed = backend(device, threads())
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_read, False)
         os.set_blocking(self.wake_write, False)
         card = computed.card_memory() if computed.card_memory is not None and limit else None
-        self.core = Core(
+        self.core = WorkerCore(
             computed,
             self.memory,
             turn=MAX_CHUNK_BYTES,
             peer_timeout=timeout,
-            links=Links(),
+            links=LinkProbes(),
             packer=packer(),
-            reports=Reports(PLANS),
-            keeping=_limited(computed),
+            reports=DoneReports(MAX_UNREPORTED_PLANS),
+            limiter=_limited(computed),
             communicators=self._communicators(computed, timeout),
             card=card,
             instruments=Instruments(
@@ -102,7 +102,7 @@ class Shell:
             ),
         )
         self.own_folder = None if folder or listen else tempfile.mkdtemp(prefix="gt-worker-")
-        times = restart.begun(0.0)  # peers of the one before may still have something for it
+        times = restart.restart_count(0.0)  # peers of the one before may still have something for it
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}{f'-{times}' if times else ''}"
         self.shared_folder = Path(folder) if folder else None
         """That of the daemons that were started together with this one."""
@@ -113,28 +113,28 @@ class Shell:
         self.peers_out: dict[str, transport.Socket] = {}
         self.control = transport.dealer(address, transport.new_identity())
         self.published: transport.Socket | None = None
-        """Where the dispatcher tells large groups, once this worker is in one."""
+        """The socket for messages to large groups, once this worker is in one."""
         self.bulk: transport.Socket | None = None
         self.bulk_identity = transport.new_identity()
         self.number = 0
         self.streams = Bulk(borrower=Borrower() if limit else None)
         self.pool = Pool(half_of_memory())
-        """Memory of what comes in chunks."""
-        self.landing: dict[Key, tuple[int, int]] = {}
+        """The memory for what comes in chunks."""
+        self.incoming_puts: dict[Key, tuple[int, int]] = {}
         self.stopping = False
         self.orphaned = False
         """Whether the process that started this one is gone."""
-        self.landed = 0
-        """Of what comes from a GPU, the parts that had come when it was asked last."""
+        self.parts_copied = 0
+        """How many parts had come from the GPU when it was last polled."""
         self.asked: float | None = None
-        """When the last of them had come, or it was asked first for what has not."""
+        """When the last of them had come, or polling for the next began."""
         self.reason = ""
         self.failed = ""
-        """Why the device computes no more."""
+        """Why the device has failed."""
         self.refused = 0
 
     def run(self) -> int:
-        """Serve until told to stop; the exit status."""
+        """Serve until told to stop. Returns the exit status."""
         facts = {
             **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
@@ -175,7 +175,7 @@ class Shell:
         return self._end()
 
     def _between(self, now: float, *, idle: bool) -> None:
-        """Do what is to be done from time to time."""
+        """Do the periodic work between two events: time, memory, reports, events for watchers."""
         if idle or (self.core.backend.staging is not None and self.core.asks):
             self._handle(None)
         if idle:
@@ -185,7 +185,7 @@ class Shell:
         self._tell()
 
     def _end(self) -> int:
-        """Say why this worker ends; the exit status."""
+        """Log and report why this worker ends. Returns the exit status."""
         if self.failed:
             log.error("%s; all that it held is lost", self.failed)
             self._say(m.Goodbye("WorkerLost", self.failed))
@@ -197,7 +197,7 @@ class Shell:
         return 0
 
     def _ready(self, poller: Any) -> tuple[dict[Any, int], float]:
-        """Wait until something has come, or it is time for something; what has come, and when that is."""
+        """Wait until something arrives or is due. Returns the readable sockets and the time."""
         began = time.monotonic_ns()
         found = dict(poller.poll(self._patience(began / 1e9)))
         ended = time.monotonic_ns()
@@ -207,37 +207,37 @@ class Shell:
         return found, ended / 1e9
 
     def _tell(self) -> None:
-        """Tell who watches, when it is time to, what was recorded."""
+        """Send the recorded events to watchers when a batch is due."""
         recording = self.core.recording
         if recording is not None and recording.since >= recording.due:  # as of the last look at the clock
             events, dropped = recording.take(self.core)
             self._say(m.Events(recording.clock(), dropped, events))
 
     def _memory(self) -> tuple[int, int]:
-        """Bytes of this process, or of what is in use on its GPU, and of the machine or GPU in all."""
+        """The bytes in use by this process or on its GPU, and those of the machine or GPU in all."""
         if self.core.backend.kind == "cuda":
             free, total = self.core.backend.xp.cuda.runtime.memGetInfo()
             return int(total - free), int(total)
         return resident_memory(), self.limit
 
     def _patience(self, now: float) -> int:
-        """Milliseconds to wait for events. Whoever has more to send than readers have caught up with waits a moment for
-        them, so that few slots are used, over and over, and stay in caches; no longer, because they may be far behind."""
+        """The milliseconds to wait for events. A worker that has more to send than readers have caught up with waits a moment
+        for them, so that few slots are used again and again and stay in caches; no longer, because they may be far behind."""
         if self.core.busy:
-            return PAUSE_MS if self.memory.lent >= CROWDED else 0
+            return PAUSE_MS if self.memory.lent >= CROWDED_SLOTS else 0
         staging = self.core.backend.staging
         if staging is not None and (pause := self._asking(staging)) is not None:
             return pause
         wait = self.core.reports.wait(now)
         if wait is not None:
-            return int(min(TICK, wait) * 1000) + 1
+            return int(min(TICK_SECONDS, wait) * 1000) + 1
         recording = self.core.recording
         if recording is not None:
             return max(0, recording.due - recording.since) // 1_000_000 + 1
-        return int(TICK * 1000)
+        return int(TICK_SECONDS * 1000)
 
     def _communicators(self, computed: Backend, patience: float) -> Communicators | None:
-        """Of a worker that may do moves together with others, with a thread that gives up what is not finished in time."""
+        """The NCCL communicators of a worker that can take part in joint moves, with a thread that aborts overdue ones."""
         if computed.nccl is None:
             return None
         found = Communicators(computed.nccl, patience, time.monotonic, in_thread, self._wake)
@@ -245,7 +245,7 @@ class Shell:
         return found
 
     def _wake(self) -> None:
-        """Have the core called; any thread may."""
+        """Make the shell call the core; any thread may."""
         try:
             os.write(self.wake_write, b"x")
         except BlockingIOError:
@@ -260,14 +260,14 @@ class Shell:
             self._handle(None)
 
     def _asking(self, staging: Staging) -> int | None:
-        """Milliseconds until the device is to be asked again whether something has come from it; None when nothing is to."""
+        """The milliseconds until the device is polled again; None if nothing is on its way from it."""
         if not self.core.asks:
             self.asked = None
             return None
         now = time.monotonic()
-        if self.asked is None or self.landed != staging.landed:
-            self.landed, self.asked = staging.landed, now
-        return 0 if now - self.asked < EAGER else 1
+        if self.asked is None or self.parts_copied != staging.parts_copied:
+            self.parts_copied, self.asked = staging.parts_copied, now
+        return 0 if now - self.asked < EAGER_POLL_SECONDS else 1
 
     def stop(self, *_: Any) -> None:
         """Stop at the next turn; safe in a signal handler."""
@@ -277,8 +277,8 @@ class Shell:
     def close(self) -> None:
         """Close the sockets and remove what is left of them."""
         self.control.close(linger=200)
-        if self.core.stored.keeping is not None:
-            self.core.stored.keeping.spill.close()
+        if self.core.stored.limiter is not None:
+            self.core.stored.limiter.spill.close()
         transport.unlink(self.peers_in)
         if self.own_folder:
             shutil.rmtree(self.own_folder, ignore_errors=True)
@@ -288,28 +288,28 @@ class Shell:
         transport.send(self.control, m.encode(message, self.number))
 
     def _hear(self, source: transport.Socket) -> list[transport.Socket]:
-        """Handle what the dispatcher says; the sockets that are to be heard from now on."""
+        """Handle the dispatcher's messages. Returns the sockets to listen to from now on."""
         opened: list[transport.Socket] = []
         while (frames := transport.receive(source)) is not None:
             if source is self.published:
                 frames[0] = frames[0][m.TOPIC_BYTES :]
             _, message = m.decode(frames)
-            own = CONTROL.get(type(message))
+            own = CONNECTION_HANDLERS.get(type(message))
             if own is not None:
                 opened += own(self, message)
                 if self.reason:
                     return []
             if SENDERS.get(type(message)) is Sender.DISPATCHER:
-                if self.core.stored.keeping is None or not self.core.announce(message):
+                if self.core.stored.limiter is None or not self.core.announce(message):
                     self._act(message)
             elif own is None:
                 raise ProtocolError(f"{type(message).__name__} is nothing that a dispatcher says to a worker")
-        if self.core.stored.keeping is not None:
+        if self.core.stored.limiter is not None:
             self._act(None)
         return opened
 
     def _act(self, message: m.Message | None) -> None:
-        """Do what the dispatcher says, or has announced."""
+        """Have the core handle a message, or those announced, and send what follows from it."""
         self._handle(message)
         self._report(idle=False)
         self._tell()
@@ -333,7 +333,7 @@ class Shell:
         if self.shared_folder is not None and self.shared_folder.is_dir():
             write_number(self.shared_folder, welcome.number)
         bus = self.core.backend.bus
-        samples = None if bus is None else Samples(Gpu(bus)).start()
+        samples = None if bus is None else HealthSamples(NvmlGpu(bus)).start()
         threading.Thread(target=_pulse, args=(self.address, self.peer_address, self.logs, samples), daemon=True).start()
         log.info("worker %d on %s at your service", welcome.number, self.core.backend.name)
         return [self.bulk]
@@ -367,12 +367,12 @@ class Shell:
             else:
                 self.streams.drop_client(send.client)
         if (
-            self.core.stored.expecting or self.landing
+            self.core.stored.expecting or self.incoming_puts
         ):  # whatever the event was: the core may have caught up with its queue
             self._open_puts()
 
     def _report(self, *, idle: bool) -> None:
-        """Say what was finished, when it is time to."""
+        """Report finished work when a report is due."""
         if self.core.reports.count:
             for done in self.core.reports.due(time.monotonic(), idle=idle):
                 self._say(done)
@@ -384,7 +384,7 @@ class Shell:
         transport.send(socket, m.encode(message))
 
     def _part(self, send: BulkOut) -> None:
-        """Small parts go with their message, large ones wait for the client's grant."""
+        """Send a fetched part: a small one with its message, a large one as a bulk transfer that the client must grant."""
         if send.array.nbytes <= MAX_INLINE_BYTES:
             self._say(send.message._replace(data=send.array.tobytes()))
         else:
@@ -397,32 +397,32 @@ class Shell:
         transport.send(self.bulk, list(frames))
 
     def _give_back(self) -> None:
-        """Say which clients' memory is read no more."""
+        """Return clients' memory that is no longer read."""
         for frames in self.streams.returned():
             self._send_bulk(frames)
 
     def _open_puts(self) -> None:
-        """Grant the senders of bulk puts that were announced; forget those that were called off."""
-        known = set(self.landing.values())
+        """Grant bulk puts that were announced to their senders; forget those that were called off."""
+        known = set(self.incoming_puts.values())
         here: list[Arrived] = []
         for (client, tensor), (sender, spec, part) in self.core.stored.expecting.items():
             if (client, tensor) not in known:
                 key = (PUT, client, tensor, self.core.number)
                 make = partial(self.pool.empty, extent(part), spec.dtype.numpy)
-                self.landing[key] = client, tensor
+                self.incoming_puts[key] = client, tensor
                 grant = self.streams.inbox.open(sender, key, part, spec.dtype.numpy, make)
                 whole = self._answer(self.streams.opened, key)
                 if whole is None:
                     self._send_bulk(grant)
                 else:
                     here.append(whole)
-        for key, (client, tensor) in list(self.landing.items()):
+        for key, (client, tensor) in list(self.incoming_puts.items()):
             if (client, tensor) not in self.core.stored.expecting:
-                del self.landing[key]
+                del self.incoming_puts[key]
                 self.streams.inbox.close(key)
         while here:
             key, array = here.pop(0)
-            self._handle(BulkIn(*self.landing.pop(key), array))
+            self._handle(BulkIn(*self.incoming_puts.pop(key), array))
 
     def _hear_bulk(self, socket: transport.Socket) -> None:
         for _ in range(64):
@@ -431,11 +431,11 @@ class Shell:
                 return
             whole = self._answer(self.streams.heard, frames)
             if whole is not None:
-                self._handle(BulkIn(*self.landing.pop(whole[0]), whole[1]))
+                self._handle(BulkIn(*self.incoming_puts.pop(whole[0]), whole[1]))
             del whole  # the tensor may have been freed already
 
     def _answer(self, hear: Callable[[Any], tuple[Arrived | None, Iterator[Frames]]], what: Any) -> Arrived | None:
-        """Answer what has come in bulk; the put that is here now, if one is."""
+        """Answer a bulk frame. Returns the put that is complete now, if one is."""
         try:
             whole, answers = hear(what)
             for answer in answers:
@@ -462,30 +462,30 @@ class Shell:
             log.warning("refused a message on a data socket: %s", error)
 
 
-CONTROL: Final[dict[type, Callable[[Shell, Any], list[transport.Socket]]]] = {
-    m.Welcome: Shell._welcome,
-    m.Goodbye: Shell._goodbye,
-    m.Subscribe: Shell._subscribe,
-    m.Unsubscribe: Shell._subscribe,
-    m.Switch: Shell._switch,
+CONNECTION_HANDLERS: Final[dict[type, Callable[[WorkerShell, Any], list[transport.Socket]]]] = {
+    m.Welcome: WorkerShell._welcome,
+    m.Goodbye: WorkerShell._goodbye,
+    m.Subscribe: WorkerShell._subscribe,
+    m.Unsubscribe: WorkerShell._subscribe,
+    m.Switch: WorkerShell._switch,
 }
 """What a dispatcher says about the connection itself: what handles it, and returns the sockets to listen to from now on."""
 
 
-def _limited(computed: Backend) -> Keeping | None:
-    """The limit to this worker's memory that its environment says."""
+def _limited(computed: Backend) -> MemoryLimiter | None:
+    """The memory limiter that the environment asks for; None without a limit."""
     said = {name: options.from_environment(name) for name in options.WORKER_OPTIONS}
     share = threads() / len(os.sched_getaffinity(0))  # of the host's memory a worker has as much as of its cores
-    return keeping(said, computed, int(memory_limit() * share))
+    return memory_limiter(said, computed, int(memory_limit() * share))
 
 
-def _pulse(address: str, peer_address: str, logs: DaemonLog | None, samples: Samples | None) -> None:
-    """Tell the dispatcher that this process lives, also while a long kernel runs, and how its GPU is; log what is wanted. Ends
-    with the process."""
+def _pulse(address: str, peer_address: str, logs: DaemonLog | None, samples: HealthSamples | None) -> None:
+    """Sends heartbeats and the state of the GPU on a connection of its own, also while a long kernel runs, and follows changes
+    of the log level. Runs in a thread that ends with the process."""
     socket = transport.dealer(address, transport.new_identity())
     transport.send(socket, m.encode(m.Hello(m.VERSION, "pulse", {"address": peer_address}), 1))
     while True:
-        time.sleep(PULSE)
+        time.sleep(HEARTBEAT_SECONDS)
         if logs is not None:
             logs.look()
         sample = samples.newest() if samples is not None else None
@@ -522,14 +522,15 @@ def serve(
     announce: str | None = None,
     log_format: str = "text",
 ) -> int:
-    """Run a worker of the dispatcher at `address`; the exit status. `watch` is a descriptor whose end of file means: stop.
+    """Runs a worker of the dispatcher at `address`. Returns the exit status. `watch` is a descriptor whose end of file
+    means: stop.
 
     Other workers reach it at `announce`, which leads to where it listens.
     """
     logs = DaemonLog("worker", level=log_level, form=log_format, folder=folder)
     keep_freed_memory()
     try:
-        shell = Shell(address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs)
+        shell = WorkerShell(address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs)
     except GTError as error:
         if is_orphaned(watch):  # whoever started it ended before it was up, and took the folder along: that is no error
             return 0
@@ -546,7 +547,11 @@ def serve(
         shell.close()
         if folder is not None and shell.orphaned:
             shutil.rmtree(folder, ignore_errors=True)
-    if shell.failed and restart.start_again(restart.begun(time.monotonic() - began), watch) and folder is not None:
+    if (
+        shell.failed
+        and restart.restart_process(restart.restart_count(time.monotonic() - began), watch)
+        and folder is not None
+    ):
         shutil.rmtree(folder, ignore_errors=True)
     return status
 

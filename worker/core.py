@@ -31,28 +31,28 @@ from gt.worker.base.events import BulkIn, Forgotten, Send, ToDispatcher
 from gt.worker.cuda_graphs.capturable_run import CapturableRun
 from gt.worker.cuda_graphs.graphs import CudaGraphs
 from gt.worker.device.cuda_ipc import CardMemory
-from gt.worker.execution.deferred_checks import Doubts
-from gt.worker.execution.device_failure import Device, Watch
-from gt.worker.execution.done_reports import Reports
-from gt.worker.execution.execution import MeshInfo, Running
-from gt.worker.execution.moves import PIECES, Moving
+from gt.worker.execution.deferred_checks import DeferredChecks
+from gt.worker.execution.device_failure import FailureWatch, WatchedDevice
+from gt.worker.execution.done_reports import DoneReports
+from gt.worker.execution.execution import Execution, MeshInfo
+from gt.worker.execution.moves import MAX_OUTGOING_PIECES, WorkerMoves
 from gt.worker.execution.plan_state import SUSPENDED, PlanState
-from gt.worker.execution.program_cache import Programs, lines_of
-from gt.worker.execution.tensor_store import ABSENT, Poison, Stored, kept, missing
+from gt.worker.execution.program_cache import ProgramCache, lines_of
+from gt.worker.execution.tensor_store import ABSENT, Poison, TensorStore, missing_tensor, storable
 from gt.worker.fusion.cpu.background_matmul import settle
-from gt.worker.memory_limit.limiter import Cause, Keeping
-from gt.worker.memory_limit.low_memory_run import Careful
+from gt.worker.memory_limit.limiter import MemoryLimiter, SpillCause
+from gt.worker.memory_limit.low_memory_run import LowMemoryRun
 from gt.worker.nccl.communicators import Communicators
 from gt.worker.program.compiler import Program, ProgramStep, describe
-from gt.worker.spill.spill_file import Spilled
-from gt.worker.telemetry.recorder import COMMUNICATION, RUNTIME, Instruments, Recording
+from gt.worker.spill.spill_file import SpilledValue
+from gt.worker.telemetry.recorder import COMMUNICATION, RUNTIME, Instruments, WorkerRecording
 from gt.worker.transfer.compression import Packer
-from gt.worker.transfer.link_probe import Links
-from gt.worker.transfer.peers import Memory, Peers
+from gt.worker.transfer.link_probe import LinkProbes
+from gt.worker.transfer.peers import PeerMemory, Peers
 
 log = logging.getLogger(__name__)
 
-PEER_TIMEOUT: Final = 300.0
+PEER_TIMEOUT_SECONDS: Final = 300.0
 """Seconds without a piece that a plan waits for before it goes on without, saying whom it waited for."""
 
 
@@ -66,77 +66,82 @@ class Sender(Enum):
     """This worker's own sockets: what has come in chunks."""
 
 
-class Core:
-    """One worker on one device.
+class WorkerCore:
+    """The state machine of one worker on one device.
 
-    `turn` is how many bytes of a move are sent before what has arrived is looked at again; None is all of them. With
-    `links` those to workers that cannot read its memory are measured; with a `packer` pieces for them may be packed. What
-    has been finished is said at once, or by the shell when `reports` say so. With `instruments` it can be watched, with
-    `keeping` there is a limit to its memory, with `communicators` GPUs do moves together by NCCL, with a
-    `card` they lend each other its memory.
+    `turn` is how many bytes of a move are sent before what has arrived is processed; None is all of them. With `links`, the
+    links to workers that cannot read its memory are measured; with a `packer`, pieces for them may be compressed. Finished
+    work is reported at once, or by the shell when `reports` say so. With `instruments` it can be watched, with a `limiter` its
+    memory is limited, with `communicators` GPUs do moves together by NCCL, with a `card` they lend each other memory.
     """
 
     def __init__(
         self,
         backend: Backend,
-        memory: Memory | None = None,
+        memory: PeerMemory | None = None,
         *,
         turn: int | None = None,
-        peer_timeout: float = PEER_TIMEOUT,
-        links: Links | None = None,
+        peer_timeout: float = PEER_TIMEOUT_SECONDS,
+        links: LinkProbes | None = None,
         packer: Packer | None = None,
-        reports: Reports | None = None,
+        reports: DoneReports | None = None,
         instruments: Instruments | None = None,
-        keeping: Keeping | None = None,
+        limiter: MemoryLimiter | None = None,
         communicators: Communicators | None = None,
         card: CardMemory | None = None,
     ) -> None:
         self.backend = backend
-        self.watch = Watch(Device(backend.name, backend.failure, backend.sync)) if backend.failure is not None else None
-        """What is known when the device fails, where that computes by itself."""
-        self.doubts: Doubts | None = None
-        """What kernels on a GPU found out that nobody has looked at."""
+        self.watch = (
+            FailureWatch(WatchedDevice(backend.name, backend.failure, backend.sync))
+            if backend.failure is not None
+            else None
+        )
+        """Remembers what an asynchronous device may have been computing when it fails."""
+        self.deferred_checks: DeferredChecks | None = None
+        """The checks of kernels on a GPU whose answers are not known yet."""
         self.instruments = instruments
-        self.recording: Recording | None = None
-        """What is told to watchers, while there are any."""
-        self.reports = reports or Reports()
+        self.recording: WorkerRecording | None = None
+        """Collects events for watchers, while there are any."""
+        self.reports = reports or DoneReports()
         self.peers = Peers(memory, links, packer, card)
         self.communicators = communicators
         self.number = -1
         self.meshes: dict[int, MeshInfo] = {}
         self.queue: deque[Any] = deque()
-        self.running: Running | None = None
+        self.running: Execution | None = None
         self.finished = 0
         self.out: list[Send] = self.peers.out
-        self.stored = Stored(backend, keeping, self.queue, self.out)
+        self.stored = TensorStore(backend, limiter, self.queue, self.out)
         self.graphs = None
         if backend.capture is not None and backend.checks is not None:
             self.graphs = CudaGraphs(backend.capture, backend.checks)
         """The CUDA graphs of its programs, on a GPU."""
-        if keeping is not None and self.graphs is not None:
-            keeping.shares_with(self.graphs)
-        self.programs = Programs(backend, self.graphs)
+        if limiter is not None and self.graphs is not None:
+            limiter.shares_with(self.graphs)
+        self.programs = ProgramCache(backend, self.graphs)
         self.executed = 0
         if backend.checks is not None and backend.flags is not None:
-            self.doubts = Doubts(backend.checks, backend.flags, self.out)
-        self.moving = Moving(backend, self.peers, self.stored, self.doubts, communicators, turn, peer_timeout)
+            self.deferred_checks = DeferredChecks(backend.checks, backend.flags, self.out)
+        self.moves = WorkerMoves(
+            backend, self.peers, self.stored, self.deferred_checks, communicators, turn, peer_timeout
+        )
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the dispatcher is to know of how this worker takes part in joint moves (`dispatcher/cost/nccl_cards.py`)."""
+        """The facts about joint moves for this worker's `Hello` (`dispatcher/cost/nccl_cards.py`)."""
         communicators, bus = self.communicators, self.backend.bus
         return {} if communicators is None or bus is None else {"bus": bus(), "nccl": communicators.nccl.version}
 
     def announce(self, message: m.Message) -> bool:
-        """The dispatcher's next message, to be acted on at the next `handle`: what comes is known before what goes before it
-        is done. False when it is to be handled at once, for who waits in a plan waits for that."""
+        """Append the dispatcher's next message to the queue, so that it is known before its turn comes at the next `handle`.
+        Returns False for a message that must be handled at once, because a suspended plan may wait for it."""
         if type(message) in UNORDERED:
             return False
         self.queue.append(message)
         return True
 
     def handle(self, event: Any, now: float) -> list[Send]:
-        """Act on a message of the dispatcher or a worker, a `BulkIn`, or (None) on the time; what to send, in order."""
+        """Handle a message of the dispatcher or a worker, a `BulkIn`, or (None) the time. Returns what to send, in order."""
         if event is not None:
             unordered = UNORDERED.get(type(event))
             if unordered is None:
@@ -152,7 +157,7 @@ class Core:
                     self._act(self.queue.popleft(), now)
         except Exception:
             if self.watch is not None:
-                self.watch.look()  # whoever waits for a device that failed is told by an error of its own
+                self.watch.look()  # a device that has failed raises an error of its own, which says why
             raise
         if self.communicators is not None:
             self.communicators.look(now)
@@ -171,7 +176,7 @@ class Core:
     # messages in no order with plans
 
     def _piece(self, piece: m.Piece, now: float) -> None:
-        self.moving.hear(piece, self.running, self.finished, now)
+        self.moves.hear(piece, self.running, self.finished, now)
 
     def _heard_peer(self, message: m.Read | m.Probe | m.Echo, now: float) -> None:
         self.peers.hear(message, now)
@@ -192,25 +197,25 @@ class Core:
             self.communicators.hear(message.mesh, message.ranks, message.generation, message.unique_id, rank)
 
     def _bulk_in(self, event: BulkIn, _now: float) -> None:
-        self.stored.land(event, self.recording)
+        self.stored.receive_put(event, self.recording)
 
     def check(self) -> None:
-        """The invariants between events, in terms of plans' states (`execution/plan_state.py`)."""
+        """Assert the invariants between events, in terms of plans' states (`execution/plan_state.py`)."""
         running = self.running
         if running is not None:
-            exchange = running.exchange
+            in_flight = running.current_move
             assert running.state in SUSPENDED, f"between events a plan is suspended, not {running.state}"
             if running.state is PlanState.WAITING_FOR_MOVE:
-                assert exchange is not None, "a plan that waits for a move has entered it"
-                assert not exchange.done, "a plan waits for a move only until that is complete"
+                assert in_flight is not None, "a plan that waits for a move has entered it"
+                assert not in_flight.done, "a plan waits for a move only until that is complete"
             else:
-                assert exchange is None, "a plan that waits for a check has entered no move"
-                assert running.doubts, "a plan waits only for checks that are unknown"
+                assert in_flight is None, "a plan that waits for a check has entered no move"
+                assert running.deferred_checks, "a plan waits only for checks that are unknown"
         else:
             state = self.plan_state
             assert not self.queue or not self.stored.ready(self.queue[0]), "nothing waits behind nothing"
             assert state in (None, PlanState.QUEUED, PlanState.WAITING_FOR_PUT), f"a plan that is {state} has a record"
-        assert all(order > self.finished for order, _ in self.moving.arrived), "pieces of finished plans are dropped"
+        assert all(order > self.finished for order, _ in self.moves.arrived), "pieces of finished plans are dropped"
         self.programs.check()
 
     @property
@@ -226,30 +231,34 @@ class Core:
     def busy(self) -> bool:
         """Whether there is more to send at once: the next event should not be waited for."""
         running = self.running
-        if running is None or running.state is not PlanState.WAITING_FOR_MOVE or len(self.moving.pieces) >= PIECES:
+        if (
+            running is None
+            or running.state is not PlanState.WAITING_FOR_MOVE
+            or len(self.moves.pieces) >= MAX_OUTGOING_PIECES
+        ):
             return False
-        return any(exchange.ready for exchange in running.moves) or not running.moves[0].waiting
+        return any(in_flight.ready for in_flight in running.moves) or not running.moves[0].waiting
 
     @property
     def asks(self) -> bool:
-        """Whether something is on its way from a GPU, which does not say by itself when it has come: ask it again soon."""
+        """Whether something is on its way from a GPU, which does not notify the host: the shell must call again soon."""
         staging = self.backend.staging
         if staging is None:
             return False
         unsure = self.running is not None and self.running.state is PlanState.WAITING_FOR_CHECK
-        waits = bool(self.stored.answers or self.moving.pieces or self.peers.reading)
-        return unsure or waits or staging.fetches.under_way or staging.puts.waiting > 0 or bool(self.moving.coming)
+        waits = bool(self.stored.answers or self.moves.pieces or self.peers.reading)
+        return unsure or waits or staging.fetches.under_way or staging.puts.waiting > 0 or bool(self.moves.coming)
 
     def _arrivals(self) -> None:
-        """Have the device take more of what was put, and of pieces."""
+        """Continue the copies of puts and pieces to the device."""
         staging = self.backend.staging
         if staging is not None and staging.puts.waiting:
             staging.puts.turn()
-        if staging is not None and self.moving.coming:
-            self.moving.take_what_came(staging)
+        if staging is not None and self.moves.coming:
+            self.moves.take_what_came(staging)
 
     def _turn(self) -> None:
-        """Send what has come from the device meanwhile."""
+        """Send what has arrived from the device."""
         staging = self.backend.staging
         if staging is None:
             return
@@ -257,7 +266,7 @@ class Core:
             staging.fetches.turn()
         if self.stored.answers:
             self.stored.turn(self.recording)
-        self.moving.send_what_came(staging)
+        self.moves.send_what_came(staging)
         staging.streams.let_go()
 
     # messages in order
@@ -277,8 +286,10 @@ class Core:
         self.stored.free(message.client, message.tensors)
 
     def _collect(self, message: m.Collect, _now: float) -> None:
-        doubts = self.doubts.of((message.client, message.tensor)) if self.doubts is not None else ()
-        self.stored.collect(message, self.number, self.recording, doubts)
+        deferred_checks = (
+            self.deferred_checks.of((message.client, message.tensor)) if self.deferred_checks is not None else ()
+        )
+        self.stored.collect(message, self.number, self.recording, deferred_checks)
 
     def _forget(self, message: m.Forget, _now: float) -> None:
         self.stored.forget(message.client)
@@ -304,10 +315,10 @@ class Core:
     def _record(self, message: m.Record, _now: float) -> None:
         self.recording = None
         if message.level and self.instruments is not None:
-            self.recording = Recording(self.instruments, self.number, message.level, message.rate)
-        self.moving.recording = self.recording
-        if self.stored.keeping is not None:
-            self.stored.keeping.recording = self.recording
+            self.recording = WorkerRecording(self.instruments, self.number, message.level, message.rate)
+        self.moves.recording = self.recording
+        if self.stored.limiter is not None:
+            self.stored.limiter.recording = self.recording
 
     def _ping(self, _message: m.Ping, _now: float) -> None:
         """Do nothing: the shell has noted that the dispatcher lives."""
@@ -336,20 +347,20 @@ class Core:
             self.watch.recent.append(program)
         info = self.meshes[program.plan.mesh]
         store = self.stored.tensors.setdefault(message.client, {})
-        keeping = self.stored.keeping
-        if keeping is not None:
-            keeping.cause = Cause(message.client, message.plan, message.order)
-        fits = keeping is None or self._admitted(program, message, keeping)
+        limiter = self.stored.limiter
+        if limiter is not None:
+            limiter.cause = SpillCause(message.client, message.plan, message.order)
+        fits = limiter is None or self._admitted(program, message, limiter)
         slots: list[Any] = [None] * program.slots
-        running = Running(
+        running = Execution(
             message.order, message.plan, message.client, message.base, message.inputs, program, info, slots
         )
         count = len(message.inputs)
         for slot, tensor in enumerate(message.inputs):
             value = store.get(tensor)
             if value is None:
-                value = missing(tensor, self.number)
-            elif keeping is not None and fits and type(value) is Spilled:
+                value = missing_tensor(tensor, self.number)
+            elif limiter is not None and fits and type(value) is SpilledValue:
                 value = store[tensor] = self.stored.take_in((message.client, tensor), value)
             slots[slot] = None if value is ABSENT else value
             if type(value) is Poison:
@@ -357,8 +368,10 @@ class Core:
         value = None  # what dies in the plan dies then, and may be written to
         if self.stored.coming:
             self.stored.meet(message.client, message.inputs)
-        if self.doubts is not None:
-            for slot, fault in self.doubts.enter(message.client, message.inputs, running.doubts, message.dying).items():
+        if self.deferred_checks is not None:
+            for slot, fault in self.deferred_checks.enter(
+                message.client, message.inputs, running.deferred_checks, message.dying
+            ).items():
                 slots[slot] = store[message.inputs[slot]] = Poison(fault)
                 running.poisoned = True
         slots[count : count + len(message.scalars)] = message.scalars
@@ -366,16 +379,16 @@ class Core:
             store.pop(message.inputs[position], None)
         if message.freed:
             self.stored.free(message.client, message.freed)
-        if keeping is not None and not fits:
-            running.careful = self._careful(running, keeping)
+        if limiter is not None and not fits:
+            running.low_memory = self._low_memory_run(running, limiter)
         if self.recording is not None:
             running.recording = self.recording.begin(running)
         running.enter(PlanState.RUNNING)
         self._run(running, now)
 
     def _pass_over(self, message: m.Execute, error: Exception, now: float) -> None:
-        """Poison what a plan without a program should have left. It takes part in no move: its peers learn that by their
-        time-out, unless it failed there too."""
+        """Finish a plan that cannot be compiled: its results are poison. It takes part in no move: its peers learn that by
+        their time-out, unless it failed there too."""
         plan = self.programs.plan(message.plan)
         kind, text = m.fault_of(error)
         fault = (kind, f"{text}\n  in compiling a plan of {lines_of(plan)}")
@@ -386,22 +399,22 @@ class Core:
         store.update(dict.fromkeys(left, Poison(fault)))
         self.out.append(ToDispatcher(m.Poisoned(message.order, message.client, *fault)))
         self.finished = message.order
-        self.moving.forget(message.order)
+        self.moves.forget(message.order)
         self._done(message.order, self.meshes[plan.mesh], now)
 
-    def _admitted(self, program: Program, message: m.Execute, keeping: Keeping) -> bool:
-        """Whether there is room for a plan, perhaps with what graphs had."""
+    def _admitted(self, program: Program, message: m.Execute, limiter: MemoryLimiter) -> bool:
+        """Whether there is room for a plan, if necessary with the memory of CUDA graphs."""
         tensors = self.stored.tensors
-        while not keeping.admits(program, message.client, message.inputs, tensors, self.queue):
+        while not limiter.admits(program, message.client, message.inputs, tensors, self.queue):
             if self.graphs is None or not self.graphs.give_up():
                 return False
         return True
 
-    def _run(self, running: Running, now: float) -> None:
+    def _run(self, running: Execution, now: float) -> None:
         """Run blocks and moves until the plan ends or a move has to wait."""
         program, slots, recording = running.program, running.slots, running.recording
         while True:
-            if running.poisoned or running.careful is not None:
+            if running.poisoned or running.low_memory is not None:
                 self._run_steps(running, 0)
             else:
                 actions = iter(program.actions[running.block])
@@ -417,8 +430,8 @@ class Core:
                 except Exception as error:  # noqa: BLE001 — whatever a kernel raises becomes the fault of its result
                     failed = len(program.actions[running.block]) - length_hint(actions) - 1
                     self._recover(running, failed, error)
-            if self.doubts is not None and self.doubts.checks:
-                self.doubts.gather(program, running.order, running.client, running.doubts)
+            if self.deferred_checks is not None and self.deferred_checks.checks:
+                self.deferred_checks.gather(program, running.order, running.client, running.deferred_checks)
             if recording is not None and recording.sampling:
                 recording.block_ends(running)
             if running.block == len(program.moves):
@@ -426,36 +439,36 @@ class Core:
                 return
             if recording is not None:
                 recording.move_begins()
-            if not self.moving.start(running, now) or not self.moving.advance(running, now):
+            if not self.moves.start(running, now) or not self.moves.advance(running, now):
                 self._suspend(running)
                 if recording is not None:
                     recording.switch(RUNTIME)
                 return
-            self.moving.complete(running)
+            self.moves.complete(running)
 
-    def _suspend(self, running: Running) -> None:
+    def _suspend(self, running: Execution) -> None:
         """Wait for the move that a plan has entered, or for the checks before it can enter one."""
         state = PlanState.WAITING_FOR_MOVE if running.moves else PlanState.WAITING_FOR_CHECK
         if running.state is not state:
             running.enter(state)
         self.running = running
 
-    def _resume(self, running: Running, now: float) -> None:
+    def _resume(self, running: Execution, now: float) -> None:
         """Continue with the move at which a plan is suspended, and after it."""
         if self.recording is not None:
             self.recording.switch(COMMUNICATION)
-        if self.moving.start(running, now) and self.moving.advance(running, now):
+        if self.moves.start(running, now) and self.moves.advance(running, now):
             self.running = None
             running.enter(PlanState.RUNNING)
-            self.moving.complete(running)
+            self.moves.complete(running)
             self._run(running, now)
             return
         self._suspend(running)
         if self.recording is not None:
             self.recording.switch(RUNTIME)
 
-    def _recover(self, running: Running, failed: int, error: Exception) -> None:
-        """An action of a block failed: the rest of it step by step, so that of a chain the one that fails is found."""
+    def _recover(self, running: Execution, failed: int, error: Exception) -> None:
+        """Run the rest of a block step by step after an action failed, so that the failing step of a chain is found."""
         settle(running.slots, partial(self._fail, running))
         program = running.program
         at, steps = program.starts[running.block][failed], program.blocks[running.block]
@@ -463,22 +476,22 @@ class Core:
         if isinstance(action, CapturableRun):
             action, done = action.failing()
             at += done
-        once_more = isinstance(error, MemoryError) and self._goes_on_carefully(running, at)
+        once_more = isinstance(error, MemoryError) and self._continues_in_low_memory(running, at)
         if not once_more and at < len(steps) and steps[at].action is action:
             self._fail(running, steps[at], error)
             at += 1
         elif self.watch is not None and self.backend.sync:  # when its steps run, a device that it killed fails in each
             end = (*program.starts[running.block], len(steps))[failed + 1]
-            told = "; ".join(describe(program, step.instruction) for step in steps[at:end])
-            self.watch.blame(f"one kernel that does {told}")
+            described = "; ".join(describe(program, step.instruction) for step in steps[at:end])
+            self.watch.blame(f"one kernel that does {described}")
         self._run_steps(running, at)
 
-    def _goes_on_carefully(self, running: Running, at: int) -> bool:
-        """Memory failed at a step, as its kernel uses more than its result. Whether it can go on from there carefully: there is
-        somewhere to put values, and the step's operands are untouched."""
-        keeping, slots, blocks = self.stored.keeping, running.slots, running.program.blocks
+    def _continues_in_low_memory(self, running: Execution, at: int) -> bool:
+        """Turn a plan that ran out of memory at a step into a low-memory run from there on. Returns whether that is possible:
+        values can be evicted, and the step's operands are untouched."""
+        limiter, slots, blocks = self.stored.limiter, running.slots, running.program.blocks
         if (
-            keeping is None
+            limiter is None
             or at == len(blocks[running.block])
             or any(slots[slot] is None for slot in blocks[running.block][at].tensors)
         ):
@@ -486,15 +499,15 @@ class Core:
         if self.graphs is not None:
             self.graphs.give_up()
         position = sum(map(len, blocks[: running.block])) + running.block + at
-        running.careful = self._careful(running, keeping, position)
+        running.low_memory = self._low_memory_run(running, limiter, position)
         return True
 
-    def _careful(self, running: Running, keeping: Keeping, at: int = 0) -> Careful:
+    def _low_memory_run(self, running: Execution, limiter: MemoryLimiter, at: int = 0) -> LowMemoryRun:
         program, tensors = running.program, self.stored.tensors
         lasting = {slot: (running.client, running.base + offset) for offset, slot in program.survivors}
-        return Careful(keeping, program, running.slots, tensors, self.queue, lasting, at)
+        return LowMemoryRun(limiter, program, running.slots, tensors, self.queue, lasting, at)
 
-    def _fail(self, running: Running, step: ProgramStep, error: Exception) -> None:
+    def _fail(self, running: Execution, step: ProgramStep, error: Exception) -> None:
         kind, text = self.stored.fault(error, running.order, running.program, running.slots)
         described = describe(running.program, step.instruction)
         if self.watch is not None:
@@ -506,60 +519,60 @@ class Core:
             running.refuted = running.refuted or Poison(fault)
         self.out.append(ToDispatcher(m.Poisoned(running.order, running.client, *fault)))
 
-    def _run_steps(self, running: Running, start: int) -> None:
-        """The rest of a block, step by step: where memory is short, or some slot holds poison: whatever reads it becomes
+    def _run_steps(self, running: Execution, start: int) -> None:
+        """Run the rest of a block step by step, because memory is short or some slot holds poison. What reads poison becomes
         poison, everything else is computed."""
-        slots, careful = running.slots, running.careful
+        slots, low_memory = running.slots, running.low_memory
         for step in running.program.blocks[running.block][start:]:
             poison = next((slots[r] for r in step.sources if type(slots[r]) is Poison), None)
             if poison is not None:
                 slots[step.writes] = poison
             else:
                 try:
-                    slots[step.writes] = _computed(step, slots, careful)
+                    slots[step.writes] = _computed(step, slots, low_memory)
                     if self.backend.sync:
                         self.backend.synchronize()
                 except Exception as error:  # noqa: BLE001 — as above
                     self._fail(running, step, error)
             for dead in step.dead:
                 slots[dead] = None
-            if careful is not None:
-                careful.done(step.writes, step.dead)
+            if low_memory is not None:
+                low_memory.done(step.writes, step.dead)
 
-    def _finish(self, running: Running, now: float) -> None:
+    def _finish(self, running: Execution, now: float) -> None:
         program, slots = running.program, running.slots
         store = self.stored.tensors.setdefault(running.client, {})
         for offset, slot in program.survivors:
-            store[running.base + offset] = running.refuted or kept(slots[slot])
+            store[running.base + offset] = running.refuted or storable(slots[slot])
         for position, slot in program.rehomed:
             if running.inputs[position] in store:
-                store[running.inputs[position]] = kept(slots[slot])
-        if self.doubts is not None:
-            self._leave_doubts(running)
+                store[running.inputs[position]] = storable(slots[slot])
+        if self.deferred_checks is not None:
+            self._store_checks(running)
         if program.survivors:
             self.stored.origins.note(running.client, running.base, program.signals, store)
-        if running.careful is not None:
-            running.careful.end()
+        if running.low_memory is not None:
+            running.low_memory.end()
         running.enter(PlanState.FINISHED)
         self.running = None
         self.finished = running.order
         self.executed += 1
         if running.recording is not None:
             running.recording.finish(running)
-        self.moving.forget(running.order)
+        self.moves.forget(running.order)
         self._done(running.order, running.info, now)
 
-    # doubts
+    # deferred checks
 
-    def _leave_doubts(self, running: Running) -> None:
-        """What survives a plan has doubts; stored values whose doubts have proved true by now are poison."""
-        assert self.doubts is not None, "who has doubts keeps them"
-        if running.doubts:
+    def _store_checks(self, running: Execution) -> None:
+        """Pass the unknown checks of a plan on to what survives it, and poison stored values of which one found an error."""
+        assert self.deferred_checks is not None, "there are deferred checks"
+        if running.deferred_checks:
             program = running.program
             kept_here = [((running.client, running.base + offset), slot) for offset, slot in program.survivors]
             kept_here += [((running.client, running.inputs[at]), slot) for at, slot in program.rehomed]
-            self.doubts.leave(program, running.doubts, kept_here)
-        for (client, tensor), fault in self.doubts.look().items():
+            self.deferred_checks.leave(program, running.deferred_checks, kept_here)
+        for (client, tensor), fault in self.deferred_checks.look().items():
             if tensor in self.stored.tensors.get(client, {}):
                 self.stored.tensors[client][tensor] = Poison(fault)
 
@@ -567,47 +580,47 @@ class Core:
         self.out += map(ToDispatcher, self.reports.finished(order, info.mesh.number, len(info.mesh.members), now))
 
 
-UNORDERED: Final[dict[type, tuple[Sender, Callable[[Core, Any, float], None]]]] = {
-    m.Piece: (Sender.PEER, Core._piece),
-    m.Read: (Sender.PEER, Core._heard_peer),
-    m.Probe: (Sender.PEER, Core._heard_peer),
-    m.Echo: (Sender.PEER, Core._heard_peer),
-    m.Meet: (Sender.DISPATCHER, Core._meet),
-    m.PeerLost: (Sender.DISPATCHER, Core._peer_lost),
-    m.UniqueId: (Sender.DISPATCHER, Core._unique_id),
-    BulkIn: (Sender.SHELL, Core._bulk_in),
+UNORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], None]]]] = {
+    m.Piece: (Sender.PEER, WorkerCore._piece),
+    m.Read: (Sender.PEER, WorkerCore._heard_peer),
+    m.Probe: (Sender.PEER, WorkerCore._heard_peer),
+    m.Echo: (Sender.PEER, WorkerCore._heard_peer),
+    m.Meet: (Sender.DISPATCHER, WorkerCore._meet),
+    m.PeerLost: (Sender.DISPATCHER, WorkerCore._peer_lost),
+    m.UniqueId: (Sender.DISPATCHER, WorkerCore._unique_id),
+    BulkIn: (Sender.SHELL, WorkerCore._bulk_in),
 }
 """What is handled when it comes, also while a plan is suspended: who may send it, and what handles it."""
 
-ORDERED: Final[dict[type, tuple[Sender, Callable[[Core, Any, float], None]]]] = {
-    m.Welcome: (Sender.DISPATCHER, Core._welcome),
-    m.Ping: (Sender.DISPATCHER, Core._ping),
-    m.Record: (Sender.DISPATCHER, Core._record),
-    m.DefineMesh: (Sender.DISPATCHER, Core._define_mesh),
-    m.DropMesh: (Sender.DISPATCHER, Core._drop_mesh),
-    m.DefinePlan: (Sender.DISPATCHER, Core._define_plan),
-    m.DropPlan: (Sender.DISPATCHER, Core._drop_plan),
-    m.Execute: (Sender.DISPATCHER, Core._execute),
-    m.Store: (Sender.DISPATCHER, Core._store),
-    m.Release: (Sender.DISPATCHER, Core._release),
-    m.Collect: (Sender.DISPATCHER, Core._collect),
-    m.Forget: (Sender.DISPATCHER, Core._forget),
-    m.Survey: (Sender.DISPATCHER, Core._survey),
+ORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], None]]]] = {
+    m.Welcome: (Sender.DISPATCHER, WorkerCore._welcome),
+    m.Ping: (Sender.DISPATCHER, WorkerCore._ping),
+    m.Record: (Sender.DISPATCHER, WorkerCore._record),
+    m.DefineMesh: (Sender.DISPATCHER, WorkerCore._define_mesh),
+    m.DropMesh: (Sender.DISPATCHER, WorkerCore._drop_mesh),
+    m.DefinePlan: (Sender.DISPATCHER, WorkerCore._define_plan),
+    m.DropPlan: (Sender.DISPATCHER, WorkerCore._drop_plan),
+    m.Execute: (Sender.DISPATCHER, WorkerCore._execute),
+    m.Store: (Sender.DISPATCHER, WorkerCore._store),
+    m.Release: (Sender.DISPATCHER, WorkerCore._release),
+    m.Collect: (Sender.DISPATCHER, WorkerCore._collect),
+    m.Forget: (Sender.DISPATCHER, WorkerCore._forget),
+    m.Survey: (Sender.DISPATCHER, WorkerCore._survey),
 }
 """What is handled in its turn, after all plans that came before it: who may send it, and what handles it."""
 
 SENDERS: Final[dict[type, Sender]] = {kind: sender for kind, (sender, _) in (UNORDERED | ORDERED).items()}
 
 
-def _computed(step: ProgramStep, slots: list[Any], careful: Careful | None) -> Any:
-    """The result of a step. Where memory is short, its operands are there first, and everything else goes if the kernel itself
-    needs the room."""
-    if careful is None:
+def _computed(step: ProgramStep, slots: list[Any], low_memory: LowMemoryRun | None) -> Any:
+    """Computes the result of a step. In a low-memory run its operands are brought in first, and everything else is evicted if
+    the kernel itself needs the room."""
+    if low_memory is None:
         return step.kernel(*[slots[r] for r in step.reads])
-    careful.make_ready(step)
+    low_memory.make_ready(step)
     try:
         return step.kernel(*[slots[r] for r in step.reads])
     except MemoryError:
-        if not careful.alone(step.tensors):
+        if not low_memory.alone(step.tensors):
             raise
     return step.kernel(*[slots[r] for r in step.reads])

@@ -22,7 +22,7 @@ from gt.wire.pool import Pool, half_of_memory
 if TYPE_CHECKING:
     from gt.sharding.config import Config
     from gt.worker.base.backend import Backend
-    from gt.worker.core import Core as Worker
+    from gt.worker.core import WorkerCore as Worker
     from gt.worker.nccl.communicators import Communicators
 
 CLIENT_IDENTITY = b"client"
@@ -48,9 +48,9 @@ class Fabric:
         from gt.dispatcher.state.events import JobTurn, Lost, Publish, Received
         from gt.worker.base.backend import backend
         from gt.worker.base.events import BulkOut, ToDispatcher, ToPeer
-        from gt.worker.core import Core
+        from gt.worker.core import WorkerCore
         from gt.worker.execution.device_failure import DeviceFailed
-        from gt.worker.memory_limit.limiter import keeping
+        from gt.worker.memory_limit.limiter import memory_limiter
         from gt.worker.telemetry.recorder import Instruments
 
         self.device_failed = DeviceFailed
@@ -67,9 +67,9 @@ class Fabric:
         computed = [backend(devices[n] if devices else DEFAULT_DEVICE) for n in range(workers)]
         share = memory_limit() // (2 * max(1, workers))  # the other half is the program's
         self.workers = {
-            self._identity(n): Core(
+            self._identity(n): WorkerCore(
                 each,
-                keeping=keeping(for_workers, each, share),
+                limiter=memory_limiter(for_workers, each, share),
                 instruments=measured,
                 communicators=self._communicators(each),
             )

@@ -12,7 +12,7 @@ from gt.dispatcher.state.events import Lost, Malformed, Publish, Tick
 from gt.dispatcher.state.gpu_health import SLOWDOWN_CAUSES, WARNING_PERIOD, GpuHealth
 from gt.wire import messages as m
 from gt.wire import telemetry as t
-from gt.worker.device.nvml import REASONS
+from gt.worker.device.nvml import THROTTLE_REASONS
 
 WELL = m.Health(54, 120_400, 700_000, 93, 5 << 30, 80 << 30, 0, [])
 HOT = WELL._replace(temperature=92, slowed=["power cap", "hardware temperature"])
@@ -211,6 +211,6 @@ def test_the_log_says_when_memory_errors_grew() -> None:
 
 
 def test_the_reasons_are_the_words_that_workers_say() -> None:
-    assert SLOWDOWN_CAUSES.keys() <= set(REASONS.values())
-    assert len(REASONS) <= m.MAX_WORDS
-    assert max(map(len, REASONS.values())) <= m.MAX_WORD_LENGTH
+    assert SLOWDOWN_CAUSES.keys() <= set(THROTTLE_REASONS.values())
+    assert len(THROTTLE_REASONS) <= m.MAX_WORDS
+    assert max(map(len, THROTTLE_REASONS.values())) <= m.MAX_WORD_LENGTH

@@ -17,7 +17,7 @@ from gt.sharding import options
 from gt.wire import telemetry
 from gt.worker.cuda_graphs.capturable_run import CapturableRun
 from gt.worker.cuda_graphs.graphs import CudaGraphs
-from gt.worker.telemetry.recorder import Instruments, Recording
+from gt.worker.telemetry.recorder import Instruments, WorkerRecording
 
 from .test_workers import CONFIGS, connect, sharded
 
@@ -240,8 +240,8 @@ def test_memory_that_is_short_is_not_for_graphs() -> None:
     fabric = connect(["cuda:0"])
     (graphs,) = graphs_of(fabric)
     (core,) = fabric.workers.values()
-    keeping = core.stored.keeping
-    assert keeping is not None
+    limiter = core.stored.limiter
+    assert limiter is not None
 
     def loop(x: Any) -> Any:
         y = (x * 0.5 + 1.0).tanh()
@@ -257,7 +257,7 @@ def test_memory_that_is_short_is_not_for_graphs() -> None:
     gt.synchronize()
     x = loop(x)
     gt.synchronize()
-    assert keeping.bound + graphs.total <= keeping.limit
+    assert limiter.bound + graphs.total <= limiter.limit
     assert [each.mean().item() for each in held] == list(range(36))
     assert np.isfinite(x.sum().item())
     fabric.check()
@@ -268,7 +268,7 @@ def test_whoever_watches_is_told() -> None:
     fabric = connect(["cuda:0"])
     looped(lambda turn, x: turns(x, 0.5))
     (core,) = fabric.workers.values()
-    recording = Recording(Instruments(lambda: 1, lambda: (0, 0), lambda: 0), 0, telemetry.SUMMARY, 1000)
+    recording = WorkerRecording(Instruments(lambda: 1, lambda: (0, 0), lambda: 0), 0, telemetry.SUMMARY, 1000)
     events, _ = recording.take(core)
     (told,) = [event for event in map(telemetry.decode_event, events) if isinstance(event, telemetry.Graphs)]
     (graphs,) = graphs_of(fabric)

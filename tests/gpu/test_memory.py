@@ -17,9 +17,9 @@ from gt.sharding import options
 from gt.wire.ranges import PAGE_BYTES
 from gt.worker.base.backend import backend
 from gt.worker.device.gpu_buffers import DeviceBuffers
-from gt.worker.device.pinned_memory import Pinned
-from gt.worker.memory_limit.limiter import Keeping
-from gt.worker.spill.spill_file import Spill, Spilled
+from gt.worker.device.pinned_memory import PinnedPool
+from gt.worker.memory_limit.limiter import MemoryLimiter
+from gt.worker.spill.spill_file import SpilledValue, SpillStorage
 
 SIDE = 256
 BYTES = SIDE * SIDE * 8
@@ -34,18 +34,18 @@ def _disconnected() -> Iterator[None]:
     backend("cuda:0").limit(0)  # the pool is the process', and keeps what a worker limited it to
 
 
-def limited(room: int, blocks: int | None = None) -> Keeping:
+def limited(room: int, blocks: int | None = None) -> MemoryLimiter:
     """A session on one worker on the GPU with room for so many tensors, and (None: as usual) for `blocks` in pinned memory."""
     options.choose_for_workers({"memory_pool_size": room * BYTES, "prefetch_buffer_size": 2 * BYTES})
     fabric = connect(["cuda:0"])
     (core,) = fabric.workers.values()
-    keeping = core.stored.keeping
-    assert keeping is not None
-    assert isinstance(keeping.buffers, DeviceBuffers)
-    assert keeping.spill.pinned is not None, "which has its share of what the host has"
+    limiter = core.stored.limiter
+    assert limiter is not None
+    assert isinstance(limiter.buffers, DeviceBuffers)
+    assert limiter.spill.pinned is not None, "which has its share of what the host has"
     if blocks is not None:
-        keeping.spill.pinned = Pinned(keeping.buffers, blocks * (BYTES + PAGE_BYTES)) if blocks else None
-    return keeping
+        limiter.spill.pinned = PinnedPool(limiter.buffers, blocks * (BYTES + PAGE_BYTES)) if blocks else None
+    return limiter
 
 
 def computed(count: int = 24) -> list[float]:
@@ -67,12 +67,12 @@ def test_three_times_the_memory(blocks: int) -> None:
     """24 tensors in room for eight: the same numbers, whether pinned memory takes all that goes out, some of it, or nothing."""
     connect(["cpu"])
     free = computed()
-    keeping = limited(8, blocks)
+    limiter = limited(8, blocks)
     assert computed() == free, "whole numbers, so that the order of additions shows nowhere"
-    assert keeping.spill.written >= 16 * BYTES
-    assert (keeping.spill.demoted > 0) == (blocks == 4)
-    if keeping.spill.pinned is not None:
-        keeping.spill.pinned.check()
+    assert limiter.spill.written >= 16 * BYTES
+    assert (limiter.spill.demoted > 0) == (blocks == 4)
+    if limiter.spill.pinned is not None:
+        limiter.spill.pinned.check()
 
 
 def test_what_is_reported() -> None:
@@ -99,14 +99,14 @@ def test_any_view_comes_back_as_it_was(kind: str, blocks: int) -> None:
     xp: Any = found.xp
     buffers = found.buffers
     assert isinstance(buffers, DeviceBuffers)
-    spill = Spill(pinned=Pinned(buffers, blocks * PAGE_BYTES) if blocks else None)
+    spill = SpillStorage(pinned=PinnedPool(buffers, blocks * PAGE_BYTES) if blocks else None)
     whole = xp.asarray(np.arange(60).reshape(3, 4, 5).astype(kind))
     views = [whole, whole[1:, ::-1], whole.T, whole[..., :1]]
     key, nbytes = buffers.of(whole) or (None, 0)
     assert nbytes >= whole.nbytes
     assert [buffers.of(view) for view in views] == [(key, nbytes)] * 4
     outside = spill.put(whole, nbytes, buffers)
-    looks = [Spilled(outside, buffers.view(view)) for view in views]
+    looks = [SpilledValue(outside, buffers.view(view)) for view in views]
     root = spill.restored(outside, buffers)
     for view, look in zip(views, looks, strict=True):
         again = buffers.look(root, look.view)
@@ -122,7 +122,7 @@ def test_memory_that_is_gone_while_it_is_copied_was_copied() -> None:
     found = backend("cuda:0")
     xp, buffers = found.xp, found.buffers
     assert isinstance(buffers, DeviceBuffers)
-    spill = Spill(pinned=Pinned(buffers, 64 << 20))
+    spill = SpillStorage(pinned=PinnedPool(buffers, 64 << 20))
     outs = []
     for n in range(20):
         value = xp.full(1 << 18, float(n), np.float64)

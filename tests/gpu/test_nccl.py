@@ -14,8 +14,16 @@ import numpy as np
 import pytest
 
 from gt.worker.base.backend import Backend, backend, count_devices
-from gt.worker.nccl.collective_moves import Reduction
-from gt.worker.nccl.communicators import ID_BYTES, Calls, Communicators, Finish, Group, Nccl, in_thread
+from gt.worker.nccl.collective_moves import LibraryReduction
+from gt.worker.nccl.communicators import (
+    UNIQUE_ID_BYTES,
+    CollectiveCompletion,
+    Communicators,
+    Nccl,
+    NcclCalls,
+    NcclGroup,
+    in_thread,
+)
 
 COMPUTED = backend("cuda:0")
 if COMPUTED.nccl is None:
@@ -33,7 +41,7 @@ def nccl() -> Nccl:
 def join(count: int) -> list[Any]:
     """Each rank's communicator, or why it has none; all on the one card."""
     unique_id = nccl().new_id()
-    assert len(unique_id) == ID_BYTES
+    assert len(unique_id) == UNIQUE_ID_BYTES
     found: list[Any] = [None] * count
 
     def one(rank: int) -> None:
@@ -65,7 +73,7 @@ def test_one_rank_makes_every_call() -> None:
     xp = COMPUTED.xp
     for dtype in DTYPES:
         for operation in OPERATIONS:
-            reduction = Reduction(dtype, 1, operation)
+            reduction = LibraryReduction(dtype, 1, operation)
             x = xp.arange(12).astype(dtype)
             outs = [xp.empty_like(x) for _ in range(5)]
             ends = [
@@ -94,7 +102,7 @@ class Member(NamedTuple):
 
     computed: Backend
     communicators: Communicators
-    group: Group
+    group: NcclGroup
 
     def put(self, numbers: Any) -> Any:
         with self.device:
@@ -108,7 +116,7 @@ class Member(NamedTuple):
         with self.device:
             return self.computed.to_host(array + 0)
 
-    def run(self, calls: Callable[[Calls], None]) -> Finish:
+    def run(self, calls: Callable[[NcclCalls], None]) -> CollectiveCompletion:
         with self.device:
             return self.group.run(lambda: "a test's move", calls)
 
@@ -154,7 +162,7 @@ def test_two_cards_reduce_what_they_hold(members: list[Member]) -> None:
     """Each what kernels have just computed, with no one waiting in between."""
     for dtype in DTYPES:
         for operation, function in OPERATIONS.items():
-            reduction = Reduction(dtype, 1, operation)
+            reduction = LibraryReduction(dtype, 1, operation)
             held = [(np.arange(8) % 5 + rank).astype(dtype) for rank in range(2)]
             everything = function(*held)
             arrays = [member.put(x) for member, x in zip(members, held, strict=True)]
@@ -194,7 +202,7 @@ def test_who_waits_in_vain_gives_up_and_they_meet_again(members: list[Member]) -
     """One makes a call that the other never makes: it ends, unfinished, and says so; then a new communicator serves."""
     first = members[0]
     x, out = first.put(np.ones(4, np.float32)), first.room(4, np.float32)
-    reduction = Reduction("float32", 1, "sum")
+    reduction = LibraryReduction("float32", 1, "sum")
     finish = first.run(lambda calls: calls.all_reduce(x, out, reduction))
     assert not finish.come()
     first.communicators.look(time.monotonic() + 2.0)

@@ -14,7 +14,7 @@ from gpu.test_workers import connect
 
 import gt
 from gt.worker.base.backend import backend
-from gt.worker.device.async_copies import RING
+from gt.worker.device.async_copies import RING_BYTES
 
 SIDE = 4096
 """Of the products that keep the device busy."""
@@ -32,16 +32,16 @@ def busy(computed: Any) -> Any:
     return computed.streams.mark(computed.streams.compute)
 
 
-def come(parcel: Any, ways: Any) -> Any:
+def come(outgoing: Any, ways: Any) -> Any:
     """What is on its way, when it has come."""
     until = time.monotonic() + PATIENCE
-    while parcel.left:
-        assert time.monotonic() < until, f"{parcel.left} bytes have not come"
+    while outgoing.left:
+        assert time.monotonic() < until, f"{outgoing.left} bytes have not come"
         ways.turn()
-    return parcel.array
+    return outgoing.array
 
 
-@pytest.mark.parametrize("nbytes", [8, 3 * RING + 24])
+@pytest.mark.parametrize("nbytes", [8, 3 * RING_BYTES + 24])
 def test_a_fetch_comes_while_kernels_run_that_were_told_later(nbytes: int) -> None:
     """Also one that is larger than the pinned memory that it passes through."""
     computed = backend("cuda:0")
@@ -50,14 +50,14 @@ def test_a_fetch_comes_while_kernels_run_that_were_told_later(nbytes: int) -> No
     host = np.arange(nbytes // 8, dtype=np.float64)
     value = computed.from_host(host) + 1
     come(ways.send(value), ways)  # pins what it needs
-    parcel = ways.send(value)
+    outgoing = ways.send(value)
     done = busy(computed)
-    np.testing.assert_array_equal(come(parcel, ways), host + 1)
+    np.testing.assert_array_equal(come(outgoing, ways), host + 1)
     assert not done.done, "the kernels were over before: let there be more of them"
     computed.synchronize()
 
 
-@pytest.mark.parametrize("nbytes", [8, RING // 2])
+@pytest.mark.parametrize("nbytes", [8, RING_BYTES // 2])
 def test_a_put_comes_while_kernels_run_that_were_told_before(nbytes: int) -> None:
     """It has memory of its own, so it need not wait until they are done with theirs."""
     computed = backend("cuda:0")

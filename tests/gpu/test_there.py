@@ -6,7 +6,7 @@ import pytest
 
 from gt.wire.messages import decode, encode
 from gt.worker.base.backend import backend, diagnose
-from gt.worker.device.nvml import Gpu
+from gt.worker.device.nvml import NvmlGpu
 
 
 def test_a_gpu_computes() -> None:
@@ -24,7 +24,7 @@ def test_nvml_says_how_it_is() -> None:
         pytest.skip(f"no GPU: {reason}")
     computed = backend("cuda:0")
     assert computed.bus is not None
-    gpu = Gpu(computed.bus)
+    gpu = NvmlGpu(computed.bus)
     sample = gpu.sample()
     if sample is None:
         pytest.skip(f"no NVML: {gpu.reason}")

@@ -425,7 +425,7 @@ def nothing_is_left() -> None:
     for worker in fabric.workers.values():
         held = {key for store in worker.stored.tensors.values() for key in store}
         assert not held, f"worker {worker.number} still holds {held}"
-        assert not worker.moving.arrived, f"worker {worker.number} still has pieces of {worker.moving.arrived.keys()}"
+        assert not worker.moves.arrived, f"worker {worker.number} still has pieces of {worker.moves.arrived.keys()}"
         assert not worker.stored.expecting, f"worker {worker.number} still expects {worker.stored.expecting}"
 
 

@@ -9,22 +9,22 @@ import pytest
 
 from gt.daemon.restart_policy import MAX_RESTARTS, RESET_SECONDS
 from gt.worker.lifecycle import restart
-from gt.worker.lifecycle.restart import VARIABLE, begun, start_again
+from gt.worker.lifecycle.restart import COUNT_VARIABLE, restart_count, restart_process
 
 
 def test_a_calm_while_makes_the_count_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(VARIABLE, raising=False)
-    assert begun(1.0) == 0
-    monkeypatch.setenv(VARIABLE, "3")
-    assert [begun(served) for served in (0.0, RESET_SECONDS - 1, RESET_SECONDS)] == [3, 3, 0]
+    monkeypatch.delenv(COUNT_VARIABLE, raising=False)
+    assert restart_count(1.0) == 0
+    monkeypatch.setenv(COUNT_VARIABLE, "3")
+    assert [restart_count(served) for served in (0.0, RESET_SECONDS - 1, RESET_SECONDS)] == [3, 3, 0]
     for wrong in ("", "-1", "abc", "1.5", "²"):
-        monkeypatch.setenv(VARIABLE, wrong)
-        assert begun(0.0) == 0
+        monkeypatch.setenv(COUNT_VARIABLE, wrong)
+        assert restart_count(0.0) == 0
 
 
 def test_it_gives_up_and_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(os, "execv", _nothing_is_started)
-    assert not start_again(MAX_RESTARTS, None)
+    assert not restart_process(MAX_RESTARTS, None)
     assert f"it started again {MAX_RESTARTS} times, and the device failed each time" in caplog.text
 
 
@@ -34,7 +34,7 @@ def test_it_does_not_start_again_for_nobody(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(restart.signal, "signal", lambda *_: None)
     read, write = os.pipe()
     os.close(write)
-    assert start_again(0, read)
+    assert restart_process(0, read)
     os.close(read)
 
 

@@ -19,9 +19,9 @@ from gt.ir.spec import pack_spec, spec
 from gt.sharding.placement import REPLICATE, format_layout, uniform_mesh
 from gt.wire import messages as m
 from gt.worker.base.backend import backend
-from gt.worker.core import Core
-from gt.worker.device.thread_pool import Crew
-from gt.worker.execution.optimize import HOT
+from gt.worker.core import WorkerCore
+from gt.worker.device.thread_pool import ThreadPool
+from gt.worker.execution.optimize import HOT_RUN
 from gt.worker.execution.tensor_store import Poison
 from gt.worker.fusion.cpu import background_matmul
 from gt.worker.fusion.cpu.background_matmul import BackgroundMatmul
@@ -36,7 +36,7 @@ def _small_products_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_matmul, "MIN_MULTIPLICATIONS", SIDE**3)
 
 
-class Busy(Crew):
+class Busy(ThreadPool):
     """Lanes of which none ever comes."""
 
     def leave(self, work: Any) -> None:
@@ -46,9 +46,9 @@ class Busy(Crew):
 class Alone:
     """One worker's core, which runs one plan again and again."""
 
-    def __init__(self, lines: Lines, survivors: list[int], crew: Crew | None) -> None:
+    def __init__(self, lines: Lines, survivors: list[int], crew: ThreadPool | None) -> None:
         known = backend("cpu")
-        self.core = Core(replace(known, crew=crew or Crew(1)))
+        self.core = WorkerCore(replace(known, crew=crew or ThreadPool(1)))
         mesh = uniform_mesh(1, {"workers": 1}, (0,))
         self.handle(m.Welcome(0, {}))
         self.handle(m.DefineMesh(1, [["workers"], [1], [0], [[1]], []], ["0"]))
@@ -102,15 +102,15 @@ def parts(program: Any) -> list[str]:
     return [action.__name__ for action in program.actions[0] if action.__name__ in ("begin", "meet")]
 
 
-@pytest.mark.parametrize("crew", [Crew(2), Crew(3), Busy(2)], ids=["two", "three", "none comes"])
-def test_products_that_are_read_late_have_the_same_bits_whoever_computes_them(crew: Crew) -> None:
+@pytest.mark.parametrize("crew", [ThreadPool(2), ThreadPool(3), Busy(2)], ids=["two", "three", "none comes"])
+def test_products_that_are_read_late_have_the_same_bits_whoever_computes_them(crew: ThreadPool) -> None:
     """All but the last, behind which nothing long is left to do, are begun, and met before they are read or stored."""
     lines, survivors = backward()
     plain, aside_ = Alone(lines, survivors, None), Alone(lines, survivors, crew)
     for worker in (plain, aside_):
         for tensor in (1, 2, 3):
             worker.store(tensor, drawn(tensor))
-    for _ in range(HOT + 3):
+    for _ in range(HOT_RUN + 3):
         for worker in (plain, aside_):
             assert [type(said) for said in worker.run([1, 2, 3])] == [m.Done]
         for survivor in survivors:
@@ -131,22 +131,22 @@ def test_a_product_that_is_read_next_is_computed_where_it_is() -> None:
     lines = Lines()
     x, w = lines.input(SIDE, SIDE), lines.input(SIDE, SIDE)
     y = lines.op("relu", lines.op("matmul", x, w))
-    worker = Alone(lines, [lines.op("matmul", y, w)], Crew(2))
+    worker = Alone(lines, [lines.op("matmul", y, w)], ThreadPool(2))
     worker.store(1, drawn(1))
     worker.store(2, drawn(2))
-    for _ in range(HOT + 1):
+    for _ in range(HOT_RUN + 1):
         worker.run([1, 2])
     assert parts(worker.program) == []
 
 
-@pytest.mark.parametrize("crew", [Crew(2), Busy(2)], ids=["two", "none comes"])
-def test_what_fails_aside_poisons_its_readers_alone_and_is_told_once(crew: Crew) -> None:
+@pytest.mark.parametrize("crew", [ThreadPool(2), Busy(2)], ids=["two", "none comes"])
+def test_what_fails_aside_poisons_its_readers_alone_and_is_told_once(crew: ThreadPool) -> None:
     """The fault names the product and the user's line, and all else is computed, what is under way too."""
     lines, survivors = backward()
     worker = Alone(lines, survivors, crew)
     for tensor in (1, 2, 3):
         worker.store(tensor, drawn(tensor))
-    for _ in range(HOT):
+    for _ in range(HOT_RUN):
         worker.run([1, 2, 3])
     expected = [worker.result(survivor >> 2).copy() for survivor in survivors]
     step = next(s for s in worker.program.blocks[0] if s.instruction.op == "matmul")

@@ -24,9 +24,9 @@ from gt.ir.spec import pack_spec, spec
 from gt.sharding.placement import REPLICATE, format_layout, uniform_mesh
 from gt.wire import messages as m
 from gt.worker.base.backend import backend
-from gt.worker.core import Core
-from gt.worker.device.thread_pool import Crew
-from gt.worker.execution.optimize import HOT, fused, on_cpu
+from gt.worker.core import WorkerCore
+from gt.worker.device.thread_pool import ThreadPool
+from gt.worker.execution.optimize import HOT_RUN, fused, on_cpu
 from gt.worker.execution.tensor_store import Poison
 from gt.worker.fusion.cpu.row_parallel import MAX_LAYOUTS, RowParallelAction
 from gt.worker.kernels import matmul
@@ -163,7 +163,7 @@ def test_bands_give_the_bits_of_their_steps(draw: random.Random, lanes: int) -> 
     net = Net(draw)
     survivors = net.write()
     program = compiled(net.lines, *survivors)
-    hot = fused(program, on_cpu(Crew(lanes)))
+    hot = fused(program, on_cpu(ThreadPool(lanes)))
     for _ in range(3):
         same_bits(program, hot, net.arrays + net.numbers)
 
@@ -177,7 +177,7 @@ def test_layers_are_one_band_and_what_joins_rows_comes_after_it() -> None:
     second = lines.op("matmul", first, lines.op("permute", w, axes=(1, 0)))
     moved = lines.op("add", second, total)
     program = compiled(lines, moved)
-    hot = fused(program, on_cpu(Crew(2)))
+    hot = fused(program, on_cpu(ThreadPool(2)))
     assert bands(hot) == [["matmul", "relu", "matmul"]]
     assert [step.instruction.op for step in hot.blocks[0]] == [
         "permute", "permute", "matmul", "relu", "matmul", "sum", "add",
@@ -187,7 +187,7 @@ def test_layers_are_one_band_and_what_joins_rows_comes_after_it() -> None:
         for at, each in enumerate((x, v, w))
     ]
     same_bits(program, hot, drawn)
-    assert bands(fused(program, on_cpu(Crew(1)))) == [], "one lane has nobody to share with"
+    assert bands(fused(program, on_cpu(ThreadPool(1)))) == [], "one lane has nobody to share with"
 
 
 def test_phases_do_not_share_bands() -> None:
@@ -196,7 +196,7 @@ def test_phases_do_not_share_bands() -> None:
     for phase in ("forward", "backward"):
         for _ in range(2):
             x = lines.op("matmul", x, w, phase=phase)
-    assert bands(fused(compiled(lines, x), on_cpu(Crew(2)))) == [["matmul"] * 2] * 2
+    assert bands(fused(compiled(lines, x), on_cpu(ThreadPool(2)))) == [["matmul"] * 2] * 2
 
 
 def test_where_gradients_of_weights_keep_other_lanes_busy_there_is_no_band() -> None:
@@ -207,7 +207,7 @@ def test_where_gradients_of_weights_keep_other_lanes_busy_there_is_no_band() -> 
         rows = lines.op("reshape", g, shape=(BATCH * ROWS, WIDTH))
         late.append(lines.op("matmul", lines.op("permute", rows, axes=(1, 0)), rows))
         g = lines.op("matmul", g, w)
-    assert bands(fused(compiled(lines, g, *late), on_cpu(Crew(2)))) == []
+    assert bands(fused(compiled(lines, g, *late), on_cpu(ThreadPool(2)))) == []
 
 
 def test_products_have_parts_by_their_shapes_alone() -> None:
@@ -235,7 +235,7 @@ def test_a_band_remembers_few_layouts() -> None:
     y = lines.op("matmul", lines.op("tanh", lines.op("matmul", x, w)), w)
     z = lines.op("matmul", lines.op("neg", x), w)
     program = compiled(lines, y, z)
-    hot = fused(program, on_cpu(Crew(2)))
+    hot = fused(program, on_cpu(ThreadPool(2)))
     random = np.random.default_rng(0)
     for gap in range(2 * MAX_LAYOUTS):
         wide = random.standard_normal((BATCH, ROWS, WIDTH + gap)).astype(np.float32)
@@ -252,7 +252,7 @@ def test_what_fails_in_a_band_poisons_its_readers_alone() -> None:
     cut = lines.op("slice", y, start, axes=(2,), sizes=(2,), steps=(1,))
     bad = lines.op("tanh", cut)
     good = lines.op("matmul", y, w)
-    core = Core(replace(CPU, crew=Crew(2)))
+    core = WorkerCore(replace(CPU, crew=ThreadPool(2)))
 
     def handle(event: Any) -> list[Any]:
         return [send.message for send in core.handle(event, 0.0)]
@@ -277,13 +277,13 @@ def test_what_fails_in_a_band_poisons_its_readers_alone() -> None:
                 array.tobytes(),
             )
         )
-    for run in range(HOT + 3):
-        said = handle(m.Execute(3 + run, 1, 5, 100 * (run + 1), [1, 2], [3 if run < HOT + 2 else WIDTH], [], []))
+    for run in range(HOT_RUN + 3):
+        said = handle(m.Execute(3 + run, 1, 5, 100 * (run + 1), [1, 2], [3 if run < HOT_RUN + 2 else WIDTH], [], []))
     assert bands(core.programs.compiled[1]) == [["matmul", "slice", "tanh", "matmul"]]
     assert [type(each) for each in said] == [m.Poisoned, m.Done]
     assert "do not fit axis 2 of size 8" in said[0].text
     assert "model.py:2" in said[0].text
     made = core.stored.tensors[5]
-    assert isinstance(made[100 * (HOT + 3) + (bad >> 2)], Poison)
-    assert made[100 * (HOT + 3) + (good >> 2)].tobytes() == made[100 * (HOT + 2) + (good >> 2)].tobytes()
+    assert isinstance(made[100 * (HOT_RUN + 3) + (bad >> 2)], Poison)
+    assert made[100 * (HOT_RUN + 3) + (good >> 2)].tobytes() == made[100 * (HOT_RUN + 2) + (good >> 2)].tobytes()
     assert x & 3 == INPUT

@@ -12,7 +12,7 @@ from gt.errors import SessionError
 from gt.service.launch import cores
 from gt.worker.base.backend import Backend, backend
 from gt.worker.lifecycle import calibrate
-from gt.worker.lifecycle.calibrate import FRESH, best, facts, measure, threads
+from gt.worker.lifecycle.calibrate import MAX_AGE_SECONDS, facts, fastest_run, measure, threads
 
 
 def test_a_cpu_says_how_fast_it_is() -> None:
@@ -34,8 +34,8 @@ def test_a_gpu_measures_in_no_memory_of_its_pool(monkeypatch: pytest.MonkeyPatch
         return 1.0
 
     monkeypatch.setattr(calibrate, "best", looking)
-    monkeypatch.setitem(calibrate.MATRICES, "cuda", (1, 8))
-    monkeypatch.setitem(calibrate.ELEMENTS, "cuda", 64)
+    monkeypatch.setitem(calibrate.MATRIX_SIZES, "cuda", (1, 8))
+    monkeypatch.setitem(calibrate.VECTOR_ELEMENTS, "cuda", 64)
     with installed():
         found = measure(backend("cuda:0"))
     assert looked == [True, True]
@@ -56,9 +56,9 @@ def test_what_was_measured_is_kept_for_a_day(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(calibrate, "measure", counted)
     cpu = backend("cpu")
     first = facts(cpu, 1e6)["speed"]
-    assert facts(cpu, 1e6 + FRESH - 1)["speed"] == first
+    assert facts(cpu, 1e6 + MAX_AGE_SECONDS - 1)["speed"] == first
     assert facts(cpu, 1e6)["host_memory"] == measure(cpu)["host_memory"]
-    assert facts(cpu, 1e6 + FRESH)["speed"] != first
+    assert facts(cpu, 1e6 + MAX_AGE_SECONDS)["speed"] != first
     assert facts(cpu, 1e6)["speed"][0] == made[-1], "a clock that went back"
     count = len(made)
     monkeypatch.setattr(calibrate, "threads", lambda: 2)
@@ -121,5 +121,5 @@ def spin() -> None:
 def test_the_fastest_try_within_the_budget_counts() -> None:
     clock = iter([0.0, 0.0, 0.009, 0.009, 0.011, 0.012, 0.012, 0.019, 0.021])
     runs: list[int] = []
-    assert best(lambda: runs.append(0), lambda: None, lambda: next(clock)) == pytest.approx(0.002)
+    assert fastest_run(lambda: runs.append(0), lambda: None, lambda: next(clock)) == pytest.approx(0.002)
     assert len(runs) == 4  # the first does not count

@@ -15,10 +15,10 @@ from gpu.test_workers import connect, sharded
 import gt
 from gt.sharding import options
 from gt.wire.ranges import PAGE_BYTES
-from gt.worker.device.cuda_streams import Streams
+from gt.worker.device.cuda_streams import CudaStreams
 from gt.worker.device.gpu_buffers import DeviceBuffers
-from gt.worker.device.pinned_memory import Pinned
-from gt.worker.spill.spill_file import Spill
+from gt.worker.device.pinned_memory import PinnedPool
+from gt.worker.spill.spill_file import SpillStorage
 
 
 @pytest.fixture(autouse=True, params=["at once", "late"])
@@ -42,13 +42,13 @@ def test_two_workers_have_a_limit_each(blocks: int) -> None:
     options.choose_for_workers({"memory_pool_size": 2 * BYTES})
     fabric = connect(["cuda:0"] * 2, {"sharding_config": {"*": {"strategy": "data_parallel"}}})
     for core in fabric.workers.values():
-        assert core.stored.keeping is not None
-        core.stored.keeping.spill.pinned = Pinned(core.backend.pinning, blocks * BYTES) if blocks else None
+        assert core.stored.limiter is not None
+        core.stored.limiter.spill.pinned = PinnedPool(core.backend.pinning, blocks * BYTES) if blocks else None
     assert computed(12) == free
     assert sharded(fabric)
     for core in fabric.workers.values():
-        assert core.stored.keeping is not None
-        assert core.stored.keeping.spill.written > 4 * BYTES
+        assert core.stored.limiter is not None
+        assert core.stored.limiter.spill.written > 4 * BYTES
     fabric.check()
 
 
@@ -66,18 +66,18 @@ def test_cupys_pool_is_held_to_the_limit() -> None:
 def test_a_host_with_little_to_spare_pins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values go to the file then, and nothing fails."""
     monkeypatch.setattr("gt.worker.device.gpu_buffers.available_memory", lambda: BYTES)
-    keeping = limited(4)
+    limiter = limited(4)
     tensors = [gt.full((256, 256), float(n), dtype=gt.float64) for n in range(8)]
     assert [tensor.mean().item() for tensor in tensors] == list(range(8))
-    assert keeping.spill.pinned is not None
-    assert keeping.spill.pinned.reserved == 0
-    assert keeping.spill.ranges.used_bytes > 0
+    assert limiter.spill.pinned is not None
+    assert limiter.spill.pinned.reserved == 0
+    assert limiter.spill.ranges.used_bytes > 0
 
 
 def test_one_copy_takes_a_buffer_out_and_one_brings_it_back() -> None:
     """However many values look at it."""
-    buffers = DeviceBuffers(Streams(CARD))
-    spill = Spill(pinned=Pinned(buffers, PAGE_BYTES))
+    buffers = DeviceBuffers(CudaStreams(CARD))
+    spill = SpillStorage(pinned=PinnedPool(buffers, PAGE_BYTES))
     whole = CARD.asarray(np.arange(60.0))
     before = CARD.timeline.copies
     outside = spill.put(whole, whole.nbytes, buffers)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from gt.worker.nccl import collective_moves
-from gt.worker.nccl.communicators import ID_BYTES
+from gt.worker.nccl.communicators import UNIQUE_ID_BYTES
 
 PYTHON = Path(__file__).parents[2] / ".venv" / "cuda" / "bin" / "python"
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="no CuPy to try: run `make cuda`")
@@ -142,8 +142,8 @@ def test_nccl_has_all_that_groups_ask_for() -> None:
     }
     assert len(calls) == 9
     assert len(bindings) == 5
-    numbers = sorted(collective_moves.ADDED | {"sum", "prod", "max", "min"})
+    numbers = sorted(collective_moves.SUMMABLE_DTYPES | {"sum", "prod", "max", "min"})
     found = python(NCCL, [numbers, sorted(bindings), sorted(calls)])
     if found is None:
         pytest.skip("no NCCL to ask: pip install nvidia-nccl-cu12 into .venv/cuda")
-    assert found == [[], "bytes", ID_BYTES, True]
+    assert found == [[], "bytes", UNIQUE_ID_BYTES, True]

@@ -30,8 +30,8 @@ def _on_a_slow_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def doubtful(fabric: Fabric) -> list[int]:
     """How many stored values have doubts, by worker."""
-    doubts = [worker.doubts for worker in fabric.workers.values()]
-    return [len(each.stored) if each is not None else 0 for each in doubts]
+    deferred_checks = [worker.deferred_checks for worker in fabric.workers.values()]
+    return [len(each.stored) if each is not None else 0 for each in deferred_checks]
 
 
 def test_training_waits_for_nothing_but_its_fetches() -> None:
@@ -52,8 +52,8 @@ def test_training_waits_for_nothing_but_its_fetches() -> None:
     loss.item()
     assert CARD.timeline.waits == 0, "not even for a fetch"
     (worker,) = fabric.workers.values()
-    assert worker.doubts is not None
-    assert not worker.doubts.checks
+    assert worker.deferred_checks is not None
+    assert not worker.deferred_checks.checks
     fabric.check()
 
 
@@ -115,7 +115,7 @@ def test_others_see_no_doubtful_value() -> None:
 def test_with_gt_sync_errors_are_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GT_SYNC", "1")
     (worker,) = connect(["cuda:0"]).workers.values()
-    assert worker.doubts is None
+    assert worker.deferred_checks is None
     with pytest.raises(IndexOutOfRange):
         gt.take_along_dim(gt.ones(3), gt.from_numpy(np.array([3])), 0).numpy()
 

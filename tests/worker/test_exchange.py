@@ -29,7 +29,7 @@ from gt.sharding.partition import box, extent
 from gt.sharding.placement import PARTIAL_OPS, REPLICATE, At, Layout, Mesh, Partial, Replicate, Shard, uniform_mesh
 from gt.wire.messages import Fault
 from gt.worker.base.backend import backend
-from gt.worker.transfer.move import Exchange, Move, Ready, compile_move, local
+from gt.worker.transfer.move import Move, MoveInFlight, ReadyPiece, compile_move, local_result
 from gt.worker.transfer.move_schedule import cut
 
 CPU = backend("cpu")
@@ -52,37 +52,37 @@ def exchanged(
     faults: dict[int, Fault] | None = None,
     seed: int = 0,
     lend: bool = False,
-) -> list[Exchange]:
+) -> list[MoveInFlight]:
     """The exchanges of all ranks, run to their end with pieces that overtake each other at will.
 
     `lend` overwrites every piece as soon as its reader says that it was read, as a sender does that lends memory.
     """
     faults = faults or {}
     random = np.random.default_rng(seed)
-    done = [Exchange(move, held[rank], faults.get(rank), np, refuse) for rank, move in enumerate(moves)]
-    under_way: list[tuple[int, int, Ready]] = []
+    done = [MoveInFlight(move, held[rank], faults.get(rank), np, refuse) for rank, move in enumerate(moves)]
+    under_way: list[tuple[int, int, ReadyPiece]] = []
     blocks: list[Array] = []
     while True:
-        for rank, exchange in enumerate(done):
-            while exchange.ready:
-                ready = exchange.ready.popleft()
+        for rank, in_flight in enumerate(done):
+            while in_flight.ready:
+                ready = in_flight.ready.popleft()
                 if ready.array is not None:
                     ready = ready._replace(array=np.array(ready.array, order="C"))
                 under_way += [(rank, target, ready) for target in ready.targets]
-            exchange.make_own()
+            in_flight.make_own()
         if not under_way:
             break
         source, target, ready = under_way.pop(int(random.integers(len(under_way))))
-        exchange = done[target]
+        in_flight = done[target]
         if ready.fault is not None:
-            exchange.fail(source, ready.fault)
-        elif exchange.shape_of(source, ready.number) is not None:
-            assert exchange.shape_of(source, ready.number) == ready.array.shape
+            in_flight.fail(source, ready.fault)
+        elif in_flight.shape_of(source, ready.number) is not None:
+            assert in_flight.shape_of(source, ready.number) == ready.array.shape
             blocks.append(ready.array.copy())
-            exchange.arrive(source, ready.number, blocks[-1], [0, len(blocks) - 1, 0, 0] if lend else [])
-        while exchange.read:
-            blocks[exchange.read.pop()[1]][...] = 77
-    assert all(exchange.done and not exchange.waiting for exchange in done), "nobody waits for ever"
+            in_flight.arrive(source, ready.number, blocks[-1], [0, len(blocks) - 1, 0, 0] if lend else [])
+        while in_flight.read:
+            blocks[in_flight.read.pop()[1]][...] = 77
+    assert all(in_flight.done and not in_flight.waiting for in_flight in done), "nobody waits for ever"
     return done
 
 
@@ -92,9 +92,9 @@ def check_move(array: Array, before: Layout, after: Layout, mesh: Mesh, seed: in
     moves = [compiled(whole, before, after, mesh, rank, algorithm) for rank in range(len(mesh.members))]
     held = contributions(array, before, mesh, seed)
     joined: dict[Any, bytes] = {}
-    for rank, exchange in enumerate(exchanged(moves, held, seed=seed, lend=bool(seed % 2))):
-        assert exchange.fault is None
-        found = local(moves[rank], held[rank], np) if moves[rank].local else exchange.result()
+    for rank, in_flight in enumerate(exchanged(moves, held, seed=seed, lend=bool(seed % 2))):
+        assert in_flight.fault is None
+        found = local_result(moves[rank], held[rank], np) if moves[rank].local else in_flight.result()
         part = box(array.shape, after, mesh, rank)
         key = (part, tuple(c for c, p in zip(mesh.coordinates(rank), after, strict=True) if isinstance(p, Partial)))
         if part is not None and not any(isinstance(p, Partial) for p in after):
@@ -151,7 +151,7 @@ def test_additions_are_done_in_one_order(algorithm: str, size: int) -> None:
     held = [np.random.default_rng(rank).standard_normal((7, 5)).astype(np.float32) for rank in range(size)]
     moves = [compiled(spec(float32, (7, 5)), (Partial(),), (REPLICATE,), mesh, rank, algorithm) for rank in range(size)]
     found = {
-        exchange.result().tobytes() for seed in range(5) for exchange in exchanged(moves, held, seed=seed, lend=True)
+        in_flight.result().tobytes() for seed in range(5) for in_flight in exchanged(moves, held, seed=seed, lend=True)
     }
     assert len(found) == 1
     np.testing.assert_allclose(np.frombuffer(found.pop(), np.float32).reshape(7, 5), sum(held), rtol=1e-5, atol=1e-6)
@@ -192,7 +192,7 @@ def test_a_fault_reaches_everybody_who_needs_what_is_lacking(algorithm: str, siz
         fault = ("WorkerError", f"rank {bad}")
         values = [None if rank == bad else value for rank, value in enumerate(held)]
         found = exchanged(moves, values, faults={bad: fault}, seed=bad, lend=True)
-        assert [exchange.fault for exchange in found] == [fault] * size
+        assert [in_flight.fault for in_flight in found] == [fault] * size
 
 
 @given(
@@ -250,8 +250,8 @@ def test_a_value_without_dimensions_moves() -> None:
     """Contributions to a scalar, as NumPy's own scalars, are joined on every worker."""
     mesh = uniform_mesh(1, {"workers": 3}, (0, 1, 2))
     moves = [compiled(spec(float32, ()), (Partial("sum"),), (REPLICATE,), mesh, rank) for rank in range(3)]
-    for exchange in exchanged(moves, [np.float32(rank + 1) for rank in range(3)]):
-        found = exchange.result()
+    for in_flight in exchanged(moves, [np.float32(rank + 1) for rank in range(3)]):
+        found = in_flight.result()
         assert (found.shape, found.dtype, found) == ((), np.float32, 6)
 
 
@@ -261,7 +261,7 @@ def test_what_a_move_keeps_holds_no_larger_array() -> None:
     array = np.arange(8, dtype=np.float32)
     move = compiled(spec(float32, (8,)), (REPLICATE,), (Shard(0),), mesh, 0)
     assert move.local
-    part = local(move, array, np)
+    part = local_result(move, array, np)
     assert part.base is None
     np.testing.assert_array_equal(part, array[:4])
 
@@ -270,10 +270,10 @@ def test_a_piece_that_nobody_waits_for_has_no_shape() -> None:
     """A doubled piece, or one of a stranger, is of no use, and of no harm."""
     mesh = uniform_mesh(1, {"workers": 2}, (0, 1))
     move = compiled(spec(float32, (8,)), (Partial(),), (REPLICATE,), mesh, 0)
-    exchange = Exchange(move, np.ones(8, np.float32), None, np, refuse)
-    assert exchange.shape_of(1, 0) == (8,)
-    assert (exchange.shape_of(1, 9), exchange.shape_of(7, 0), exchange.shape_of(0, 0)) == (None, None, None)
-    exchange.arrive(1, 0, np.ones(8, np.float32), [])
-    assert exchange.shape_of(1, 0) is None
-    exchange.fail(1, ("WorkerLost", "too late to matter"))
-    assert exchange.left == 0
+    in_flight = MoveInFlight(move, np.ones(8, np.float32), None, np, refuse)
+    assert in_flight.shape_of(1, 0) == (8,)
+    assert (in_flight.shape_of(1, 9), in_flight.shape_of(7, 0), in_flight.shape_of(0, 0)) == (None, None, None)
+    in_flight.arrive(1, 0, np.ones(8, np.float32), [])
+    assert in_flight.shape_of(1, 0) is None
+    in_flight.fail(1, ("WorkerLost", "too late to matter"))
+    assert in_flight.left == 0

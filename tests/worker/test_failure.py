@@ -13,7 +13,7 @@ from gpu.test_workers import connect
 
 import gt
 from gt.errors import WorkerLost
-from gt.worker.execution.device_failure import Device, DeviceFailed, Watch
+from gt.worker.execution.device_failure import DeviceFailed, FailureWatch, WatchedDevice
 from gt.worker.fusion.cuda import fused_kernel
 from gt.worker.kernels import elementwise
 
@@ -111,7 +111,7 @@ def test_other_sessions_go_on_with_other_workers(monkeypatch: pytest.MonkeyPatch
     x = gt.from_numpy(np.ones(4, np.float32))
     x.numpy()
     idle = next(worker for worker in fabric.workers.values() if not worker.stored.tensors.get(1))
-    monkeypatch.setattr(idle.watch, "device", Device("cuda:0", lambda: "cudaError700"))
+    monkeypatch.setattr(idle.watch, "device", WatchedDevice("cuda:0", lambda: "cudaError700"))
     with pytest.raises(DeviceFailed, match="cudaError700; it was computing by itself, one of no plan"):
         idle.handle(None, 0.0)
     np.testing.assert_array_equal((x + 1).numpy(), np.full(4, 2, np.float32))
@@ -126,7 +126,7 @@ def test_without_a_failure_nothing_is_asked_twice() -> None:
     for n in range(9):
         (x * n + elementwise.MIN_BITWISE_ELEMENTS).numpy()
     watch = worker.watch
-    assert isinstance(watch, Watch)
+    assert isinstance(watch, FailureWatch)
     assert len(watch.recent) == 4
 
 

@@ -21,7 +21,7 @@ from gt.ir.dtypes import DType, as_dtype, bool_, float32, int32
 from gt.ir.ops import OPS
 from gt.sharding.placement import REPLICATE, uniform_mesh
 from gt.worker.base.backend import backend
-from gt.worker.device.thread_pool import Crew
+from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.execution.optimize import fused, on_cpu
 from gt.worker.fusion.cpu import strip_executor
 from gt.worker.op_table.op_table import CPU_LOWERINGS
@@ -212,7 +212,7 @@ def test_chains_give_the_bits_of_their_steps(draw: random.Random, lanes: int) ->
         return
     survivors = sorted({made[-1], *draw.sample(made, min(len(made), 2))})
     program = compiled(drawn.lines, *survivors)
-    same_bits(program, fused(program, on_cpu(Crew(lanes))), drawn.arrays + drawn.numbers)
+    same_bits(program, fused(program, on_cpu(ThreadPool(lanes))), drawn.arrays + drawn.numbers)
 
 
 CHAINED = [
@@ -236,7 +236,7 @@ def test_an_op_is_read_by_others_of_its_chain(name: str, dtype: DType) -> None:
         lines.op("logical_and", first, second) if lines.spec(first).dtype is bool_ else lines.op("add", first, second)
     )
     program = compiled(lines, lines.op("isnan", last) if lines.spec(last).dtype.kind == "f" else last, last)
-    hot = fused(program, on_cpu(Crew(1)))
+    hot = fused(program, on_cpu(ThreadPool(1)))
     assert chains(hot), "it is one chain"
     values = np.array([0.5, 1, 2, 3, 0.25, 1, 4, 0]).astype(dtype.numpy)
     same_bits(program, hot, [values, values[::-1].copy()])
@@ -255,7 +255,7 @@ def test_a_layer_norm_is_one_chain() -> None:
     """Sums along rows and what is made of them belong to the chain: only the result is stored."""
     lines = Lines()
     program = compiled(lines, normed(lines, lines.input(4, 8)))
-    hot = fused(program, on_cpu(Crew()))
+    hot = fused(program, on_cpu(ThreadPool()))
     assert chains(hot) == [["sum", "div", "sub", "square", "sum", "div", "add", "rsqrt", "mul"]]
     x = np.random.default_rng(0).standard_normal((4, 8), np.float32)
     same_bits(program, hot, [x, 8.0])
@@ -271,7 +271,7 @@ def test_nothing_outside_may_lie_between_members() -> None:
     after = lines.op("add", product, a)
     beside = lines.op("mul", a, a)
     program = compiled(lines, after, beside)
-    hot = fused(program, on_cpu(Crew()))
+    hot = fused(program, on_cpu(ThreadPool()))
     assert chains(hot) == [["tanh", "neg", "exp", "mul"]]
     assert [step.instruction.op for step in hot.blocks[0]] == ["tanh", "neg", "exp", "mul", "matmul", "add"]
     same_bits(program, hot, [np.random.default_rng(0).standard_normal((4, 4), np.float32)])
@@ -283,7 +283,10 @@ def test_phases_do_not_share_chains() -> None:
     x = lines.input(4, 4)
     a = lines.op("exp", lines.op("neg", lines.op("tanh", x)))
     b = lines.op("exp", lines.op("neg", lines.op("square", a, phase="backward"), phase="backward"), phase="backward")
-    assert chains(fused(compiled(lines, a, b), on_cpu(Crew()))) == [["tanh", "neg", "exp"], ["square", "neg", "exp"]]
+    assert chains(fused(compiled(lines, a, b), on_cpu(ThreadPool()))) == [
+        ["tanh", "neg", "exp"],
+        ["square", "neg", "exp"],
+    ]
 
 
 def test_chains_see_through_expands() -> None:
@@ -294,7 +297,7 @@ def test_chains_see_through_expands() -> None:
     y = lines.op("neg", lines.op("mul", lines.op("add", x, wide), wide))
     z = lines.op("cumsum", wide, axis=1)
     program = compiled(lines, y, z)
-    hot = fused(program, on_cpu(Crew()))
+    hot = fused(program, on_cpu(ThreadPool()))
     assert chains(hot) == [["expand", "add", "mul", "neg"]]
     assert sorted(step.instruction.op for step in hot.blocks[0]) == [
         "add", "cumsum", "exp", "expand", "expand", "mul", "neg",
@@ -309,14 +312,14 @@ def test_large_values_are_cut_into_strips_that_lanes_share() -> None:
     lines = Lines()
     x = lines.input(64, 40)
     program = compiled(lines, lines.op("exp", lines.op("neg", lines.op("softmax", x, axis=1))))
-    crew = Crew(3)
+    crew = ThreadPool(3)
     hot = fused(program, on_cpu(crew))
     same_bits(program, hot, [np.random.default_rng(0).standard_normal((64, 40), np.float32)])
 
 
 def test_lanes_work_at_the_same_time_and_say_what_they_raise() -> None:
     """Every lane that is free comes, and what one of them raises is raised where the work was given out."""
-    crew, met, seen = Crew(3), threading.Barrier(3), []
+    crew, met, seen = ThreadPool(3), threading.Barrier(3), []
 
     def meet(lane: int) -> None:
         met.wait(10)
@@ -337,7 +340,7 @@ def test_a_result_takes_the_memory_of_what_dies_unless_others_see_it(seen: bool)
     w, g, rate = lines.input(64, 40), lines.input(64, 40), lines.scalar("f")
     later = lines.op("mul", lines.op("sub", w, lines.op("mul", g, rate)), rate)
     program = compiled(lines, later)
-    hot = fused(program, on_cpu(Crew(2)))
+    hot = fused(program, on_cpu(ThreadPool(2)))
     assert chains(hot) == [["mul", "sub", "mul"]]
     generator = np.random.default_rng(0)
     weights, gradient = (generator.standard_normal((64, 40), np.float32) for _ in range(2))
@@ -363,7 +366,7 @@ def test_a_source_that_is_read_after_a_result_keeps_its_memory() -> None:
     first = lines.op("exp", lines.op("neg", x))
     second = lines.op("add", first, x)
     program = compiled(lines, first, second)
-    hot = fused(program, on_cpu(Crew()))
+    hot = fused(program, on_cpu(ThreadPool()))
     array = np.random.default_rng(0).standard_normal((64, 40), np.float32)
     cold = ran(program, [array.copy()])
     slots: list[Any] = [array, *[None] * (program.slots - 1)]
@@ -381,6 +384,6 @@ def test_a_row_that_is_too_long_is_computed_step_by_step() -> None:
     x = lines.input(2, 3 << 20)
     total = lines.op("sum", lines.op("exp", lines.op("neg", x)), axes=(1,), keepdims=True)
     program = compiled(lines, lines.op("mul", lines.op("neg", lines.op("exp", x)), total))
-    hot = fused(program, on_cpu(Crew()))
+    hot = fused(program, on_cpu(ThreadPool()))
     assert chains(hot) == []
     assert len(hot.actions[0]) == len(hot.blocks[0]) == 6

@@ -6,22 +6,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gt.worker.cuda_graphs.graph_memory import ALLOCATION_ALIGNMENT, lay_out
-from gt.worker.device.graph_capture import Taken
+from gt.worker.device.graph_capture import AllocationEvent
 
 
 @given(st.lists(st.one_of(st.integers(1, 5000), st.integers(-40, -1)), max_size=60))
 def test_what_lives_at_the_same_time_lies_apart(drawn: list[int]) -> None:
     """A positive number takes so much memory, a negative one frees one of those that are there."""
-    log: list[Taken] = []
+    log: list[AllocationEvent] = []
     live: list[int] = []
     sizes: list[int] = []
     for number in drawn:
         if number > 0:
             live.append(len(sizes))
-            log.append(Taken(len(sizes), number))
+            log.append(AllocationEvent(len(sizes), number))
             sizes.append(number)
         elif live:
-            log.append(Taken(live.pop(number % len(live)), -1))
+            log.append(AllocationEvent(live.pop(number % len(live)), -1))
     dealt = lay_out(log)
     assert dealt.sizes == tuple(sizes)
     assert [at for at, offset in enumerate(dealt.offsets) if offset is None] == sorted(live), "what stays has a place"

@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gt.worker.device.buffers import HostBuffers
-from gt.worker.spill.memory_accounting import OTHERS, SLACK, Holding, Origins, holdings, largest
+from gt.worker.spill.memory_accounting import (
+    MAX_REMEMBERED_RUNS,
+    OTHER_SIGNALS,
+    Origins,
+    SignalMemory,
+    largest_holders,
+    memory_by_signal,
+)
 
 
 @settings(max_examples=cases(100), deadline=None)
@@ -36,10 +43,10 @@ def test_any_tensor_is_found_by_its_run(runs: list[tuple[int, int, list[bool]]])
 def test_runs_that_left_nothing_are_forgotten() -> None:
     """However many runs there were, no more are remembered than a fixed number, or twice the tensors."""
     origins, store = Origins(), {}
-    for base in range(10 * SLACK):
+    for base in range(10 * MAX_REMEMBERED_RUNS):
         store = {base: np.zeros(1)}
         origins.note(1, base, {0: "loop"}, store)
-    assert len(origins.made[1]) <= SLACK + 1
+    assert len(origins.made[1]) <= MAX_REMEMBERED_RUNS + 1
     assert list(origins.signals(1, list(store))) == ["loop"]
     origins.forget(1)
     assert list(origins.signals(1, list(store))) == [""]
@@ -52,18 +59,24 @@ def test_bytes_are_counted_once_and_by_where_they_lie() -> None:
     lent = np.frombuffer(bytearray(64), np.uint8)
     stores = {1: {0: base, 1: base.T, 2: lent, 3: ("a fault",)}, 2: {0: base[1:]}}
     origins.note(1, 0, {0: "a", 1: "b"}, stores[1])
-    assert holdings(stores, origins, HostBuffers()) == [
-        Holding(1, "a", 1, base.nbytes, 0, 0),
-        Holding(1, "", 1, 0, 64, 0),
-        Holding(1, "b", 1, 0, 0, 0),
-        Holding(2, "", 1, 0, 0, 0),
+    assert memory_by_signal(stores, origins, HostBuffers()) == [
+        SignalMemory(1, "a", 1, base.nbytes, 0, 0),
+        SignalMemory(1, "", 1, 0, 64, 0),
+        SignalMemory(1, "b", 1, 0, 0, 0),
+        SignalMemory(2, "", 1, 0, 0, 0),
     ]
 
 
 def test_of_many_the_small_ones_are_added_up() -> None:
     """No more rows of a client than were asked for, and no byte is lost."""
-    held = [Holding(1, str(n), 1, n, 2 * n, 3 * n) for n in range(9, -1, -1)] + [Holding(2, "x", 1, 1, 1, 1)]
-    found = largest(held, 3)
-    assert [(each.client, each.signal) for each in found] == [(1, "9"), (1, "8"), (1, "7"), (2, "x"), (1, OTHERS)]
+    held = [SignalMemory(1, str(n), 1, n, 2 * n, 3 * n) for n in range(9, -1, -1)] + [SignalMemory(2, "x", 1, 1, 1, 1)]
+    found = largest_holders(held, 3)
+    assert [(each.client, each.signal) for each in found] == [
+        (1, "9"),
+        (1, "8"),
+        (1, "7"),
+        (2, "x"),
+        (1, OTHER_SIGNALS),
+    ]
     assert sum(each.nbytes for each in found) == sum(each.nbytes for each in held)
     assert found[-1].tensors == 7

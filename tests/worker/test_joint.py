@@ -21,9 +21,9 @@ from gt.ir.instruction import MOVE, Instruction, ref
 from gt.ir.spec import spec
 from gt.sharding.partition import box
 from gt.sharding.placement import PARTIAL_OPS, REPLICATE, At, Layout, Mesh, Partial, Replicate, Shard, uniform_mesh
-from gt.worker.device.cuda_streams import Streams
+from gt.worker.device.cuda_streams import CudaStreams
 from gt.worker.nccl import collective_moves
-from gt.worker.nccl.communicators import Calls, Nccl
+from gt.worker.nccl.communicators import Nccl, NcclCalls
 from gt.worker.transfer.move import Move, compile_move, reducer
 
 
@@ -50,10 +50,10 @@ class Ranks:
     """Groups' communicators, each made when a group first does something."""
 
     def __init__(self, size: int) -> None:
-        self.nccls = [Nccl(Bindings, CARD.cuda.Device(rank), Streams(CARD)) for rank in range(size)]
+        self.nccls = [Nccl(Bindings, CARD.cuda.Device(rank), CudaStreams(CARD)) for rank in range(size)]
         self.communicators: dict[tuple[int, ...], dict[int, Any]] = {}
 
-    def calls(self, rank: int, found: collective_moves.Joint) -> Calls:
+    def calls(self, rank: int, found: collective_moves.JointMove) -> NcclCalls:
         known = self.communicators.setdefault(found.ranks, {})
         if not known:
             left, unique_id = list(enumerate(found.ranks)), self.nccls[0].new_id()
@@ -69,7 +69,7 @@ class Ranks:
             while join():
                 pass
             NET.pump = lambda: False
-        return Calls(self.nccls[rank], known[rank], found.place)
+        return NcclCalls(self.nccls[rank], known[rank], found.place)
 
 
 def moved(moves: list[Move], held: list[Array]) -> dict[int, Array]:
@@ -78,7 +78,9 @@ def moved(moves: list[Move], held: list[Array]) -> dict[int, Array]:
     works = {}
     for move in moves:
         if move.joint is not None:
-            work = works[move.rank] = collective_moves.Work(move.joint, CARD.asarray(held[move.rank]), CARD, reducer)
+            work = works[move.rank] = collective_moves.JointMoveWork(
+                move.joint, CARD.asarray(held[move.rank]), CARD, reducer
+            )
             streams = ranks.nccls[move.rank].streams
             streams.follow(streams.collectives, streams.compute)
             work.begin(ranks.calls(move.rank, move.joint))
@@ -121,7 +123,7 @@ def test_every_move_along_one_axis(operation: str) -> None:
         collective_moves.REDUCE_SCATTER,
         collective_moves.ALL_GATHER,
         collective_moves.BROADCAST,
-        collective_moves.EXCHANGE,
+        collective_moves.SEND_RECEIVE,
     }
 
 

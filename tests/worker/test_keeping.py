@@ -23,38 +23,38 @@ import gt
 from gt.sharding import options
 from gt.wire.messages import Execute
 from gt.wire.ranges import PAGE_BYTES
-from gt.worker.core import Core
+from gt.worker.core import WorkerCore
 from gt.worker.device.buffers import HostBuffers
-from gt.worker.device.pinned_memory import Pinned
-from gt.worker.memory_limit.limiter import Keeping
-from gt.worker.memory_limit.low_memory_run import Careful
+from gt.worker.device.pinned_memory import PinnedPool
+from gt.worker.memory_limit.limiter import MemoryLimiter
+from gt.worker.memory_limit.low_memory_run import LowMemoryRun
 from gt.worker.op_table.op_table import KERNELS
-from gt.worker.spill.spill_file import Spill, Spilled
+from gt.worker.spill.spill_file import SpilledValue, SpillStorage
 
 SIDE = 16
 BYTES = SIDE * SIDE * 8
 """Of one tensor of these tests, in float64."""
 
 
-class Checked(Keeping):
+class Checked(MemoryLimiter):
     """A keeping whose books are compared with a fresh count of all memory, whenever something was made or put out."""
 
-    def compare(self, careful: Careful) -> None:
-        books = self.count(careful.stores)
-        for slot, value in enumerate(careful.slots):
+    def compare(self, low_memory: LowMemoryRun) -> None:
+        books = self.count(low_memory.stores)
+        for slot, value in enumerate(low_memory.slots):
             self.enter(books, slot, value)
-        assert books.used == careful.books.used
+        assert books.used == low_memory.books.used
         if self.spill.pinned is None:
             assert books.used + self.spill.begun() <= self.limit, "what is read ahead of time is in memory too"
         assert books.used <= self.limit
-        assert books.keys.keys() == careful.books.keys.keys()
-        careful.books.check()
+        assert books.keys.keys() == low_memory.books.keys.keys()
+        low_memory.books.check()
         if self.spill.pinned is not None:
             self.spill.pinned.check()
 
 
 @contextmanager
-def workers(count: int, limit: int | None, config: Any = None, blocks: int = 0) -> Iterator[list[Core]]:
+def workers(count: int, limit: int | None, config: Any = None, blocks: int = 0) -> Iterator[list[WorkerCore]]:
     """A service in this thread whose workers have so much memory; None: as much as they want. With `blocks` they are devices
     with so many blocks of pinned memory, of a tensor each, before the file."""
     session = gt.connect("inproc", workers=count, config=config)
@@ -63,15 +63,15 @@ def workers(count: int, limit: int | None, config: Any = None, blocks: int = 0) 
         if limit is not None:
             for core in cores:
                 device = Unhurried() if blocks else HostBuffers()
-                pinned = Pinned(device, blocks * PAGE_BYTES) if isinstance(device, Unhurried) else None
-                core.stored.keeping = Checked(device, Spill(pinned=pinned), limit, small=0, ahead=2 * BYTES)
+                pinned = PinnedPool(device, blocks * PAGE_BYTES) if isinstance(device, Unhurried) else None
+                core.stored.limiter = Checked(device, SpillStorage(pinned=pinned), limit, small=0, ahead=2 * BYTES)
 
-            def done(self: Careful, *arguments: Any) -> None:
+            def done(self: LowMemoryRun, *arguments: Any) -> None:
                 original(self, *arguments)
-                self.keeping.compare(self)  # type: ignore[attr-defined]
+                self.limiter.compare(self)  # type: ignore[attr-defined]
 
-            original = Careful.done
-            patch.setattr(Careful, "done", done)
+            original = LowMemoryRun.done
+            patch.setattr(LowMemoryRun, "done", done)
         try:
             yield cores
         finally:
@@ -162,18 +162,18 @@ def test_three_times_the_memory(blocks: int) -> None:
         free = trained()
     with workers(1, 8 * BYTES, blocks=blocks) as (core,):
         tight = trained()
-        keeping = core.stored.keeping
-        assert keeping is not None
-        assert keeping.careful_runs > 0
-        assert keeping.spill.written > 24 * BYTES
-        assert (keeping.spill.demoted > 0) == (blocks == 8), "to the file only when pinned memory is full"
-        least = {0: keeping.spill.read // 2, 8: 1, 64: 0}[blocks]
-        assert keeping.spill.ahead >= least, "while other steps computed; what is in pinned memory need not be read"
+        limiter = core.stored.limiter
+        assert limiter is not None
+        assert limiter.low_memory_runs > 0
+        assert limiter.spill.written > 24 * BYTES
+        assert (limiter.spill.demoted > 0) == (blocks == 8), "to the file only when pinned memory is full"
+        least = {0: limiter.spill.read // 2, 8: 1, 64: 0}[blocks]
+        assert limiter.spill.ahead >= least, "while other steps computed; what is in pinned memory need not be read"
         gc.collect()
         gt.ones(1).sum().item()  # what died is freed with the next run
         held = [value for store in core.stored.tensors.values() for value in store.values()]
-        assert sum(type(value) is Spilled for value in held) == 0
-        assert keeping.spill.used == 0
+        assert sum(type(value) is SpilledValue for value in held) == 0
+        assert limiter.spill.used == 0
     assert all(a.tobytes() == b.tobytes() for a, b in zip(free, tight, strict=True))
 
 
@@ -181,8 +181,8 @@ def test_what_fits_runs_as_usual() -> None:
     """With room for all nothing is counted, run step by step, or written."""
     with workers(1, 1 << 30) as (core,):
         grown(1, 40)
-        assert core.stored.keeping is not None
-        assert (core.stored.keeping.careful_runs, core.stored.keeping.spill.written) == (0, 0)
+        assert core.stored.limiter is not None
+        assert (core.stored.limiter.low_memory_runs, core.stored.limiter.spill.written) == (0, 0)
 
 
 def test_other_tensors_go_out_before_a_plan_runs_step_by_step() -> None:
@@ -196,9 +196,9 @@ def test_other_tensors_go_out_before_a_plan_runs_step_by_step() -> None:
         for _ in range(5):
             x = x * 2 + 1
             assert x[0, 0].item() > 0
-        assert core.stored.keeping is not None
-        assert core.stored.keeping.spill.written > 0
-        assert core.stored.keeping.careful_runs == 0
+        assert core.stored.limiter is not None
+        assert core.stored.limiter.spill.written > 0
+        assert core.stored.limiter.low_memory_runs == 0
         assert [value.sum().item() for value in idle] == sums
 
 
@@ -264,7 +264,7 @@ def test_a_kernel_that_needs_room_of_its_own_gets_it(hot: bool, monkeypatch: pyt
 
     def hungry(one: Any, other: Any) -> Any:
         held = [value for store in core.stored.tensors.values() for value in store.values()]
-        tries.append(sum(type(value) is not Spilled for value in held))
+        tries.append(sum(type(value) is not SpilledValue for value in held))
         if armed and tries[-1] > 1:
             raise MemoryError(f"{tries[-1]} values are in the way")
         return one @ other
@@ -274,8 +274,8 @@ def test_a_kernel_that_needs_room_of_its_own_gets_it(hot: bool, monkeypatch: pyt
         others = [gt.full((SIDE, SIDE), float(n), dtype=gt.float64) for n in range(6)]
         one = gt.full((SIDE, SIDE), 2.0, dtype=gt.float64)
         gt.synchronize()
-        keeping = core.stored.keeping
-        assert keeping is not None
+        limiter = core.stored.limiter
+        assert limiter is not None
         seen = []
         for turn in range(5 if hot else 1):
             armed = turn == (4 if hot else 0)
@@ -283,14 +283,14 @@ def test_a_kernel_that_needs_room_of_its_own_gets_it(hot: bool, monkeypatch: pyt
             seen.append(((one @ one) * 0.5 + 1).sum().item())
         assert set(seen) == {(4.0 * SIDE * 0.5 + 1) * SIDE * SIDE}
         assert tries == [7, 7, 1], "as usual, carefully, and alone"
-        assert keeping.spill.written == 6 * BYTES
+        assert limiter.spill.written == 6 * BYTES
         assert [value[0, 0].item() for value in others] == list(range(6))
 
 
 def test_free_memory_in_pieces_is_made_whole() -> None:
     """An allocator may have room enough and none in one piece, as small values lie in between: everything else goes out then."""
 
-    class Pieces(Spill):
+    class Pieces(SpillStorage):
         failed = 0
 
         def restored(self, outside: Any, buffers: Any) -> Any:
@@ -300,9 +300,9 @@ def test_free_memory_in_pieces_is_made_whole() -> None:
             return super().restored(outside, buffers)
 
     with workers(1, 4 * BYTES) as (core,):
-        keeping = core.stored.keeping
-        assert keeping is not None
-        spill = keeping.spill = Pieces()
+        limiter = core.stored.limiter
+        assert limiter is not None
+        spill = limiter.spill = Pieces()
         values = [gt.full((SIDE, SIDE), float(n), dtype=gt.float64) for n in range(8)]
         total = sum((value.sum() for value in values), gt.zeros((), dtype=gt.float64))
         assert total.item() == 28.0 * SIDE * SIDE
@@ -329,13 +329,13 @@ def test_a_kernel_for_which_there_is_no_room_at_all_fails_alone(monkeypatch: pyt
 def test_a_full_disk_is_an_error_of_what_needed_it(tmp_path: Path) -> None:
     """Where nothing can be written the instruction fails with the folder and the system's words; what was there still is."""
 
-    class Broken(Spill):
+    class Broken(SpillStorage):
         def write(self, memory: memoryview) -> Any:
             raise OSError(28, "No space left on device")
 
     with workers(1, 4 * BYTES) as (core,):
-        assert core.stored.keeping is not None
-        core.stored.keeping.spill = Broken(str(tmp_path))
+        assert core.stored.limiter is not None
+        core.stored.limiter.spill = Broken(str(tmp_path))
         first = gt.full((SIDE, SIDE), 1.0, dtype=gt.float64)
         gt.stats()
         more = [gt.full((SIDE, SIDE), float(n), dtype=gt.float64) for n in range(6)]
@@ -353,7 +353,7 @@ def test_a_full_disk_is_an_error_of_what_needed_it(tmp_path: Path) -> None:
 )
 def test_any_view_comes_back_as_it_was(shape: tuple[int, ...], dtype: str, seed: int) -> None:
     """Transposed, reversed, cut, stretched: a view of a buffer that was out has the same bits and strides, over one memory."""
-    random, buffers, spill = np.random.default_rng(seed), HostBuffers(), Spill()
+    random, buffers, spill = np.random.default_rng(seed), HostBuffers(), SpillStorage()
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     whole = random.integers(0, 200, shape).astype(kind)
     whole = np.copy(whole.transpose(random.permutation(len(shape))), order="K")
@@ -384,20 +384,20 @@ def test_lent_memory_is_nobodys_to_put_out() -> None:
 def test_what_announced_plans_read_comes_back_ahead() -> None:
     """Of plans that wait in the worker's queue the inputs are read by another thread, and no more than was allowed."""
     with workers(1, 4 * BYTES) as (core,):
-        keeping = core.stored.keeping
-        assert keeping is not None
-        keeping.ahead = BYTES
+        limiter = core.stored.limiter
+        assert limiter is not None
+        limiter.ahead = BYTES
         tensors = [gt.full((SIDE, SIDE), float(n), dtype=gt.float64) for n in range(6)]
         sums = [tensor.sum().item() for tensor in tensors]
         ((client, store),) = core.stored.tensors.items()
-        out = [number for number, value in store.items() if type(value) is Spilled]
+        out = [number for number, value in store.items() if type(value) is SpilledValue]
         assert out
         inside = [number for number in store if number not in out]
-        keeping.look_ahead(core.stored.tensors, [Execute(9, 1, client, 1, inside + out, [], [], [])])
-        assert keeping.spill.ahead == 0, "there is no room for it, for all else is read no later"
-        keeping.look_ahead(core.stored.tensors, [Execute(9, 1, client, 1, out, [], [], [])])
-        assert (keeping.spill.ahead, keeping.spill.begun()) == (BYTES, BYTES), "what is read later has gone out for it"
-        assert keeping.count(core.stored.tensors).used + BYTES <= keeping.bound + BYTES <= keeping.high
+        limiter.look_ahead(core.stored.tensors, [Execute(9, 1, client, 1, inside + out, [], [], [])])
+        assert limiter.spill.ahead == 0, "there is no room for it, for all else is read no later"
+        limiter.look_ahead(core.stored.tensors, [Execute(9, 1, client, 1, out, [], [], [])])
+        assert (limiter.spill.ahead, limiter.spill.begun()) == (BYTES, BYTES), "what is read later has gone out for it"
+        assert limiter.count(core.stored.tensors).used + BYTES <= limiter.bound + BYTES <= limiter.high
         assert [tensor.sum().item() for tensor in tensors] == sums
 
 
@@ -419,7 +419,7 @@ def test_pieces_from_peers_find_room() -> None:
                 turned = [value * 2 + other for value, other in itertools.pairwise(values)]
             found.append([value.numpy() for value in turned])
             if limit:
-                assert sum(core.stored.keeping.careful_runs for core in cores if core.stored.keeping is not None) > 0
+                assert sum(core.stored.limiter.low_memory_runs for core in cores if core.stored.limiter is not None) > 0
     assert all(a.tobytes() == b.tobytes() for a, b in zip(*found, strict=True))
 
 
@@ -439,7 +439,7 @@ class Slow(HostBuffers):
 
 def test_what_was_begun_and_is_forgotten_takes_no_memory() -> None:
     """A buffer that is being read is waited for, since it has its memory until then; those behind it are not read at all."""
-    buffers, spill = Slow(), Spill()
+    buffers, spill = Slow(), SpillStorage()
     outside = [spill.write(buffers.dump(np.ones(size))) for size in (100, 200)]
     for each in outside:
         spill.begin(each, buffers)

@@ -16,8 +16,8 @@ from gt.ir.dtypes import as_dtype, bfloat16
 from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.wire import messages as m
 from gt.wire.memfd import machine
-from gt.worker.device.cuda_ipc import OPENED, SLOTS, CardMemory
-from gt.worker.device.cuda_streams import Streams
+from gt.worker.device.cuda_ipc import GPU_SLOTS, OPENED_LOAN, CardMemory
+from gt.worker.device.cuda_streams import CudaStreams
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def met(size: int) -> Ranks:
     """Workers that have mapped each other's memory."""
     group = Ranks(size, on_card=True)
     said = [piece for _, piece in group.pieces]
-    assert said == [m.Read(rank, [OPENED]) for rank in range(size) for _ in range(size - 1)]
+    assert said == [m.Read(rank, [OPENED_LOAN]) for rank in range(size) for _ in range(size - 1)]
     group.settle()
     assert [card.readers for card in cards(group)] == [{*range(size)} - {rank} for rank in range(size)]
     return group
@@ -77,7 +77,7 @@ def test_pieces_stay_on_the_card(size: int, columns: int) -> None:
     copies = CARD.timeline.copies
     pieces = ran(group, run)
     assert pieces
-    assert all(piece.block[1] > OPENED and not piece.data for piece in pieces)
+    assert all(piece.block[1] > OPENED_LOAN and not piece.data for piece in pieces)
     assert CARD.timeline.copies == copies, "to the host or from it"
     for rank in range(size):
         np.testing.assert_allclose(CARD.asnumpy(group.stored(101, rank)), expected, rtol=1e-4, atol=1e-5)
@@ -110,7 +110,7 @@ def test_a_piece_leaves_when_it_is_in_its_slot() -> None:
 def test_what_finds_no_slot_goes_by_the_host() -> None:
     group = met(2)
     run, expected = reduced(group, 20_000)
-    for _ in range(SLOTS):
+    for _ in range(GPU_SLOTS):
         assert cards(group)[0].lend(0, CARD.zeros(8, np.float32), [1]) is not None
     by_rank = {rank: [piece for piece in ran(group, run) if piece.source == rank] for rank in (0,)}
     assert all(not piece.block and piece.data for piece in by_rank[0])
@@ -128,19 +128,19 @@ def test_who_has_not_mapped_it_gets_bytes() -> None:
 
 def test_a_slot_is_given_back_when_kernels_have_read_it() -> None:
     """Not when they were told to."""
-    card = CardMemory(Streams(CARD))
+    card = CardMemory(CudaStreams(CARD))
     CARD.timeline.quick = False
-    card.read([0, OPENED + 1, 0, 4])
+    card.read([0, OPENED_LOAN + 1, 0, 4])
     assert card.was_read() == []
     while not (found := card.was_read()):
         pass
-    assert found == [[0, OPENED + 1, 0, 4]]
+    assert found == [[0, OPENED_LOAN + 1, 0, 4]]
     assert card.was_read() == []
 
 
 def test_only_what_was_announced_here_is_mapped() -> None:
     """Once; what is no memory of a card says nothing and raises nothing."""
-    streams = Streams(CARD)
+    streams = CudaStreams(CARD)
     one, other = CardMemory(streams), CardMemory(streams)
     address = other.announce("ipc://there#memory")
     where = f"{machine()}/"
@@ -160,10 +160,10 @@ def test_only_what_was_announced_here_is_mapped() -> None:
     lent = other.lend(5, CARD.asarray(np.arange(4.0)), [3])
     assert lent is not None
     assert not lent.left
-    assert lent.block == [5, OPENED + 1, 0, 32]
+    assert lent.block == [5, OPENED_LOAN + 1, 0, 32]
     np.testing.assert_array_equal(CARD.asnumpy(one.view(7, 0, (4,), np.dtype(np.float64))), np.arange(4.0))
     with pytest.raises(WorkerError, match="no memory of its card at"):
-        one.view(7, SLOTS * MAX_CHUNK_BYTES, (4,), np.dtype(np.float64))
+        one.view(7, GPU_SLOTS * MAX_CHUNK_BYTES, (4,), np.dtype(np.float64))
     with pytest.raises(WorkerError, match="card's memory of worker 8 cannot be read"):
         one.view(8, 0, (4,), np.dtype(np.float64))
     assert other.lend(5, CARD.zeros(MAX_CHUNK_BYTES, np.float32), [3]) is None

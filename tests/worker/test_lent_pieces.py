@@ -12,7 +12,7 @@ from one_mesh import CUT, SLOT, Ranks, numbers
 from gt.ir.dtypes import float32
 from gt.ir.spec import spec
 from gt.wire import messages as m
-from gt.worker.core import PEER_TIMEOUT
+from gt.worker.core import PEER_TIMEOUT_SECONDS
 from gt.worker.execution.tensor_store import Poison
 from gt.worker.transfer.compression import Packer
 
@@ -20,7 +20,7 @@ from gt.worker.transfer.compression import Packer
 @pytest.fixture
 def _shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything goes through shared memory, in pieces of at most a slot."""
-    monkeypatch.setattr("gt.worker.transfer.peers.SHARED", 1)
+    monkeypatch.setattr("gt.worker.transfer.peers.MIN_SHARED_PIECE_BYTES", 1)
     monkeypatch.setattr("gt.sharding.collectives.MAX_CHUNK_BYTES", SLOT)
 
 
@@ -56,7 +56,7 @@ def test_pieces_go_through_shared_memory(size: int, slots: int, turn: int | None
         for rank in range(size):
             np.testing.assert_array_equal(group.stored(base, rank), total)
     assert [len(heap.slab.loans) for heap in group.heaps] == [0] * size
-    assert all(core.moving.arrived == {} and core.peers.read == {} for core in group.cores)
+    assert all(core.moves.arrived == {} and core.peers.read == {} for core in group.cores)
 
 
 @pytest.mark.usefixtures("_shared")
@@ -97,7 +97,7 @@ def test_a_block_of_a_plan_that_was_given_up_is_given_back() -> None:
     plan, _ = reduced(group, 60)
     run = group.execute(plan, [1])
     group.tell(0, run)
-    group.now = PEER_TIMEOUT + 1
+    group.now = PEER_TIMEOUT_SECONDS + 1
     group.tell(0, None)
     assert isinstance(group.stored(100), Poison)
     group.tell(1, run)

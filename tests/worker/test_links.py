@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from gt.errors import ProtocolError
 from gt.wire import messages as m
 from gt.worker.base.events import ToDispatcher, ToPeer
-from gt.worker.transfer.compression import LEAST, SAMPLE, UNPACKING, Packer, packer
-from gt.worker.transfer.link_probe import LARGE, TRIES, Link, Links
+from gt.worker.transfer.compression import MIN_COMPRESSED_BYTES, ROUND_TRIP_FACTOR, SAMPLE_BYTES, Packer, packer
+from gt.worker.transfer.link_probe import LARGE_PROBE_BYTES, PROBES_PER_SIZE, LinkProbes, LinkSpeed
 from gt.worker.transfer.peers import MAX_PROBED, Peers
 
 
@@ -62,13 +62,13 @@ def wire(
 
 
 def pair(*packers: Packer | None) -> tuple[Peers, Peers]:
-    peers = tuple(Peers(None, Links(), each) for each in packers)
+    peers = tuple(Peers(None, LinkProbes(), each) for each in packers)
     for number, each in enumerate(peers):
         each.number = number
     return peers[0], peers[1]
 
 
-@given(st.floats(1e4, 1e9), st.floats(1e-6, 1e-1), st.integers(0, 2 * TRIES - 1))
+@given(st.floats(1e4, 1e9), st.floats(1e-6, 1e-1), st.integers(0, 2 * PROBES_PER_SIZE - 1))
 def test_a_link_is_measured_as_it_is(bandwidth: float, latency: float, hiccup: int) -> None:
     """Bandwidth and latency come out, also when something held up one of the probes."""
     first, second = pair(None, None)
@@ -110,7 +110,7 @@ def test_a_probe_of_somebody_unknown_is_answered_when_it_is_known_where_it_is() 
 
 @pytest.mark.parametrize("echo", [m.Echo(1, 3, True), m.Echo(9, 0, True)])
 def test_an_echo_that_nobody_waits_for_says_nothing(echo: m.Echo) -> None:
-    links = Links()
+    links = LinkProbes()
     assert links.meet(0, 1, 0.0) is not None
     assert links.echoed(0, echo, 1.0) is None
     links.forget(1)
@@ -118,8 +118,8 @@ def test_an_echo_that_nobody_waits_for_says_nothing(echo: m.Echo) -> None:
 
 
 def test_the_slowest_link_counts_and_only_if_all_unpack() -> None:
-    links = Links()
-    links.measured |= {1: Link(1e6, 0.0, True), 2: Link(1e9, 0.0, True), 3: Link(1e3, 0.0, False)}
+    links = LinkProbes()
+    links.measured |= {1: LinkSpeed(1e6, 0.0, True), 2: LinkSpeed(1e9, 0.0, True), 3: LinkSpeed(1e3, 0.0, False)}
     assert links.slowest([1, 2]) == 1e6
     assert links.slowest([2]) == 1e9
     assert links.slowest([2, 3]) is None
@@ -130,8 +130,8 @@ def test_the_slowest_link_counts_and_only_if_all_unpack() -> None:
 # packing
 
 
-ZEROS = memoryview(bytes(10 * SAMPLE))
-NOISE = memoryview(np.random.default_rng(0).bytes(10 * SAMPLE))
+ZEROS = memoryview(bytes(10 * SAMPLE_BYTES))
+NOISE = memoryview(np.random.default_rng(0).bytes(10 * SAMPLE_BYTES))
 
 
 def test_what_saves_no_time_is_sent_as_it_is() -> None:
@@ -139,12 +139,12 @@ def test_what_saves_no_time_is_sent_as_it_is() -> None:
     for data, bandwidth in [(NOISE, 1.0), (ZEROS, 1e9)]:
         clock = Clock(1e8)
         assert Packer(clock.pack, unpack, clock).packed(data, bandwidth) is None
-        assert clock.packed == [SAMPLE]
+        assert clock.packed == [SAMPLE_BYTES]
 
 
 def test_the_turn_is_where_packing_takes_as_long_as_it_saves() -> None:
-    saved = SAMPLE - len(zlib.compress(ZEROS[:SAMPLE], 1))
-    even = saved / (UNPACKING * SAMPLE / 1e8)
+    saved = SAMPLE_BYTES - len(zlib.compress(ZEROS[:SAMPLE_BYTES], 1))
+    even = saved / (ROUND_TRIP_FACTOR * SAMPLE_BYTES / 1e8)
     clock = Clock(1e8)
     tried = Packer(clock.pack, unpack, clock)
     assert tried.packed(ZEROS, even * 1.01) is None
@@ -156,17 +156,17 @@ def test_the_turn_is_where_packing_takes_as_long_as_it_saves() -> None:
 def test_a_sample_of_the_middle_decides() -> None:
     """Padding at both ends does not make the rest any smaller."""
     clock = Clock(1e8)
-    data = memoryview(bytes(SAMPLE) + bytes(NOISE) + bytes(SAMPLE))
+    data = memoryview(bytes(SAMPLE_BYTES) + bytes(NOISE) + bytes(SAMPLE_BYTES))
     assert Packer(clock.pack, unpack, clock).packed(data, 1.0) is None
-    assert clock.packed == [SAMPLE]
+    assert clock.packed == [SAMPLE_BYTES]
 
 
 def test_small_pieces_are_left_alone() -> None:
     clock = Clock(1e8)
     tried = Packer(clock.pack, unpack, clock)
-    assert tried.packed(ZEROS[: LEAST - 1], 1.0) is None
+    assert tried.packed(ZEROS[: MIN_COMPRESSED_BYTES - 1], 1.0) is None
     assert clock.packed == []
-    assert tried.packed(ZEROS[:LEAST], 1.0) is not None
+    assert tried.packed(ZEROS[:MIN_COMPRESSED_BYTES], 1.0) is not None
 
 
 @pytest.fixture
@@ -200,10 +200,10 @@ def test_bytes_that_are_not_lz4s_are_refused(data: bytes, nbytes: int) -> None:
 
 def test_a_large_probe_is_large() -> None:
     """It is the bytes on the wire that are measured."""
-    links = Links()
+    links = LinkProbes()
     probe = links.meet(0, 1, 0.0)
     sizes = []
     while isinstance(probe, m.Probe):
         sizes.append(len(probe.data))
         probe = links.echoed(0, m.Echo(1, probe.probe, True), 1.0)  # type: ignore[assignment]
-    assert sizes == [0] * TRIES + [LARGE] * TRIES
+    assert sizes == [0] * PROBES_PER_SIZE + [LARGE_PROBE_BYTES] * PROBES_PER_SIZE

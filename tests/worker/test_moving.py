@@ -13,12 +13,12 @@ from one_mesh import CLIENT, CUT, Ranks
 
 from gt.ir.instruction import Segment
 from gt.wire import messages as m
-from gt.worker.core import PEER_TIMEOUT
+from gt.worker.core import PEER_TIMEOUT_SECONDS
 from gt.worker.device.buffers import HostBuffers
 from gt.worker.execution.tensor_store import Poison
-from gt.worker.memory_limit.limiter import Keeping
+from gt.worker.memory_limit.limiter import MemoryLimiter
 from gt.worker.program.compiler import Program
-from gt.worker.spill.spill_file import Spill, Spilled
+from gt.worker.spill.spill_file import SpilledValue, SpillStorage
 
 WIDE = 4
 
@@ -70,7 +70,7 @@ def test_moves_behind_each_other_are_begun_together() -> None:
     assert group.tell(0, run) == []
     assert len(set(steps(group, 1))) == 3
     group.tell(1, run)
-    assert len(group.cores[1].moving.arrived) == 0
+    assert len(group.cores[1].moves.arrived) == 0
     group.settle()
     for rank in range(2):
         for found, array in zip(results(group, segment, rank), arrays, strict=True):
@@ -115,20 +115,20 @@ def test_where_memory_is_short_moves_are_begun_one_by_one() -> None:
     segment = sums(3)
     group, run, arrays = started(2, segment)
     for core in group.cores:
-        core.stored.keeping = keeping = Keeping(HostBuffers(), Spill(), (3 * 4 + 5) * WIDE * 4, small=0)
-        keeping.bound = keeping.limit
+        core.stored.limiter = limiter = MemoryLimiter(HostBuffers(), SpillStorage(), (3 * 4 + 5) * WIDE * 4, small=0)
+        limiter.bound = limiter.limit
     group.tell(0, run)
     running = group.cores[0].running
     assert running is not None
-    assert running.careful is not None
+    assert running.low_memory is not None
     assert len(set(steps(group, 1))) == 1
     group.tell(1, run)
     group.settle()
     assert [core.finished for core in group.cores] == [run.order] * 2
     for number, array in zip(segment.survivors, arrays, strict=True):
         found = group.stored(100 + number)
-        keeping = group.cores[0].stored.keeping
-        whole = keeping.take_in(found, (CLIENT, 100 + number)) if keeping and type(found) is Spilled else found
+        limiter = group.cores[0].stored.limiter
+        whole = limiter.take_in(found, (CLIENT, 100 + number)) if limiter and type(found) is SpilledValue else found
         np.testing.assert_array_equal(whole, array.sum(0))
 
 
@@ -169,12 +169,12 @@ def test_the_time_that_is_waited_counts_from_the_last_piece_of_any_of_them() -> 
     group, run, _ = started(2, segment)
     group.all(run)
     at = max(range(len(group.pieces)), key=lambda at: (group.pieces[at][0] == 0, group.pieces[at][1].step))
-    group.now = PEER_TIMEOUT - 1
+    group.now = PEER_TIMEOUT_SECONDS - 1
     group.deliver(at)
-    group.now = PEER_TIMEOUT + 1
+    group.now = PEER_TIMEOUT_SECONDS + 1
     group.tell(0, None)
     assert group.cores[0].running is not None
-    group.now = 2 * PEER_TIMEOUT + 1
+    group.now = 2 * PEER_TIMEOUT_SECONDS + 1
     group.tell(0, None)
     assert results(group, segment)[0].fault[0] == "WorkerLost"
     group.settle()

@@ -21,7 +21,7 @@ import gt
 from gt.errors import GTError, WorkerLost
 from gt.wire import messages as m
 from gt.worker.base.events import ToPeer
-from gt.worker.nccl.communicators import Communicators, Finish
+from gt.worker.nccl.communicators import CollectiveCompletion, Communicators
 
 ROWS = {
     "mesh": {"rows": 2},
@@ -279,7 +279,7 @@ class Slow:
         self.aborted += 1
 
 
-def under_way(slow: Any) -> tuple[Communicators, Finish]:
+def under_way(slow: Any) -> tuple[Communicators, CollectiveCompletion]:
     """A group of mesh 1 with a move that is not over."""
     found = Communicators(slow, PATIENCE, lambda: 0.0, lambda function: function(), lambda: None)
     group = found.group(1, (0, 1), 0)
@@ -362,7 +362,7 @@ def test_what_other_threads_ask_and_abort_is_of_the_worker_s_own_device(monkeypa
         raise Over
 
     monkeypatch.setattr(communicators, "look", look)
-    monkeypatch.setattr("gt.worker.nccl.communicators.LOOK", 0.0)
+    monkeypatch.setattr("gt.worker.nccl.communicators.WATCH_INTERVAL_SECONDS", 0.0)
 
     def watched() -> None:
         with pytest.raises(Over):

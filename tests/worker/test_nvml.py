@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from gt.wire.messages import Health, decode, encode
-from gt.worker.device.nvml import CELSIUS, PERIOD, REASONS, SHARE, UNCORRECTED, VOLATILE, Gpu, Samples
+from gt.worker.device.nvml import (
+    CHIP_SENSOR,
+    MIN_PERIOD_SECONDS,
+    PERIOD_PER_SAMPLE_TIME,
+    THROTTLE_REASONS,
+    UNCORRECTED_ERRORS,
+    VOLATILE_ERRORS,
+    HealthSamples,
+    NvmlGpu,
+)
 
 TOLD = Health(41, 312_500, 700_000, 93, 5 << 30, 80 << 30, 2, ["power cap", "hardware temperature"])
 """By the second GPU of `Nvml`."""
@@ -46,7 +55,7 @@ class Nvml:
         return value
 
     def nvmlDeviceGetTemperature(self, handle: int, sensor: int) -> int:
-        assert sensor == CELSIUS
+        assert sensor == CHIP_SENSOR
         return 40 + handle
 
     def nvmlDeviceGetPowerUsage(self, handle: int) -> int:
@@ -65,13 +74,13 @@ class Nvml:
         return self._only(handle, 0x1 | 0x4 | 0x40 | 1 << 40)
 
     def nvmlDeviceGetTotalEccErrors(self, handle: int, kind: int, counter: int) -> int:
-        assert (kind, counter) == (UNCORRECTED, VOLATILE)
+        assert (kind, counter) == (UNCORRECTED_ERRORS, VOLATILE_ERRORS)
         return self._only(handle, 2)
 
 
 def test_a_gpu_is_found_by_its_place_on_the_bus_and_asked_for_all_it_knows() -> None:
     nvml = Nvml()
-    gpu = Gpu(lambda: "0000:65:00.0", lambda: nvml)
+    gpu = NvmlGpu(lambda: "0000:65:00.0", lambda: nvml)
     assert nvml.begun == 0, "nobody has asked yet"
     assert gpu.sample() == gpu.sample() == TOLD
     assert (nvml.begun, nvml.asked) == (1, ["0000:65:00.0"])
@@ -79,22 +88,22 @@ def test_a_gpu_is_found_by_its_place_on_the_bus_and_asked_for_all_it_knows() -> 
 
 def test_the_driver_says_its_version() -> None:
     nvml = Nvml()
-    assert Gpu(lambda: "0000:17:00.0", lambda: nvml).driver() == "550.54.15"
-    elsewhere = Gpu(lambda: "0000:99:00.0", lambda: nvml)
+    assert NvmlGpu(lambda: "0000:17:00.0", lambda: nvml).driver() == "550.54.15"
+    elsewhere = NvmlGpu(lambda: "0000:99:00.0", lambda: nvml)
     assert elsewhere.driver() == ""
     assert elsewhere.reason
 
 
 def test_what_a_gpu_does_not_tell_is_not_known() -> None:
-    assert Gpu(lambda: "0000:17:00.0", Nvml).sample() == Health(40, -1, -1, -1, 5 << 30, 80 << 30, -1, [])
+    assert NvmlGpu(lambda: "0000:17:00.0", Nvml).sample() == Health(40, -1, -1, -1, 5 << 30, 80 << 30, -1, [])
 
 
 def test_whatever_a_driver_says_is_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers that mean "not available", or nothing, end neither the worker nor its heartbeat."""
     for name, said in (("Temperature", -300), ("PowerUsage", 1 << 64), ("CurrentClocksThrottleReasons", (1 << 64) - 1)):
         monkeypatch.setattr(Nvml, f"nvmlDeviceGet{name}", lambda *_, said=said: said)
-    sample = Gpu(lambda: "0000:65:00.0", Nvml).sample()
-    assert sample == TOLD._replace(temperature=-1, power=(1 << 63) - 1, slowed=list(REASONS.values()))
+    sample = NvmlGpu(lambda: "0000:65:00.0", Nvml).sample()
+    assert sample == TOLD._replace(temperature=-1, power=(1 << 63) - 1, slowed=list(THROTTLE_REASONS.values()))
     assert decode(encode(sample)) == (0, sample)
 
 
@@ -123,7 +132,7 @@ def _no_driver() -> Any:
 def test_without_the_package_the_driver_or_the_gpu_one_line_at_debug_says_so_and_nothing_is_asked_again(
     bus: str, load: Any, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gpu = Gpu(lambda: bus, load)
+    gpu = NvmlGpu(lambda: bus, load)
     with caplog.at_level(logging.DEBUG):
         assert gpu.sample() is None
         assert gpu.sample() is None
@@ -177,8 +186,8 @@ def _ended() -> None:
 def test_nobody_waits_for_a_driver_that_hangs() -> None:
     """The heartbeat gets nothing as long as a call does not return, at once and as often as it asks; then it gets the sample."""
     nvml, turns = Sick(), Turns()
-    gpu = Gpu(lambda: "0000:65:00.0", lambda: nvml)
-    samples = Samples(gpu, turns.clock, turns.sleep).start()
+    gpu = NvmlGpu(lambda: "0000:65:00.0", lambda: nvml)
+    samples = HealthSamples(gpu, turns.clock, turns.sleep).start()
     assert nvml.called.wait(30)
     assert [samples.newest() for _ in range(100)] == [None] * 100
     nvml.answers.set()
@@ -192,22 +201,22 @@ def test_nobody_waits_for_a_driver_that_hangs() -> None:
 def test_a_sample_is_taken_along_once_and_only_the_newest() -> None:
     """What nobody took in time is forgotten; between two samples pass two seconds, or two hundred times as long as one took."""
     nvml, turns = Nvml(), Turns()
-    gpu = Gpu(lambda: "0000:65:00.0", lambda: nvml)
-    samples = Samples(gpu, turns.clock, turns.sleep).start()
+    gpu = NvmlGpu(lambda: "0000:65:00.0", lambda: nvml)
+    samples = HealthSamples(gpu, turns.clock, turns.sleep).start()
     assert turns.asleep.acquire(timeout=30)
     assert [samples.newest(), samples.newest()] == [TOLD, None]
     turns.pass_by()
     nvml.nvmlDeviceGetTemperature = lambda *_: setattr(turns, "now", turns.now + 0.5) or 99  # type: ignore[method-assign]
     turns.pass_by()
     assert [samples.newest(), samples.newest()] == [TOLD._replace(temperature=99), None]
-    assert turns.slept == [PERIOD, PERIOD, SHARE * 0.5]
+    assert turns.slept == [MIN_PERIOD_SECONDS, MIN_PERIOD_SECONDS, PERIOD_PER_SAMPLE_TIME * 0.5]
     gpu.reason = "the test is over"
     turns.woken.release()
     _ended()
 
 
 def test_without_nvml_the_thread_that_asks_ends() -> None:
-    samples = Samples(Gpu(lambda: "0000:65:00.0", _missing)).start()
+    samples = HealthSamples(NvmlGpu(lambda: "0000:65:00.0", _missing)).start()
     _ended()
     assert samples.newest() is None
 
@@ -217,11 +226,11 @@ def test_the_real_package_has_the_names_and_numbers_that_are_used() -> None:
     for name in vars(Nvml):
         assert name.startswith("_") or hasattr(nvml, name), name
     assert (nvml.NVML_TEMPERATURE_GPU, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC) == (
-        CELSIUS, UNCORRECTED, VOLATILE,
+        CHIP_SENSOR, UNCORRECTED_ERRORS, VOLATILE_ERRORS,
     )  # fmt: skip
     bits = {
         value
         for name, value in vars(nvml).items()
         if name.startswith("nvmlClocksEventReason") and isinstance(value, int) and value.bit_count() == 1
     }
-    assert bits == {*REASONS, nvml.nvmlClocksEventReasonGpuIdle}
+    assert bits == {*THROTTLE_REASONS, nvml.nvmlClocksEventReasonGpuIdle}

@@ -20,7 +20,7 @@ from gt.ir import dtypes
 from gt.ir.spec import spec
 from gt.sharding.partition import Box, extent
 from gt.worker.base.kernel_call import KernelCall
-from gt.worker.device.device_scalars import There
+from gt.worker.device.device_scalars import DeviceScalar
 from gt.worker.kernels import philox
 from gt.worker.op_table.op_table import KERNELS
 
@@ -186,7 +186,7 @@ def test_the_raw_kernel_makes_the_same_words(
     make, expected = philox.device_words(device, shape, box), philox.words(seed, counter, shape, box)
     np.testing.assert_array_equal(make(seed, counter), expected)
     held = [np.array([number], np.uint64) for number in (seed, counter)]
-    np.testing.assert_array_equal(make(*(There(1, place) for place in held)), expected)
+    np.testing.assert_array_equal(make(*(DeviceScalar(1, place) for place in held)), expected)
 
 
 def test_distributions_on_a_device_are_made_of_the_same_words(device: Device) -> None:

@@ -17,7 +17,7 @@ from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import spec
 from gt.sharding.config import Config
 from gt.wire import messages as m
-from gt.worker.core import PEER_TIMEOUT
+from gt.worker.core import PEER_TIMEOUT_SECONDS
 
 # moves
 
@@ -61,10 +61,10 @@ def test_pieces_may_come_before_their_plan() -> None:
     run = group.execute(plan, [1])
     group.tell(1, run)
     group.deliver()
-    assert len(group.cores[0].moving.arrived) == 1
+    assert len(group.cores[0].moves.arrived) == 1
     assert group.tell(0, run) == [m.Done(2)]
     np.testing.assert_array_equal(group.stored(101), array.sum(0))
-    assert group.cores[0].moving.arrived == {}
+    assert group.cores[0].moves.arrived == {}
     group.settle()
 
 
@@ -76,7 +76,7 @@ def test_a_piece_that_comes_too_late_is_dropped() -> None:
     group.settle()
     for target, piece in again:
         group.tell(target, piece)
-    assert all(core.moving.arrived == {} for core in group.cores)
+    assert all(core.moves.arrived == {} for core in group.cores)
 
 
 def test_what_follows_waits_its_turn() -> None:
@@ -194,9 +194,9 @@ def test_nobody_is_waited_for_for_ever() -> None:
     """When a peer says nothing for too long the plan goes on without it, naming whom it waited for and where."""
     group, plan, _ = gathered(2)
     group.tell(0, group.execute(plan, [1]))
-    group.now = PEER_TIMEOUT
+    group.now = PEER_TIMEOUT_SECONDS
     assert group.tell(0, None) == []
-    group.now = PEER_TIMEOUT + 1
+    group.now = PEER_TIMEOUT_SECONDS + 1
     assert group.tell(0, None) == [m.Done(2)]
     kind, text = group.stored(101).fault
     assert kind == "WorkerLost"
@@ -213,12 +213,12 @@ def test_a_time_out_names_all_who_are_missing_and_what_was_well_before() -> None
     group.settle()
     run = group.execute(plan, [1], base=200)
     group.tell(0, run)
-    group.now = PEER_TIMEOUT - 1
+    group.now = PEER_TIMEOUT_SECONDS - 1
     group.tell(2, run)
     group.deliver(next(at for at, (target, piece) in enumerate(group.pieces) if (target, piece.source) == (0, 2)))
-    group.now = PEER_TIMEOUT + 1
+    group.now = PEER_TIMEOUT_SECONDS + 1
     assert group.tell(0, None) == []
-    group.now = 2 * PEER_TIMEOUT
+    group.now = 2 * PEER_TIMEOUT_SECONDS
     assert group.tell(0, None) == [m.Done(3)]
     _, text = group.stored(201).fault
     assert "for workers 1, 3 in the all-reduce in which 24 of 36 bytes" in text

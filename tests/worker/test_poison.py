@@ -16,7 +16,7 @@ from gt.ir.instruction import MOVE
 from gt.ir.spec import spec
 from gt.sharding.config import Config
 from gt.wire import messages as m
-from gt.worker.execution.optimize import HOT
+from gt.worker.execution.optimize import HOT_RUN
 from gt.worker.execution.tensor_store import Poison
 from gt.worker.op_table import op_table
 
@@ -209,7 +209,7 @@ def test_a_plan_that_cannot_be_fused_runs_as_it_is(
     group = Ranks(1)
     group.store(1, numbers(4, 3))
     plan, _ = group.define(one("neg", spec(float32, (4, 3))), [WHOLE])
-    for run in range(2 * HOT):
+    for run in range(2 * HOT_RUN):
         group.tell(0, group.execute(plan, [1], base=200 + run))
         np.testing.assert_array_equal(group.stored(200 + run), -numbers(4, 3))
     assert caplog.text.count("runs unfused") == 1

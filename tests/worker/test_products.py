@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gt.ir.dtypes import float32
 from gt.ir.spec import spec
 from gt.worker.base.kernel_call import KernelCall
-from gt.worker.device.thread_pool import Crew
+from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.kernels.matmul import MAX_PIECES, MIN_PIECE_SIZE, MIN_SHARED_MULTIPLICATIONS, SharedMatmul, product
 
 SIZES = st.sampled_from([1, 3, MIN_PIECE_SIZE, 2 * MIN_PIECE_SIZE + 1, MAX_PIECES * MIN_PIECE_SIZE + 5])
@@ -40,7 +40,7 @@ def test_it_is_the_product(
 
     a, b = drawn(first, rows, inner, turned), drawn(second, inner, columns, other)
     out = np.full((*stack, rows, columns), np.nan, np.float32) if given_out else None
-    found = SharedMatmul(Crew(2))(a, b, out)
+    found = SharedMatmul(ThreadPool(2))(a, b, out)
     assert found is out or not given_out
     np.testing.assert_array_equal(found, np.matmul(a, b))
 
@@ -50,14 +50,14 @@ def test_the_bits_do_not_depend_on_how_many_lanes_there_are(shape: tuple[int, in
     rows, inner, columns = shape
     random = np.random.default_rng(1)
     a, b = random.standard_normal((rows, inner)), random.standard_normal((inner, columns))
-    crews = [Crew(lanes) for lanes in (1, 2, 3, 5)]
+    crews = [ThreadPool(lanes) for lanes in (1, 2, 3, 5)]
     for _ in range(5):
         assert len({SharedMatmul(crew)(a, b).tobytes() for crew in crews}) == 1
 
 
 def test_every_lane_that_comes_takes_part_and_every_piece_is_computed_once() -> None:
     """Two lanes that are both there share the pieces; together they make each of them, and no other."""
-    crew = Crew(2)
+    crew = ThreadPool(2)
     meet = threading.Barrier(2)
     seen: list[int] = []
 
@@ -82,7 +82,7 @@ def test_every_lane_that_comes_takes_part_and_every_piece_is_computed_once() -> 
 def call(rows: int, inner: int, columns: int, lanes: int | None) -> KernelCall:
     result = spec(float32, (rows, columns))
     operands = (spec(float32, (rows, inner)), spec(float32, (inner, columns)))
-    crew = None if lanes is None else Crew(lanes)
+    crew = None if lanes is None else ThreadPool(lanes)
     return KernelCall(np, "matmul", {}, operands, result, result.shape, ((0, rows), (0, columns)), (), 0, crew)
 
 

@@ -16,8 +16,8 @@ from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.event_buffer import EventBuffer
 from gt.worker.device.buffers import HostBuffers
-from gt.worker.memory_limit.limiter import Keeping
-from gt.worker.spill.spill_file import Spill
+from gt.worker.memory_limit.limiter import MemoryLimiter
+from gt.worker.spill.spill_file import SpillStorage
 from gt.worker.telemetry.recorder import Instruments
 
 
@@ -293,19 +293,19 @@ def test_what_goes_out_and_comes_back_is_told(rate: int, ahead: int) -> None:
     try:
         (core,) = session.link.fabric.workers.values()  # type: ignore[attr-defined]
         core.instruments = Instruments(CLOCK, lambda: (7, 70), lambda: 0)
-        keeping = core.stored.keeping = Keeping(HostBuffers(), Spill(), 5 << 11, ahead=ahead, small=0)
+        limiter = core.stored.limiter = MemoryLimiter(HostBuffers(), SpillStorage(), 5 << 11, ahead=ahead, small=0)
         core.handle(m.Record(t.TRACE, rate), 0.0)
         values = [gt.full((16, 16), float(n), dtype=gt.float64) for n in range(8)]
         with gt.signal.context("tight"):
             total = gt.cat([value @ value for value in values[:2]]).sum() + values[3].sum()
         seen = total.item(), values[7].sum().item()
         assert seen == (16.0 * 16 * 16 + 3 * 256, 7 * 256.0)
-        assert keeping.careful_runs
+        assert limiter.low_memory_runs
         events = [t.decode_event(raw) for raw in core.recording.take(core)[0]]
         spills = kinds(events, t.Spill)
         sums = {kind: sum(each.nbytes for each in spills if each.kind == kind) for kind in ("out", "in", "ahead")}
-        assert sums["out"] == keeping.spill.written > 0
-        assert sums["in"] + sums["ahead"] == keeping.spill.read
+        assert sums["out"] == limiter.spill.written > 0
+        assert sums["in"] + sums["ahead"] == limiter.spill.read
         ((client, _),) = core.stored.tensors.items()
         assert {each.client for each in spills} == {client}
         assert all(each.duration > 0 for each in spills)
@@ -319,8 +319,8 @@ def test_what_goes_out_and_comes_back_is_told(rate: int, ahead: int) -> None:
         slices = kinds(events, t.PlanSlice)
         assert sum(each.compute for each in slices) == counters.compute
         core.handle(m.Record(t.OFF, 0), 0.0)
-        assert keeping.recording is None
-        keeping.spill.close()
+        assert limiter.recording is None
+        limiter.spill.close()
     finally:
         gt.disconnect()
 
@@ -328,11 +328,11 @@ def test_what_goes_out_and_comes_back_is_told(rate: int, ahead: int) -> None:
 def test_a_disk_that_is_full_leaves_the_time_right_and_tells_of_no_spill(ranks: Ranks) -> None:
     """What could not be written did not go out, and the stopwatch is where it was."""
 
-    class Full(Spill):
+    class Full(SpillStorage):
         def write(self, memory: memoryview) -> Any:
             raise OSError(28, "No space left on device")
 
-    ranks.cores[0].keeping = Keeping(HostBuffers(), Full(), 3 << 20, small=64)
+    ranks.cores[0].limiter = MemoryLimiter(HostBuffers(), Full(), 3 << 20, small=64)
     ranks.all(m.Record(t.TRACE, 100))
     recording = ranks.cores[0].recording
     assert recording is not None
@@ -346,13 +346,13 @@ def test_a_disk_that_is_full_leaves_the_time_right_and_tells_of_no_spill(ranks: 
 def test_what_is_out_in_the_file_is_told(ranks: Ranks) -> None:
     """A worker with a limit says it, and how many bytes it has put out; one without says 0 of both."""
     core = ranks.cores[0]
-    core.stored.keeping = Keeping(HostBuffers(), Spill(), 3 << 20, small=64)
+    core.stored.limiter = MemoryLimiter(HostBuffers(), SpillStorage(), 3 << 20, small=64)
     ranks.all(m.Record(t.SUMMARY, 100))
     for tensor in range(1, 6):
         ranks.store(tensor, np.ones(1 << 18, np.float32), WHOLE)
     (gauges,) = kinds(taken(ranks, 0), t.Gauges)
     assert gauges.pool == 3 << 20
-    assert gauges.spilled == core.stored.keeping.out >= 2 << 20
+    assert gauges.spilled == core.stored.limiter.out >= 2 << 20
     (other,) = kinds(taken(ranks, 1), t.Gauges)
     assert (other.pool, other.spilled) == (0, 0)
-    core.stored.keeping.spill.close()
+    core.stored.limiter.spill.close()

@@ -5,32 +5,32 @@ from __future__ import annotations
 import pytest
 
 from gt.wire.messages import Done
-from gt.worker.execution.done_reports import FEW, PLANS, SECONDS, Reports
+from gt.worker.execution.done_reports import MAX_UNREPORTED_PLANS, REPORT_DELAY_SECONDS, SMALL_MESH_WORKERS, DoneReports
 
 
 def test_by_itself_everything_is_said_at_once() -> None:
-    assert [Reports().finished(order, 1, 4, 0.0) for order in (3, 5)] == [[Done(3)], [Done(5)]]
+    assert [DoneReports().finished(order, 1, 4, 0.0) for order in (3, 5)] == [[Done(3)], [Done(5)]]
 
 
 def test_a_worker_of_few_speaks_when_it_has_nothing_else_to_do() -> None:
     """One word for all plans of a mesh, as soon as there is nothing to do, or after a moment."""
-    reports = Reports(PLANS)
+    reports = DoneReports(MAX_UNREPORTED_PLANS)
     assert reports.wait(0.0) is None
     for order in (3, 4, 7):
-        assert reports.finished(order, 1, FEW, 1.0) == []
+        assert reports.finished(order, 1, SMALL_MESH_WORKERS, 1.0) == []
     assert reports.due(1.0, idle=False) == []
     assert reports.wait(1.0) == 0.0
     assert reports.due(1.0, idle=True) == [Done(7)]
     assert reports.due(2.0, idle=True) == []
-    reports.finished(9, 1, FEW, 2.0)
-    assert reports.due(2.0 + SECONDS, idle=False) == [Done(9)]
+    reports.finished(9, 1, SMALL_MESH_WORKERS, 2.0)
+    assert reports.due(2.0 + REPORT_DELAY_SECONDS, idle=False) == [Done(9)]
 
 
 def test_a_worker_of_many_waits_longer_the_more_there_are() -> None:
     """The words of all members of a large mesh come at a bounded rate."""
     waits = []
     for members in (16, 256, 1024):
-        reports = Reports(PLANS)
+        reports = DoneReports(MAX_UNREPORTED_PLANS)
         reports.finished(3, 1, members, 1.0)
         assert reports.due(1.0, idle=True) == []
         waits.append(reports.wait(1.0))
@@ -40,7 +40,7 @@ def test_a_worker_of_many_waits_longer_the_more_there_are() -> None:
 
 def test_each_mesh_has_its_own_word() -> None:
     """An order of one mesh says nothing of another's, and they come in order."""
-    reports = Reports(PLANS)
+    reports = DoneReports(MAX_UNREPORTED_PLANS)
     for order, mesh in ((3, 2), (4, 1), (5, 2)):
         reports.finished(order, mesh, 2, 0.0)
     assert reports.take() == [Done(4), Done(5)]
@@ -48,6 +48,9 @@ def test_each_mesh_has_its_own_word() -> None:
 
 def test_no_more_is_kept_than_credits_allow() -> None:
     """After some plans the word is said whatever else there is to do."""
-    reports = Reports(PLANS)
-    said = [reports.finished(order, 1, 1024, 0.0) for order in range(2 * PLANS)]
-    assert [words for words in said if words] == [[Done(PLANS - 1)], [Done(2 * PLANS - 1)]]
+    reports = DoneReports(MAX_UNREPORTED_PLANS)
+    said = [reports.finished(order, 1, 1024, 0.0) for order in range(2 * MAX_UNREPORTED_PLANS)]
+    assert [words for words in said if words] == [
+        [Done(MAX_UNREPORTED_PLANS - 1)],
+        [Done(2 * MAX_UNREPORTED_PLANS - 1)],
+    ]

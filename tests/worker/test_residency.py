@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paging import fewest
 
-from gt.worker.spill.eviction import FILE, INSIDE, NEVER, Full, Residency
+from gt.worker.spill.eviction import DEVICE_TIER, FILE_TIER, NEVER_READ, OverLimit, Residency
 
 
 def filled(sizes: list[int], limit: int) -> Residency:
@@ -25,18 +25,18 @@ def filled(sizes: list[int], limit: int) -> Residency:
 def test_what_is_wanted_last_goes_first() -> None:
     """The order of victims is that of their next uses, the farthest first; what is never read again goes before all."""
     books = filled([10, 10, 10, 10], 40)
-    soon = {0: 7.0, 1: 3.0, 2: NEVER, 3: 9.0}
+    soon = {0: 7.0, 1: 3.0, 2: NEVER_READ, 3: 9.0}
     found = []
     for key in books.victims(35, (), soon.__getitem__):
         found.append(key)
-        books.turn(key, f"out {key}", FILE)
+        books.turn(key, f"out {key}", FILE_TIER)
     assert found == ["in 2", "in 3", "in 0", "in 1"]
 
 
 def test_what_comes_ahead_of_time_takes_the_room_of_what_is_wanted_later() -> None:
     """And of nothing that is wanted sooner or at the same time, nor of what is pinned; where that is not enough, of nothing."""
     books = filled([10, 10, 10, 10], 40)
-    soon = {0: 7.0, 1: 3.0, 2: NEVER, 3: 9.0}
+    soon = {0: 7.0, 1: 3.0, 2: NEVER_READ, 3: 9.0}
     for nbytes, when, pinned, found in (
         (10, 5.0, (), ["in 2"]),
         (25, 5.0, (), ["in 2", "in 3", "in 0"]),
@@ -57,15 +57,15 @@ def test_a_buffer_is_wanted_when_the_first_of_its_values_is() -> None:
     books.put(1, "shared", 10)
     books.put(2, "alone", 10)
     assert books.used == 20
-    assert next(books.victims(10, (), {0: NEVER, 1: 2.0, 2: 5.0}.__getitem__)) == "alone"
+    assert next(books.victims(10, (), {0: NEVER_READ, 1: 2.0, 2: 5.0}.__getitem__)) == "alone"
 
 
 def test_what_comes_in_where_it_is_already_counts_once() -> None:
     """Values that went out at one time and others that look at the same memory, taken in before, are of one buffer again."""
     books = Residency(20)
     books.put(0, "in", 10)
-    books.put(1, "out", 10, FILE)
-    books.turn("out", "in", INSIDE)
+    books.put(1, "out", 10, FILE_TIER)
+    books.turn("out", "in", DEVICE_TIER)
     books.check()
     assert (books.used, books.keys) == (10, {0: "in", 1: "in"})
     books.clear(0)
@@ -76,7 +76,7 @@ def test_what_comes_in_where_it_is_already_counts_once() -> None:
 def test_what_is_pinned_stays_and_too_much_is_said_before_anything_goes() -> None:
     """Nothing is named when all that may go is not enough; the error has the sizes."""
     books = filled([10, 20, 30], 60)
-    with pytest.raises(Full) as caught:
+    with pytest.raises(OverLimit) as caught:
         next(books.victims(41, {"in 1"}, lambda _: 1.0))
     assert (caught.value.wanted, caught.value.fixed, caught.value.limit) == (41, 20, 60)
     assert list(books.victims(0, (), lambda _: 1.0)) == []
@@ -114,7 +114,7 @@ def test_any_history_keeps_the_books_right(
             books.clear(place)
         elif what == "in":
             for name in {model[p] for p in model if p == place and not inside[model[p]]}:
-                books.turn(names[name], name, INSIDE)
+                books.turn(names[name], name, DEVICE_TIER)
                 inside[name], names[name] = True, name
         else:
             live = set(model.values())
@@ -124,9 +124,9 @@ def test_any_history_keeps_the_books_right(
                     firsts = {n: min(p for p in model if model[p] == n) for n in live if inside[n] and sizes[n]}
                     assert firsts[name] == max(firsts.values()), "the one that is wanted last"
                     inside[name], names[name] = False, ("out", name)
-                    books.turn(key, names[name], FILE)
+                    books.turn(key, names[name], FILE_TIER)
                 assert books.used + nbytes <= limit or not any(inside[n] and sizes[n] for n in live)
-            except Full:
+            except OverLimit:
                 assert nbytes > limit
         books.check()
         assert books.used == sum(sizes[name] for name in set(model.values()) if inside[name])
@@ -136,18 +136,18 @@ def loads(uses: list[int], room: int) -> int:
     """How often something is taken in when the books choose: buffers of one size, read in this order."""
     books = Residency(room)
     for place in set(uses):
-        books.put(place, ("out", place), 1, FILE)
+        books.put(place, ("out", place), 1, FILE_TIER)
     count = 0
     for at, place in enumerate(uses):
 
         def wanted(other: int | tuple[int, int], at: int = at) -> float:
-            return next((later for later in range(at, len(uses)) if uses[later] == other), NEVER)
+            return next((later for later in range(at, len(uses)) if uses[later] == other), NEVER_READ)
 
         key = books.keys[place]
         if not books.buffers[key].inside:
             for victim in books.victims(1, (), wanted):
-                books.turn(victim, ("out", *books.buffers[victim].places), FILE)
-            books.turn(key, ("in", place), INSIDE)
+                books.turn(victim, ("out", *books.buffers[victim].places), FILE_TIER)
+            books.turn(key, ("in", place), DEVICE_TIER)
             count += 1
         assert books.used <= room
     return count

@@ -16,10 +16,10 @@ from gt.ir import dtypes
 from gt.ir.infer import infer
 from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.buffers import HostBuffers
-from gt.worker.memory_limit.limiter import Keeping
-from gt.worker.memory_limit.low_memory_run import Careful
+from gt.worker.memory_limit.limiter import MemoryLimiter
+from gt.worker.memory_limit.low_memory_run import LowMemoryRun
 from gt.worker.op_table.op_table import KERNELS, WORKSPACE_RULES, workspace
-from gt.worker.spill.spill_file import Spill, Spilled
+from gt.worker.spill.spill_file import SpilledValue, SpillStorage
 
 SLACK = 128 << 10
 """Bytes of what is small and does not grow, as NumPy's buffers are."""
@@ -136,11 +136,11 @@ def test_room_is_made_for_what_a_kernel_uses() -> None:
     group, plan, array = sorting(1000)
     (core,) = group.cores
     held, result = 2 * array.nbytes, 8 * array.size
-    core.stored.keeping = keeping = Keeping(HostBuffers(), Spill(), held + result + array.nbytes, small=0)
-    keeping.bound = held
+    core.stored.limiter = limiter = MemoryLimiter(HostBuffers(), SpillStorage(), held + result + array.nbytes, small=0)
+    limiter.bound = held
     group.tell(0, group.execute(plan, [1]))
-    assert type(group.stored(2)) is Spilled
-    assert keeping.careful_runs == 0 or keeping.spill.used == array.nbytes
+    assert type(group.stored(2)) is SpilledValue
+    assert limiter.low_memory_runs == 0 or limiter.spill.used == array.nbytes
     np.testing.assert_array_equal(group.stored(100), np.argsort(-array, kind="stable"))
 
 
@@ -148,17 +148,17 @@ def test_a_kernel_that_would_use_more_than_there_is_runs_all_the_same(monkeypatc
     """What is said is what it may use at most: a step with room for its operands and its result is tried."""
     group, plan, array = sorting(1000)
     (core,) = group.cores
-    core.stored.keeping = keeping = Keeping(HostBuffers(), Spill(), array.nbytes + 8 * array.size, small=0)
-    keeping.bound = 2 * array.nbytes
+    core.stored.limiter = limiter = MemoryLimiter(HostBuffers(), SpillStorage(), array.nbytes + 8 * array.size, small=0)
+    limiter.bound = 2 * array.nbytes
     seen: list[int] = []
-    original = Careful.scratch
+    original = LowMemoryRun.scratch
 
-    def asked(self: Careful, step: Any, needs: int) -> int:
+    def asked(self: LowMemoryRun, step: Any, needs: int) -> int:
         seen.append(original(self, step, needs))
         return seen[-1]
 
-    monkeypatch.setattr(Careful, "scratch", asked)
+    monkeypatch.setattr(LowMemoryRun, "scratch", asked)
     group.tell(0, group.execute(plan, [1]))
     assert seen == [0]
-    assert type(core.stored.tensors[CLIENT][2]) is Spilled
+    assert type(core.stored.tensors[CLIENT][2]) is SpilledValue
     np.testing.assert_array_equal(group.stored(100), np.argsort(-array, kind="stable"))

@@ -21,8 +21,8 @@ import gt
 from gt.service.in_process import Fabric
 from gt.worker.base.backend import backend
 from gt.worker.device import async_copies
-from gt.worker.device.async_copies import ALIGNED, Ring, Staging
-from gt.worker.device.cuda_streams import Streams
+from gt.worker.device.async_copies import PART_ALIGNMENT, PinnedRing, Staging
+from gt.worker.device.cuda_streams import CudaStreams
 
 PARTS = 3
 """Of a ring in these tests."""
@@ -35,8 +35,8 @@ def _on_a_late_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     timeline.quick = False
     monkeypatch.setattr(CARD, "timeline", timeline)
     monkeypatch.setattr(CARD, "cuda", type(CARD.cuda)(**{**vars(CARD.cuda), **timeline.cuda()}))
-    monkeypatch.setattr(async_copies, "PART", ALIGNED)
-    monkeypatch.setattr(Ring.__init__, "__defaults__", (PARTS * ALIGNED,))
+    monkeypatch.setattr(async_copies, "PART", PART_ALIGNMENT)
+    monkeypatch.setattr(PinnedRing.__init__, "__defaults__", (PARTS * PART_ALIGNMENT,))
     with installed():
         yield
         gt.disconnect()
@@ -47,10 +47,10 @@ def pin(nbytes: int) -> np.ndarray[Any, Any]:
 
 
 @settings(max_examples=cases(200), deadline=None)
-@given(st.lists(st.one_of(st.none(), st.integers(1, 2 * ALIGNED)), max_size=60))
+@given(st.lists(st.one_of(st.none(), st.integers(1, 2 * PART_ALIGNMENT)), max_size=60))
 def test_a_ring_gives_nothing_twice(asked: list[int | None]) -> None:
     """Parts that were not given back never touch, hold what was written there, and whoever waits long enough gets one."""
-    ring = Ring(pin, PARTS * ALIGNED)
+    ring = PinnedRing(pin, PARTS * PART_ALIGNMENT)
     given: deque[tuple[np.ndarray[Any, Any], int]] = deque()
     for number, nbytes in enumerate(asked):
         if nbytes is None:
@@ -75,28 +75,28 @@ def test_a_ring_gives_nothing_twice(asked: list[int | None]) -> None:
 def test_any_array_comes_and_leaves_as_it_was(kind: Any, quick: bool) -> None:
     """Empty and without dimensions, turned and cut, larger than the ring, one after the other with nothing in between."""
     CARD.timeline.quick = quick
-    ways = Staging(Streams(CARD), pin)
+    ways = Staging(CudaStreams(CARD), pin)
     whole = np.arange(700).reshape(7, 100).astype(kind)
     arrays = [whole, whole[2, 3], whole[:0], whole.T, whole[::2, ::-3], whole[:1]]
     there = [ways.puts.bring_now(array) for array in arrays]
     parcels = [ways.fetches.send(each) for each in [*there, there[0].T, there[0][1:, ::7]]]
     for _ in range(400):
         ways.fetches.turn()
-    for parcel, array in zip(parcels, [*arrays, whole.T, whole[1:, ::7]], strict=True):
-        assert not parcel.left
-        assert (parcel.array.shape, parcel.array.dtype) == (array.shape, array.dtype)
-        assert parcel.array.tobytes() == array.tobytes()
+    for outgoing, array in zip(parcels, [*arrays, whole.T, whole[1:, ::7]], strict=True):
+        assert not outgoing.left
+        assert (outgoing.array.shape, outgoing.array.dtype) == (array.shape, array.dtype)
+        assert outgoing.array.tobytes() == array.tobytes()
 
 
 def test_a_host_that_has_no_memory_to_pin_copies_all_the_same() -> None:
     def none(nbytes: int) -> np.ndarray[Any, Any]:
         raise MemoryError(f"no {nbytes}")
 
-    ways = Staging(Streams(CARD), none)
-    parcel = ways.fetches.send(ways.puts.bring_now(np.arange(9.0)))
-    while parcel.left:
+    ways = Staging(CudaStreams(CARD), none)
+    outgoing = ways.fetches.send(ways.puts.bring_now(np.arange(9.0)))
+    while outgoing.left:
         ways.fetches.turn()
-    assert parcel.array.tolist() == list(range(9))
+    assert outgoing.array.tolist() == list(range(9))
 
 
 def test_a_fetch_is_of_the_value_that_was_asked_for() -> None:
@@ -289,33 +289,33 @@ def test_only_so_much_waits_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_what_waits_for_room_is_kept_until_the_device_was_told_of_all_of_it() -> None:
     """The host's array stays until then, and no longer."""
-    ways = Staging(Streams(CARD), pin)
+    ways = Staging(CudaStreams(CARD), pin)
     array = large(1)
     seen = weakref.ref(array)
-    value, landing = ways.puts.bring(array)
-    assert landing is not None
-    assert landing.event is None
+    value, incoming = ways.puts.bring(array)
+    assert incoming is not None
+    assert incoming.event is None
     del array
     gc.collect()
     assert seen() is not None
     for _ in range(400):
         ways.puts.turn()
-    assert landing.event is not None
+    assert incoming.event is not None
     assert seen() is None
-    ways.streams.compute.wait_event(landing.event)
-    parcel = ways.fetches.send(value)
+    ways.streams.compute.wait_event(incoming.event)
+    outgoing = ways.fetches.send(value)
     for _ in range(400):
         ways.fetches.turn()
-    np.testing.assert_array_equal(parcel.array, large(1))
+    np.testing.assert_array_equal(outgoing.array, large(1))
 
 
 def test_what_goes_out_of_memory_before_it_has_come_is_whole() -> None:
     """A put that must make room while most of it is still on the host goes out as it was put."""
     computed = backend("cuda:0")
     assert computed.staging is not None
-    value, landing = computed.staging.puts.bring(large(2))
-    assert landing is not None
-    assert landing.event is None
+    value, incoming = computed.staging.puts.bring(large(2))
+    assert incoming is not None
+    assert incoming.event is None
     block = computed.buffers.pin(value.data.mem.size)
     computed.buffers.copy_out(value, block)
     computed.buffers.settle()

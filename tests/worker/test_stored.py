@@ -15,7 +15,7 @@ from gt.wire import messages as m
 from gt.wire.bulk import GET
 from gt.worker.base.backend import backend
 from gt.worker.base.events import BulkIn, BulkOut, Forgotten
-from gt.worker.core import Core
+from gt.worker.core import WorkerCore
 
 
 def test_a_put_is_cut_where_it_is_stored() -> None:
@@ -144,7 +144,7 @@ def test_a_piece_of_the_wrong_size_is_a_fault() -> None:
 
 def test_what_is_in_no_order_is_not_put_behind_plans() -> None:
     """A worker that knows what comes still hears at once who is lost: it may stand in a plan that waits for that."""
-    core = Core(backend("cpu"))
+    core = WorkerCore(backend("cpu"))
     assert not core.announce(m.PeerLost(1, "killed"))
     assert not core.announce(m.Meet([], []))
     assert core.announce(m.Forget(1))

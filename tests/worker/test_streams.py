@@ -13,7 +13,7 @@ from gpu import test_streams
 from timeline import NONSENSE, Timeline
 
 import gt
-from gt.worker.device.cuda_streams import Streams
+from gt.worker.device.cuda_streams import CudaStreams
 from gt.worker.device.gpu_buffers import DeviceBuffers, DeviceFlags
 
 globals().update({name: test for name, test in vars(test_streams).items() if name.startswith("test_")})
@@ -34,8 +34,8 @@ def _on_a_late_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def streams() -> Streams:
-    return Streams(CARD)
+def streams() -> CudaStreams:
+    return CudaStreams(CARD)
 
 
 def block(of: Any) -> np.ndarray[Any, Any]:
@@ -51,7 +51,7 @@ def numbers(memory: np.ndarray[Any, Any]) -> list[float]:
 GARBAGE = numbers(np.full(8, NONSENSE, np.uint8))[0]
 
 
-def test_the_card_shows_what_nobody_ordered(streams: Streams) -> None:
+def test_the_card_shows_what_nobody_ordered(streams: CudaStreams) -> None:
     """It can fail: a copy out that waits for no kernel, one in of which kernels do not wait, and memory freed too early."""
     made = CARD.asarray(np.arange(4.0)) * 2
     here = block([0.0] * 4)
@@ -69,7 +69,7 @@ def test_the_card_shows_what_nobody_ordered(streams: Streams) -> None:
     assert numbers(here) == [GARBAGE] * 4
 
 
-def test_memory_that_kernels_still_read_is_not_written_to(streams: Streams) -> None:
+def test_memory_that_kernels_still_read_is_not_written_to(streams: CudaStreams) -> None:
     """What comes in next has other memory, until the kernels are done; then it has this."""
     lent = streams.room(streams.copies_in, 32)
     at = lent.pointer.ptr
@@ -85,7 +85,7 @@ def test_memory_that_kernels_still_read_is_not_written_to(streams: Streams) -> N
     assert streams.room(streams.copies_in, 32).pointer.ptr == at
 
 
-def test_memory_on_its_way_out_is_held(streams: Streams) -> None:
+def test_memory_on_its_way_out_is_held(streams: CudaStreams) -> None:
     """It goes out though nobody has it any more; kernels that come later may not have its memory."""
     buffers = DeviceBuffers(streams)
     value = CARD.asarray(np.arange(4.0)) + 1
@@ -100,7 +100,7 @@ def test_memory_on_its_way_out_is_held(streams: Streams) -> None:
     assert streams.holds == 0
 
 
-def test_a_block_is_used_again_in_the_order_of_its_copies(streams: Streams) -> None:
+def test_a_block_is_used_again_in_the_order_of_its_copies(streams: CudaStreams) -> None:
     """Out, in again, and out once more, with nobody waiting: each reads what was there when it was told."""
     buffers = DeviceBuffers(streams)
     there = block([0.0] * 4)
@@ -114,7 +114,7 @@ def test_a_block_is_used_again_in_the_order_of_its_copies(streams: Streams) -> N
     assert numbers(there) == [5, 6, 7, 8]
 
 
-def test_a_collective_is_behind_kernels_and_before_later_ones(streams: Streams) -> None:
+def test_a_collective_is_behind_kernels_and_before_later_ones(streams: CudaStreams) -> None:
     value, other = CARD.asarray(np.arange(4.0)) + 1, CARD.asarray(np.arange(4.0)) + 1
     here, there = block([0.0] * 4), block([9.0] * 4)
     with streams.collective() as stream:
@@ -125,7 +125,7 @@ def test_a_collective_is_behind_kernels_and_before_later_ones(streams: Streams) 
     assert CARD.timeline.waits == 0
 
 
-def test_when_memory_is_short_streams_wait_for_each_other_and_nobody_else(streams: Streams) -> None:
+def test_when_memory_is_short_streams_wait_for_each_other_and_nobody_else(streams: CudaStreams) -> None:
     """What is held is given again, to the streams that gave it and to kernels, and nothing is overwritten that is still read."""
     CARD.timeline.pool.room = 96
     buffers = DeviceBuffers(streams)
@@ -149,7 +149,7 @@ def test_when_memory_is_short_streams_wait_for_each_other_and_nobody_else(stream
         streams.allocate(64)
 
 
-def test_without_memory_of_its_own_a_copy_in_gets_what_kernels_use(streams: Streams) -> None:
+def test_without_memory_of_its_own_a_copy_in_gets_what_kernels_use(streams: CudaStreams) -> None:
     """After all kernels so far: they may still be reading it."""
     mine = streams.allocate(32)
     CARD.timeline.pool.room = 32
@@ -162,7 +162,7 @@ def test_without_memory_of_its_own_a_copy_in_gets_what_kernels_use(streams: Stre
     assert (lent.look((4,), np.float64) * 1)._x.tolist() == [1, 2, 3, 4]
 
 
-def test_memory_of_kernels_that_a_copy_took_is_not_theirs_again_before_it_is_done(streams: Streams) -> None:
+def test_memory_of_kernels_that_a_copy_took_is_not_theirs_again_before_it_is_done(streams: CudaStreams) -> None:
     """A put came when memory was short, and nobody has read it when it is freed: so no kernel has waited for its copy."""
     spare = streams.allocate(32)
     at = spare.ptr
@@ -184,7 +184,7 @@ def test_memory_of_kernels_that_a_copy_took_is_not_theirs_again_before_it_is_don
 def test_whoever_lets_go_of_memory_marks_the_device_that_it_is_of() -> None:
     """In a thread of another kind the first device of the host is current, and no kernel of this worker is there."""
     CARD.cuda.Device(1).use()
-    streams = Streams(CARD)
+    streams = CudaStreams(CARD)
     lent = [streams.room(streams.copies_in, 32)]
     seen = []
     mark = streams.mark
@@ -195,7 +195,7 @@ def test_whoever_lets_go_of_memory_marks_the_device_that_it_is_of() -> None:
     assert seen == [1]
 
 
-def test_letting_go_while_something_else_lets_go_loses_nothing(streams: Streams) -> None:
+def test_letting_go_while_something_else_lets_go_loses_nothing(streams: CudaStreams) -> None:
     """As when the garbage collector frees memory between a look at an event and the next step."""
     first, second = streams.allocate(32), streams.allocate(32)
     streams.hold(streams.copies_out, first)
@@ -222,7 +222,7 @@ def test_letting_go_while_something_else_lets_go_loses_nothing(streams: Streams)
     assert [memory for _, memory in held] == [second], "its copy is under way"
 
 
-def test_truths_on_their_way_have_memory_though_nobody_asks_for_them(streams: Streams) -> None:
+def test_truths_on_their_way_have_memory_though_nobody_asks_for_them(streams: CudaStreams) -> None:
     """CuPy's pool would give it to the next, who writes there before the device does."""
     DeviceFlags(streams, [CARD.asarray(np.ones(())) > 0])
     assert CARD.timeline.torn == 0

@@ -17,10 +17,10 @@ from unhurried import Unhurried
 
 from gt.wire.messages import Collect
 from gt.wire.ranges import PAGE_BYTES
-from gt.worker.device.pinned_memory import Pinned
-from gt.worker.memory_limit.limiter import Keeping, Stores
-from gt.worker.spill.eviction import FILE, INSIDE, NEVER, PINNED, Residency
-from gt.worker.spill.spill_file import Spill, Spilled
+from gt.worker.device.pinned_memory import PinnedPool
+from gt.worker.memory_limit.limiter import MemoryLimiter, Stores
+from gt.worker.spill.eviction import DEVICE_TIER, FILE_TIER, NEVER_READ, PINNED_TIER, Residency
+from gt.worker.spill.spill_file import SpilledValue, SpillStorage
 
 
 class Model:
@@ -28,17 +28,17 @@ class Model:
 
     def __init__(self, room: int, blocks: int, *, ahead: int = 0, spare: int = 0) -> None:
         self.device = Unhurried()
-        pinned = Pinned(self.device, blocks * PAGE_BYTES) if blocks else None
+        pinned = PinnedPool(self.device, blocks * PAGE_BYTES) if blocks else None
         if pinned is not None:
             pinned.spare = spare * PAGE_BYTES
-        self.keeping = Keeping(self.device, Spill(pinned=pinned), room * PAGE_BYTES, ahead=ahead * PAGE_BYTES, small=0)
+        self.limiter = MemoryLimiter(self.device, SpillStorage(pinned=pinned), room * PAGE_BYTES, ahead=ahead * PAGE_BYTES, small=0)
         self.stores: Stores = {1: {}}
         self.store = self.stores[1]
         self.values: dict[int, bytes] = {}
 
     def put(self, tensor: int, seed: int, pages: int = 1, queue: list[Collect] | None = None) -> None:
         array = np.random.default_rng(seed).integers(0, 256, pages * PAGE_BYTES, np.uint8)
-        self.keeping.receives(array, self.stores, queue or [])
+        self.limiter.receives(array, self.stores, queue or [])
         self.store[tensor] = array
         self.values[tensor] = array.tobytes()
 
@@ -50,38 +50,40 @@ class Model:
     def use(self, tensor: int, queue: list[Collect] | None = None) -> None:
         """Read a tensor: have it inside from now on, as a plan would."""
         value = self.store[tensor]
-        if type(value) is Spilled:
-            self.keeping.expect(value.outside.nbytes, self.stores, queue or [])
-            self.store[tensor] = self.keeping.take_in(value, (1, tensor))
+        if type(value) is SpilledValue:
+            self.limiter.expect(value.outside.nbytes, self.stores, queue or [])
+            self.store[tensor] = self.limiter.take_in(value, (1, tensor))
         assert bytes(self.store[tensor]) == self.values[tensor]
 
     def free(self, tensor: int) -> None:
         del self.store[tensor], self.values[tensor]
 
     def check(self) -> None:
-        books = self.keeping.count(self.stores)
+        books = self.limiter.count(self.stores)
         books.check()
-        assert books.used <= self.keeping.limit
-        assert books.used <= self.keeping.bound, "what is known without counting is never too little"
-        pinned = self.keeping.spill.pinned
+        assert books.used <= self.limiter.limit
+        assert books.used <= self.limiter.bound, "what is known without counting is never too little"
+        pinned = self.limiter.spill.pinned
         if pinned is not None:
             pinned.check()
-            assert books.held[PINNED] <= pinned.used
-        assert self.keeping.spill.used >= books.held[PINNED] + books.held[FILE], "a view may be out of what is inside"
+            assert books.held[PINNED_TIER] <= pinned.used
+        assert self.limiter.spill.used >= books.held[PINNED_TIER] + books.held[FILE_TIER], (
+            "a view may be out of what is inside"
+        )
 
     def written(self) -> None:
         """All that was sent on to the file is there."""
-        wait([write.future for write in self.keeping.spill._writing])
-        self.keeping.spill.gone_on()
-        assert self.keeping.spill.going == 0
+        wait([write.future for write in self.limiter.spill._writing])
+        self.limiter.spill.gone_on()
+        assert self.limiter.spill.going == 0
 
     def close(self) -> None:
         for tensor in list(self.values):
             self.use(tensor)
             self.free(tensor)
         self.written()
-        assert self.keeping.spill.used == 0, "nothing is left outside"
-        self.keeping.spill.close()
+        assert self.limiter.spill.used == 0, "nothing is left outside"
+        self.limiter.spill.close()
 
 
 def announced(tensors: list[int]) -> list[Collect]:
@@ -107,14 +109,19 @@ def test_any_history(room: int, blocks: int, spare: int, actions: list[tuple[str
         soon = announced([each[1] for each in actions[number + 1 :] if each[0] == "use"])
         if what == "put" and not there:
             model.put(tensor, number, pages, soon)
-        elif what == "look" and there and tensor + 8 not in model.values and type(model.store[tensor]) is not Spilled:
+        elif (
+            what == "look"
+            and there
+            and tensor + 8 not in model.values
+            and type(model.store[tensor]) is not SpilledValue
+        ):
             model.look(tensor + 8, tensor)
         elif what == "use" and there:
             model.use(tensor, soon)
         elif what == "free" and there:
             model.free(tensor)
         elif what == "ahead":
-            model.keeping.look_ahead(model.stores, soon)
+            model.limiter.look_ahead(model.stores, soon)
         model.check()
     model.close()
 
@@ -124,10 +131,10 @@ def all_out(room: int, blocks: int, count: int) -> Model:
     model = Model(room, blocks)
     for tensor in range(count):
         model.put(tensor, tensor)
-    books = model.keeping.count(model.stores)
+    books = model.limiter.count(model.stores)
     for key in [key for key, buffer in books.buffers.items() if buffer.inside]:
-        model.keeping.put_out(books, key, model.stores, [], lambda place: NEVER)
-    model.keeping.bound = 0
+        model.limiter.put_out(books, key, model.stores, [], lambda place: NEVER_READ)
+    model.limiter.bound = 0
     return model
 
 
@@ -136,11 +143,11 @@ def all_out(room: int, blocks: int, count: int) -> Model:
 def test_what_is_announced_is_taken_in_as_seldom_as_can_be(uses: list[int], room: int, blocks: int) -> None:
     """With reads announced and tensors of one size, no choice of what goes out would have taken in less."""
     model = all_out(room, blocks, 6)
-    read, ins = model.keeping.spill.read, model.device.ins
+    read, ins = model.limiter.spill.read, model.device.ins
     for at, tensor in enumerate(uses):
         model.use(tensor, announced(uses[at:]))
         model.check()
-    assert (model.keeping.spill.read - read) // PAGE_BYTES == fewest(tuple(uses), room)
+    assert (model.limiter.spill.read - read) // PAGE_BYTES == fewest(tuple(uses), room)
     assert (model.device.ins - ins <= fewest(tuple(uses), room)) if blocks else model.device.ins == 0
     model.close()
 
@@ -152,15 +159,15 @@ def test_of_what_is_out_the_file_has_what_is_wanted_last(order: list[int], block
     model = Model(6, blocks)
     for tensor in range(6):
         model.put(tensor, tensor)
-    books = model.keeping.count(model.stores)
+    books = model.limiter.count(model.stores)
     keys = list(books.buffers)
     random.Random(0).shuffle(keys)
     for key in keys:
-        model.keeping.put_out(books, key, model.stores, [], lambda place: order.index(place[1]))  # type: ignore[index]
+        model.limiter.put_out(books, key, model.stores, [], lambda place: order.index(place[1]))  # type: ignore[index]
         books.check()
-    there = {tensor for tensor, value in model.store.items() if value.outside.tier == PINNED}
+    there = {tensor for tensor, value in model.store.items() if value.outside.tier == PINNED_TIER}
     assert there == set(order[:blocks])
-    model.keeping.bound = 0
+    model.limiter.bound = 0
     del books, key, keys  # they know what is out, and so keep it there
     model.close()
 
@@ -169,11 +176,11 @@ def test_what_came_in_goes_out_again_for_nothing() -> None:
     """A value that is still outside is not copied a second time, nor written to the file again."""
     for blocks in (0, 4):
         model = all_out(2, blocks, 4)
-        written = model.keeping.spill.written
+        written = model.limiter.spill.written
         for _ in range(3):
             for tensor in range(4):
                 model.use(tensor)
-        assert model.keeping.spill.written == written
+        assert model.limiter.spill.written == written
         assert model.device.outs == (4 if blocks else 0)
         model.close()
 
@@ -183,16 +190,16 @@ def test_a_place_that_has_another_value_now_vouches_for_none() -> None:
     model = all_out(2, 0, 2)
     model.use(0)
     root = model.store[0].base
-    books = model.keeping.count(model.stores)
+    books = model.limiter.count(model.stores)
     (key,) = [key for key, buffer in books.buffers.items() if buffer.inside]
-    assert model.keeping.copies.of(key, [(1, 0)]) is not None
+    assert model.limiter.copies.of(key, [(1, 0)]) is not None
     del model.store[0]
     root[:] = 7  # what a chain may do with memory that nobody has
     model.store[5], model.values[5] = root, root.tobytes()
     del model.values[0], root
-    assert model.keeping.copies.of(key, [(1, 5)]) is None
-    books = model.keeping.count(model.stores)
-    model.keeping.put_out(books, key, model.stores, [], lambda place: NEVER)
+    assert model.limiter.copies.of(key, [(1, 5)]) is None
+    books = model.limiter.count(model.stores)
+    model.limiter.put_out(books, key, model.stores, [], lambda place: NEVER_READ)
     del books
     model.use(5)
     model.close()
@@ -201,11 +208,11 @@ def test_a_place_that_has_another_value_now_vouches_for_none() -> None:
 def test_slots_of_another_run_vouch_for_none() -> None:
     """A slot is another value in the next run."""
     model = all_out(2, 0, 1)
-    value = model.keeping.take_in(model.store[0], 3)
+    value = model.limiter.take_in(model.store[0], 3)
     (key, _) = model.device.of(value) or (None, 0)
-    assert model.keeping.copies.of(key, [3]) is not None
-    model.keeping.copies.forget_slots()
-    assert model.keeping.copies.of(key, [3]) is None
+    assert model.limiter.copies.of(key, [3]) is not None
+    model.limiter.copies.forget_slots()
+    assert model.limiter.copies.of(key, [3]) is None
     del value
 
 
@@ -214,7 +221,7 @@ def test_what_goes_to_pinned_memory_is_not_waited_for() -> None:
     model = all_out(2, 8, 6)
     for tensor in range(6):
         model.use(tensor)
-    assert (model.device.settled, model.keeping.spill.demoted) == (0, 0)
+    assert (model.device.settled, model.limiter.spill.demoted) == (0, 0)
     assert model.device.outs >= 6
     tight = all_out(2, 2, 6)
     assert tight.device.settled > 0 or tight.device.outs <= 2
@@ -231,10 +238,10 @@ def test_a_thread_writes_on_what_is_wanted_last_while_there_is_room() -> None:
         model.written()
         model.check()
     assert threading.get_ident() not in model.device.settled_in
-    spill = model.keeping.spill
+    spill = model.limiter.spill
     assert (spill.written, spill.demoted) == (8 * PAGE_BYTES, 6 * PAGE_BYTES)
-    tiers = [value.outside.tier if type(value) is Spilled else INSIDE for value in model.store.values()]
-    assert tiers == [INSIDE, PINNED, PINNED, *[FILE] * 6, INSIDE]
+    tiers = [value.outside.tier if type(value) is SpilledValue else DEVICE_TIER for value in model.store.values()]
+    assert tiers == [DEVICE_TIER, PINNED_TIER, PINNED_TIER, *[FILE_TIER] * 6, DEVICE_TIER]
     model.close()
 
 
@@ -253,13 +260,13 @@ def test_what_comes_in_while_it_is_written_is_whole_and_what_dies_then_leaves_no
     model.device.settle = held  # type: ignore[method-assign]
     for tensor in range(4):
         model.put(tensor, tensor)
-    spill = model.keeping.spill
+    spill = model.limiter.spill
     assert spill.going > 0
     for tensor in (0, 1, 2, 3):
         model.use(tensor)
     for tensor in (0, 2):
         model.free(tensor)
-    model.keeping.copies.kept.clear()
+    model.limiter.copies.kept.clear()
     gate.set()
     model.written()
     model.check()
@@ -272,18 +279,18 @@ def test_a_full_disk_leaves_in_pinned_memory_what_could_not_be_sent_on(monkeypat
     """Nobody is told before the room is needed; then whoever needs it is."""
     model = Model(2, 3, spare=1)
 
-    def full(self: Spill, memory: memoryview, at: int) -> None:
+    def full(self: SpillStorage, memory: memoryview, at: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Spill, "_fill_file", full)
+    monkeypatch.setattr(SpillStorage, "_fill_file", full)
     for tensor in range(5):
         model.put(tensor, tensor)
-        wait([write.future for write in model.keeping.spill._writing])
-    model.keeping.spill.gone_on()
-    assert model.keeping.spill.ranges.used_bytes == 0
+        wait([write.future for write in model.limiter.spill._writing])
+    model.limiter.spill.gone_on()
+    assert model.limiter.spill.ranges.used_bytes == 0
     model.check()
     with pytest.raises(OSError, match="No space"):
-        model.keeping.spill.demote(next(value.outside for value in model.store.values() if type(value) is Spilled))
+        model.limiter.spill.demote(next(value.outside for value in model.store.values() if type(value) is SpilledValue))
     monkeypatch.undo()
     model.close()
 
@@ -293,25 +300,25 @@ def test_copies_make_room_before_anything_goes_to_the_file() -> None:
     model = all_out(3, 3, 3)
     for tensor in range(3):
         model.use(tensor)
-    assert model.keeping.copies.nbytes == 3 * PAGE_BYTES
+    assert model.limiter.copies.nbytes == 3 * PAGE_BYTES
     model.put(9, 9)
     model.check()
-    assert model.keeping.spill.demoted == 0
+    assert model.limiter.spill.demoted == 0
     model.close()
 
 
 def test_announced_reads_come_to_pinned_memory_ahead() -> None:
     """What is in the file and will be read is in pinned memory when it is wanted, no more of it than was allowed."""
     model = all_out(4, 3, 6)
-    in_file = [tensor for tensor, value in model.store.items() if value.outside.tier == FILE]
+    in_file = [tensor for tensor, value in model.store.items() if value.outside.tier == FILE_TIER]
     assert len(in_file) == 3
     for tensor in set(range(6)) - set(in_file):
         model.free(tensor)
-    model.keeping.ahead = 2 * PAGE_BYTES
-    model.keeping.look_ahead(model.stores, announced(in_file))
-    assert model.keeping.spill.ahead == 2 * PAGE_BYTES
+    model.limiter.ahead = 2 * PAGE_BYTES
+    model.limiter.look_ahead(model.stores, announced(in_file))
+    assert model.limiter.spill.ahead == 2 * PAGE_BYTES
     coming = [model.store[tensor].outside for tensor in in_file]
-    assert [model.keeping.spill.reads(each) or each.tier == PINNED for each in coming] == [True, True, False]
+    assert [model.limiter.spill.reads(each) or each.tier == PINNED_TIER for each in coming] == [True, True, False]
     del coming
     ins = model.device.ins
     model.use(in_file[0])
@@ -324,16 +331,16 @@ def test_announced_reads_come_to_pinned_memory_ahead() -> None:
 def test_what_was_read_ahead_for_nobody_gives_its_block_back() -> None:
     """A tensor that dies while it is read ahead leaves neither a block nor a place in the file."""
     model = all_out(4, 1, 3)
-    (in_file, *_) = [tensor for tensor, value in model.store.items() if value.outside.tier == FILE]
+    (in_file, *_) = [tensor for tensor, value in model.store.items() if value.outside.tier == FILE_TIER]
     for tensor in set(range(3)) - {in_file}:
         model.free(tensor)
-    model.keeping.ahead = PAGE_BYTES
-    model.keeping.look_ahead(model.stores, announced([in_file]))
+    model.limiter.ahead = PAGE_BYTES
+    model.limiter.look_ahead(model.stores, announced([in_file]))
     outside = model.store[in_file].outside
-    spill = model.keeping.spill
+    spill = model.limiter.spill
     spill._filling[outside][0].result()
     spill._look()
-    assert (outside.tier, spill.ranges.used_bytes) == (PINNED, 0)
+    assert (outside.tier, spill.ranges.used_bytes) == (PINNED_TIER, 0)
     del outside
     model.free(in_file)
     assert spill.used == 0
@@ -349,12 +356,12 @@ def test_a_host_without_memory_to_pin_has_a_file() -> None:
 
     model = Model(2, 4)
     poor = Poor()
-    assert model.keeping.spill.pinned is not None
-    model.keeping.spill.pinned.device = poor
+    assert model.limiter.spill.pinned is not None
+    model.limiter.spill.pinned.device = poor
     for tensor in range(5):
         model.put(tensor, tensor)
     model.check()
-    assert all(value.outside.tier == FILE for value in model.store.values() if type(value) is Spilled)
+    assert all(value.outside.tier == FILE_TIER for value in model.store.values() if type(value) is SpilledValue)
     model.close()
 
 
@@ -364,20 +371,20 @@ def test_copies_leave_a_full_disk_first(monkeypatch: pytest.MonkeyPatch) -> None
     model.use(0)
     model.use(1)
     model.put(2, 2)
-    write = Spill._write
+    write = SpillStorage._write
 
-    def full(self: Spill, *arguments: object) -> None:
+    def full(self: SpillStorage, *arguments: object) -> None:
         if self.used:
             raise OSError(28, "No space left on device")
         write(self, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Spill, "_write", full)
-    books = model.keeping.count(model.stores)
-    model.keeping.put_out(books, books.keys[1, 2], model.stores, [], lambda place: NEVER)
-    assert type(model.store[2]) is Spilled
-    assert model.keeping.copies.kept == {}
+    monkeypatch.setattr(SpillStorage, "_write", full)
+    books = model.limiter.count(model.stores)
+    model.limiter.put_out(books, books.keys[1, 2], model.stores, [], lambda place: NEVER_READ)
+    assert type(model.store[2]) is SpilledValue
+    assert model.limiter.copies.kept == {}
     with pytest.raises(OSError, match="No space"):
-        model.keeping.put_out(books, books.keys[1, 0], model.stores, [], lambda place: NEVER)
+        model.limiter.put_out(books, books.keys[1, 0], model.stores, [], lambda place: NEVER_READ)
     model.check()
     monkeypatch.undo()
     del books
@@ -393,7 +400,7 @@ def test_copies_leave_a_full_disk_first(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_blocks_are_used_again_and_never_more_than_may_be(limit: int, actions: list[tuple[bool, int]]) -> None:
     """Takes and returns in any order: the sums are right, no two uses share a block, and room that is there is given."""
-    pinned = Pinned(Unhurried(), limit * PAGE_BYTES)
+    pinned = PinnedPool(Unhurried(), limit * PAGE_BYTES)
     held: list[np.ndarray[object, np.dtype[np.uint8]]] = []
     for takes, nbytes in actions:
         if takes:
@@ -416,7 +423,7 @@ def test_blocks_are_used_again_and_never_more_than_may_be(limit: int, actions: l
 def test_a_block_that_came_back_is_there_for_the_next() -> None:
     """Pinning takes long, so it is not done twice; for another size the free ones are given up, after their copies."""
     device = Unhurried()
-    pinned = Pinned(device, 4 * PAGE_BYTES)
+    pinned = PinnedPool(device, 4 * PAGE_BYTES)
     for _ in range(10):
         block = pinned.take(PAGE_BYTES)
         assert block is not None
@@ -430,13 +437,13 @@ def test_the_books_have_three_tiers() -> None:
     """A limit is on one of them; moving on changes two sums."""
     books = Residency(100)
     books.put(0, "a", 30)
-    books.put(1, "b", 20, PINNED)
-    books.put(2, "c", 10, FILE)
+    books.put(1, "b", 20, PINNED_TIER)
+    books.put(2, "c", 10, FILE_TIER)
     assert books.held == [30, 20, 10]
-    books.turn("b", "b", FILE)
-    books.turn("a", "x", PINNED)
+    books.turn("b", "b", FILE_TIER)
+    books.turn("a", "x", PINNED_TIER)
     assert books.held == [0, 30, 30]
-    assert list(books.last_first(PINNED, (), lambda place: 4.0)) == [(4.0, "x")]
-    books.turn("x", "y", INSIDE)
+    assert list(books.last_first(PINNED_TIER, (), lambda place: 4.0)) == [(4.0, "x")]
+    books.turn("x", "y", DEVICE_TIER)
     assert books.used == 30
     books.check()

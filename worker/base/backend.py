@@ -26,15 +26,15 @@ from gt.daemon.host import peak_memory
 from gt.errors import SessionError
 from gt.worker.device import malloc_tuning
 from gt.worker.device.async_copies import Staging
-from gt.worker.device.buffers import Buffers, HostBuffers, Pinning, Usage
+from gt.worker.device.buffers import AllocatorUsage, Buffers, HostBuffers, Pinning
 from gt.worker.device.cublas import sound
-from gt.worker.device.cublas_handle import Direct, library
+from gt.worker.device.cublas_handle import CublasHandle, library
 from gt.worker.device.cuda_ipc import CardMemory
-from gt.worker.device.cuda_streams import Streams
+from gt.worker.device.cuda_streams import CudaStreams
 from gt.worker.device.gpu_buffers import DeviceBuffers, DeviceFlags
-from gt.worker.device.graph_capture import Capture
-from gt.worker.device.nvml import Gpu
-from gt.worker.device.thread_pool import Crew
+from gt.worker.device.graph_capture import GraphCapture
+from gt.worker.device.nvml import NvmlGpu
+from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.nccl.communicators import Nccl
 
 from .kernel_call import CheckFlags, OperandCheck
@@ -63,9 +63,9 @@ class Backend:
     """Wait until everything that was started on the device is done."""
     buffers: Buffers
     """What is known of its arrays' memory, to count it and to move it."""
-    usage: Callable[[], Usage]
+    usage: Callable[[], AllocatorUsage]
     """What its allocator says."""
-    crew: Crew | None = None
+    crew: ThreadPool | None = None
     """Who computes chains of NumPy's functions; None where there are no chains."""
     bus: Callable[[], str] | None = None
     """Where the GPU is on the PCI bus ('0000:65:00.0'), by which everybody else knows it; None for a CPU."""
@@ -81,9 +81,9 @@ class Backend:
     """What kernels found out about their operands, for the core to look at; None where they raise at once."""
     flags: Callable[[list[Any]], CheckFlags] | None = None
     """Has answers come from the device."""
-    direct: Direct | None = None
+    direct: CublasHandle | None = None
     """How cuBLAS is called, if not by CuPy."""
-    streams: Streams | None = None
+    streams: CudaStreams | None = None
     """What it does at the same time; None where it does one thing after the other."""
     nccl: Nccl | None = None
     """What does collectives between GPUs; None where there is no NCCL, or GT_NCCL=0 says that it is not to be used."""
@@ -93,7 +93,7 @@ class Backend:
     """Memory of the GPU for other workers of this host, where that can be shared."""
     marks: tuple[Callable[[str], object], Callable[[], object]] | None = None
     """How a range for profilers begins and ends (GT_NVTX=1)."""
-    capture: Capture | None = None
+    capture: GraphCapture | None = None
     """What captures CUDA graphs; None on a CPU, with GT_GRAPHS=0, and where steps are waited for or have ranges one by one."""
 
 
@@ -163,11 +163,11 @@ def diagnose() -> dict[str, Any]:
     return found
 
 
-def _gpu(cupy: Any, index: int) -> Gpu:
-    return Gpu(lambda: str(cupy.cuda.Device(index).pci_bus_id))
+def _gpu(cupy: Any, index: int) -> NvmlGpu:
+    return NvmlGpu(lambda: str(cupy.cuda.Device(index).pci_bus_id))
 
 
-def _asked(gpu: Gpu) -> dict[str, Any]:
+def _asked(gpu: NvmlGpu) -> dict[str, Any]:
     """NVML's facts about a GPU, or the `reason` why nothing."""
     sample = gpu.sample()
     return {"reason": gpu.reason} if sample is None else sample._asdict()
@@ -234,11 +234,13 @@ def _say_fallback(reason: str) -> None:
 
 
 def _cpu(lanes: int) -> Backend:
-    return Backend(np, "cpu", "cpu", np.asarray, np.asarray, lambda: None, HostBuffers(), _host_usage, Crew(lanes))
+    return Backend(
+        np, "cpu", "cpu", np.asarray, np.asarray, lambda: None, HostBuffers(), _host_usage, ThreadPool(lanes)
+    )
 
 
-def _host_usage() -> Usage:
-    return Usage(None, peak_memory(), malloc_tuning.unused())
+def _host_usage() -> AllocatorUsage:
+    return AllocatorUsage(None, peak_memory(), malloc_tuning.unused())
 
 
 def _cuda(index: int) -> Backend:
@@ -249,7 +251,7 @@ def _cuda(index: int) -> Backend:
         cupy.arange(2)
     except Exception as error:  # noqa: BLE001 — of CUDA, of a library or a header that is missing, or of the compiler
         raise SessionError(f"CuPy computes nothing on 'cuda:{index}': {_first_line(error)}") from None
-    streams = Streams(cupy)
+    streams = CudaStreams(cupy)
     buffers = DeviceBuffers(streams)
     staging = Staging(streams, buffers.pin)
     buffers.puts = staging.puts
@@ -263,11 +265,11 @@ def _cuda(index: int) -> Backend:
         streams=streams, staging=staging, checks=None if sync else [], flags=partial(DeviceFlags, streams),
         direct=_direct(cupy), nccl=_nccl(cupy, device, streams), card_memory=partial(_card_memory, cupy, streams),
         marks=(cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop) if ranges else None,
-        capture=Capture(cupy, index) if graphs else None,
+        capture=GraphCapture(cupy, index) if graphs else None,
     )  # fmt: skip
 
 
-def _nccl(cupy: Any, device: Any, streams: Streams) -> Nccl | None:
+def _nccl(cupy: Any, device: Any, streams: CudaStreams) -> Nccl | None:
     if os.environ.get("GT_NCCL") == "0":
         return None
     try:
@@ -294,10 +296,10 @@ def _nccl_version() -> int:
     return int(bindings.get_version())
 
 
-def _direct(cupy: Any) -> Direct | None:
+def _direct(cupy: Any) -> CublasHandle | None:
     """A way to cuBLAS that can be captured; where there is none, or a wrong one, CuPy's is as good but for that."""
     try:
-        direct = Direct(cupy, _cublas())
+        direct = CublasHandle(cupy, _cublas())
         if sound(cupy, direct):
             return direct
         reason = "products of small numbers are wrong"
@@ -317,7 +319,7 @@ def _cublas() -> Any:
     return library(str(libraries.cublas.__file__))
 
 
-def _card_memory(cupy: Any, streams: Streams) -> CardMemory | None:
+def _card_memory(cupy: Any, streams: CudaStreams) -> CardMemory | None:
     try:
         return CardMemory(streams)
     except (MemoryError, cupy.cuda.runtime.CUDARuntimeError) as error:
@@ -341,7 +343,7 @@ def _limit_pool(cupy: Any, nbytes: int) -> int:
     return limit
 
 
-def _pool_usage(cupy: Any) -> Usage:
+def _pool_usage(cupy: Any) -> AllocatorUsage:
     pool = cupy.get_default_memory_pool()
     used, total = pool.used_bytes(), pool.total_bytes()  # what it has from the device never falls by itself
-    return Usage(used, total, 1 - used / total if total else 0.0)
+    return AllocatorUsage(used, total, 1 - used / total if total else 0.0)

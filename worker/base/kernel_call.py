@@ -10,8 +10,8 @@ from gt.ir.attributes import Attributes
 from gt.ir.infer import Operand
 from gt.ir.spec import Spec
 from gt.sharding.partition import Box
-from gt.worker.device.cublas_handle import Direct
-from gt.worker.device.thread_pool import Crew
+from gt.worker.device.cublas_handle import CublasHandle
+from gt.worker.device.thread_pool import ThreadPool
 
 
 class OperandPart(NamedTuple):
@@ -60,9 +60,9 @@ class KernelCall:
     box: Box
     parts: tuple[OperandPart | None, ...] = ()
     blocks: int = 0
-    crew: Crew | None = None
+    crew: ThreadPool | None = None
     """The threads among which large work is divided; None in a deterministic session."""
-    direct: Direct | None = None
+    direct: CublasHandle | None = None
     """A way to call cuBLAS other than CuPy's, so that products can be captured."""
     later: Callable[[OperandCheck], object] | None = None
     """Takes the checks of operands that only the device can evaluate; None if kernels raise at once."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from gt.worker.device.device_scalars import Reading
+from gt.worker.device.device_scalars import ScalarReadingStep
 from gt.worker.fusion.cuda.fused_kernel import FusedKernel
 from gt.worker.op_table.op_table import VIEW_OPS
 from gt.worker.program.compiler import Action, ProgramStep, Slots
@@ -149,6 +149,6 @@ class CapturableRun:
 
 
 def _hosts(action: Any, members: Sequence[ProgramStep]) -> tuple[int, ...]:
-    if isinstance(action, (FusedKernel, Reading)):
+    if isinstance(action, (FusedKernel, ScalarReadingStep)):
         return ()
     return tuple(dict.fromkeys(slot for step in members for slot in step.reads if slot not in step.tensors))

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.worker.base.kernel_call import OperandCheck
-from gt.worker.device.buffers import View
-from gt.worker.device.device_scalars import Reading
-from gt.worker.device.graph_capture import Part, Seen
+from gt.worker.device.buffers import BufferView
+from gt.worker.device.device_scalars import ScalarReadingStep
+from gt.worker.device.graph_capture import AllocationPart, ArrayAddress
 from gt.worker.fusion.cuda.fused_kernel import FusedKernel
 from gt.worker.program.compiler import Action, ProgramStep, Slots
 
@@ -48,7 +48,7 @@ class CapturedResult(NamedTuple):
     slot: int
     allocation: int
     beside: int
-    view: View
+    view: BufferView
     always: Any = None
 
 
@@ -91,7 +91,7 @@ class CapturedRange:
         for step in flat:
             inputs.update(dict.fromkeys(slot for slot in step.tensors if slot not in made))
             made.add(step.writes)
-        self.readers = [action for action in actions if isinstance(action, (FusedKernel, Reading))]
+        self.readers = [action for action in actions if isinstance(action, (FusedKernel, ScalarReadingStep))]
         numbers = {slot: kind for reader in self.readers for slot, kind in reader.numbers.items()}
         self.inputs, self.numbers = tuple(inputs), tuple(numbers)
         self.format = "<" + "".join(numbers.values())
@@ -113,7 +113,7 @@ class CapturedRange:
         """Why it is never captured."""
         self.stuck = -1
         """The number of the action at which a capture was refused."""
-        self.before: tuple[Seen, ...] = ()
+        self.before: tuple[ArrayAddress, ...] = ()
         self.board: GraphAllocation | None = None
         """The memory in which the device finds run-time scalars."""
         self.told = b""
@@ -167,7 +167,7 @@ class CapturedRange:
             return None
         return self._captured(slots, seen, before, self.known)
 
-    def _fitting(self, seen: tuple[Seen, ...]) -> CapturedGraph | None:
+    def _fitting(self, seen: tuple[ArrayAddress, ...]) -> CapturedGraph | None:
         """A graph that was captured: one that copies what it need not only where no other may be made. Raises
         `CaptureRefused`."""
         second = held = None
@@ -214,7 +214,7 @@ class CapturedRange:
     # capture
 
     def _captured(
-        self, slots: Slots, seen: tuple[Seen, ...], before: tuple[Seen, ...], known: RehearsedMemory
+        self, slots: Slots, seen: tuple[ArrayAddress, ...], before: tuple[ArrayAddress, ...], known: RehearsedMemory
     ) -> CapturedGraph:
         """A new graph. Raises `CaptureRefused`."""
         if self.captured == MAX_CAPTURES:
@@ -240,7 +240,9 @@ class CapturedRange:
         self.found.append(graph)
         return graph
 
-    def _to_copy(self, slots: Slots, seen: tuple[Seen, ...], before: tuple[Seen, ...], others: int) -> set[int]:
+    def _to_copy(
+        self, slots: Slots, seen: tuple[ArrayAddress, ...], before: tuple[ArrayAddress, ...], others: int
+    ) -> set[int]:
         """The inputs that a new graph is to have copied in: those that seem not to stay, the small ones first, and all as soon as
         graphs for other addresses did not help. `others`: bytes that are copied anyway."""
         graphs = self.graphs
@@ -256,7 +258,9 @@ class CapturedRange:
                 copied.add(at)
         return copied
 
-    def _made(self, slots: Slots, seen: tuple[Seen, ...], copied: set[int], known: RehearsedMemory) -> CapturedGraph:
+    def _made(
+        self, slots: Slots, seen: tuple[ArrayAddress, ...], copied: set[int], known: RehearsedMemory
+    ) -> CapturedGraph:
         """Capture. Raises `CaptureRefused`, `MemoryError`, and what a capture raises."""
         graphs, device, dealt = self.graphs, self.graphs.device, known.dealt
         stays = sum(size for size, offset in zip(dealt.sizes, dealt.offsets, strict=True) if offset is None)
@@ -274,10 +278,10 @@ class CapturedRange:
         for at, (nbytes, offset) in enumerate(zip(dealt.sizes, dealt.offsets, strict=True)):
             if offset is not None:
                 assert arena is not None, "what has an offset lies in an arena"
-                parts.append(Part(arena.allocation, offset, nbytes))
+                parts.append(AllocationPart(arena.allocation, offset, nbytes))
             else:
                 places[at] = self._place(at, nbytes)
-                parts.append(Part(places[at].allocation, 0, nbytes))
+                parts.append(AllocationPart(places[at].allocation, 0, nbytes))
         blocks = tuple(self.blocks[at] if at in copied else None for at in range(len(seen)))
         own: Slots = [*slots]
         lent: list[Any] = []
@@ -294,7 +298,7 @@ class CapturedRange:
         def run() -> None:
             for at, action in enumerate(self.actions):
                 self.stuck = at
-                if isinstance(action, (FusedKernel, Reading)):
+                if isinstance(action, (FusedKernel, ScalarReadingStep)):
                     action(own, there)
                 else:
                     action(own)
@@ -379,7 +383,7 @@ class CapturedRange:
         graph.used = self.runs
 
 
-def _lies(graph: CapturedGraph, seen: Sequence[Seen]) -> bool:
+def _lies(graph: CapturedGraph, seen: Sequence[ArrayAddress]) -> bool:
     """Whether inputs lie where a graph reads them, or can be copied there."""
     for address, strides, now in zip(graph.addresses, graph.strides, seen, strict=True):
         if now.strides != strides or (address is not None and address != now.address):

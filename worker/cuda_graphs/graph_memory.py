@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gt.worker.device.graph_capture import Taken
+from gt.worker.device.graph_capture import AllocationEvent
 
 if TYPE_CHECKING:
     from .graphs import CudaGraphs
@@ -28,7 +28,7 @@ class GraphMemoryLayout(NamedTuple):
     arena: int
 
 
-def lay_out(log: Sequence[Taken]) -> GraphMemoryLayout:
+def lay_out(log: Sequence[AllocationEvent]) -> GraphMemoryLayout:
     """Lay out allocations of known lifetimes: those freed before the end of the log lie in the arena, each in the first gap
     that is large enough; each of the others gets a place."""
     sizes = [taken.nbytes for taken in log if taken.nbytes >= 0]

@@ -1,6 +1,6 @@
-"""Arrays as views of buffers: what memory an array looks at, and the same array over that memory made anew.
+"""Arrays as views of buffers: which memory an array looks at, and how to make the same array over that memory again.
 
-Here for NumPy. What a GPU needs instead has the same functions, in `device.py`.
+This is for NumPy. `gpu_buffers.py` has the same functions for a GPU.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 
-class View(NamedTuple):
-    """How a value looks at its buffer: all of an array but the memory. `offset` and `strides` in bytes."""
+class BufferView(NamedTuple):
+    """How an array looks at its buffer: dtype, shape, and in bytes its strides and offset."""
 
     dtype: Any
     shape: tuple[int, ...]
@@ -20,8 +20,8 @@ class View(NamedTuple):
     offset: int
 
 
-class Usage(NamedTuple):
-    """What an allocator says of itself. `used`: bytes in use, None where only the tensors are known; `most`: at one time since
+class AllocatorUsage(NamedTuple):
+    """Statistics of an allocator. `used`: bytes in use, None where only the tensors are known; `most`: at one time since
     the start; `unused`: the share of what it has from the system or device and nobody uses, None where it cannot tell."""
 
     used: int | None
@@ -30,7 +30,7 @@ class Usage(NamedTuple):
 
 
 class Buffers(Protocol):
-    """What must be known of arrays to move their memory."""
+    """The operations by which buffers of arrays are found, saved and restored."""
 
     def of(self, value: Any) -> tuple[Hashable, int] | None:
         """Who a value's buffer is, as long as it lives, and its bytes; None where there is none, or it is not this worker's."""
@@ -38,7 +38,7 @@ class Buffers(Protocol):
     def arriving(self, array: np.ndarray[Any, Any]) -> int:
         """Bytes of this worker's that an array of the host takes when it comes to the device."""
 
-    def view(self, value: Any) -> View:
+    def view(self, value: Any) -> BufferView:
         """How a value looks at its buffer."""
 
     def dump(self, value: Any) -> memoryview:
@@ -47,7 +47,7 @@ class Buffers(Protocol):
     def restore(self, nbytes: int, fill: Callable[[memoryview], None]) -> Any:
         """An array of bytes in memory of its own, which `fill` has filled. Raises what that raises, and `MemoryError`."""
 
-    def look(self, root: Any, view: View) -> Any:
+    def look(self, root: Any, view: BufferView) -> Any:
         """The value that looks so at a restored buffer."""
 
 
@@ -72,7 +72,7 @@ class Pinning(Protocol):
 
 
 class HostBuffers:
-    """Of NumPy. An array that looks at no other owns its memory; one that looks at anything else was lent it."""
+    """`Buffers` for NumPy. An array without a base owns its memory; one over anything else was lent it."""
 
     def of(self, value: Any) -> tuple[Hashable, int] | None:
         root = _root(value)
@@ -82,10 +82,10 @@ class HostBuffers:
         known = self.of(array)
         return 0 if known is None else known[1]
 
-    def view(self, value: Any) -> View:
+    def view(self, value: Any) -> BufferView:
         root = _root(value)
         assert root is not None, "only what has a buffer is looked at"
-        return View(value.dtype, value.shape, value.strides, value.ctypes.data - root.ctypes.data)
+        return BufferView(value.dtype, value.shape, value.strides, value.ctypes.data - root.ctypes.data)
 
     def dump(self, value: Any) -> memoryview:
         root = _root(value)
@@ -98,7 +98,7 @@ class HostBuffers:
         fill(root.data)
         return root
 
-    def look(self, root: Any, view: View) -> Any:
+    def look(self, root: Any, view: BufferView) -> Any:
         return np.ndarray(view.shape, view.dtype, root, view.offset, view.strides)
 
 

@@ -1,8 +1,8 @@
 """Matrix products by cuBLAS itself: of half precision in stacks, of float32 rounded to TF32, and such as can be captured.
 
 CuPy has neither: it knows no stacks of bfloat16, and of stacks of float32 no other precision; and it copies a stack whose
-matrices are transposed. So here matrices are told to cuBLAS as they lie. Where there is a `Direct` way to cuBLAS, all products
-go that way, so no bit depends on whether they are captured. An array module is given; nothing here imports one.
+matrices are transposed. So matrices are passed to cuBLAS here as they lie in memory. Where there is a `CublasHandle`, all
+products use it, so no bit depends on whether they are captured. An array module is given; nothing here imports one.
 
 cuBLAS thinks in columns: what lies row by row is to it the transpose. So it is asked for (a b)ᵀ = bᵀ aᵀ, which it writes by
 columns, and a b has been written by rows.
@@ -17,26 +17,26 @@ import numpy as np
 
 from gt.ir.dtypes import DType, bfloat16, complex64, complex128, float16, float32, float64
 
-from .cublas_handle import Direct
+from .cublas_handle import CublasHandle
 
-KINDS: Final = {float32: 0, float16: 2, bfloat16: 14}
+TENSOR_CORE_TYPES: Final = {float32: 0, float16: 2, bfloat16: 14}
 """CUDA_R_32F, CUDA_R_16F, CUDA_R_16BF: what tensor cores take."""
-ALL_KINDS: Final = {**KINDS, float64: 1, complex64: 4, complex128: 5}
+CUDA_TYPES: Final = {**TENSOR_CORE_TYPES, float64: 1, complex64: 4, complex128: 5}
 """CUDA_R_64F, CUDA_C_32F, CUDA_C_64F."""
 ADDED_IN_FLOAT32: Final = 68
 ROUNDED_TO_TF32: Final = 77
 ADDED_IN_FLOAT64: Final = 70
 """CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32 and CUBLAS_COMPUTE_64F."""
-DEFAULT: Final = -1
+DEFAULT_ALGORITHM: Final = -1
 """CUBLAS_GEMM_DEFAULT: whichever of its algorithms is thought to be the fastest."""
-LEAST: Final = {bfloat16: 80, float16: 70, float32: 80}
-"""The compute capability from which there are such tensor cores."""
-MOST: Final = 32
-"""Calls for one product, at most: a stack that takes more is copied, so that it takes one."""
+TENSOR_CORE_CAPABILITY: Final = {bfloat16: 80, float16: 70, float32: 80}
+"""The compute capability from which on there are tensor cores for a dtype."""
+MAX_CALLS_PER_PRODUCT: Final = 32
+"""The most calls for one product: a stack that would take more is copied, so that it takes one."""
 
 
-class Placed(NamedTuple):
-    """A stack of matrices as cuBLAS is told of it: whether their rows are what it takes for columns, how far those are apart."""
+class MatrixLayout(NamedTuple):
+    """How cuBLAS reads a stack of matrices: whether they are transposed, and the leading dimension."""
 
     array: Any
     turned: bool
@@ -46,12 +46,12 @@ class Placed(NamedTuple):
 class Gemm:
     """`matmul` of two matrices or stacks of one dtype; of float32 TF32's digits are enough unless it is to be `exact`."""
 
-    def __init__(self, xp: Any, dtype: DType, direct: Direct | None = None, *, exact: bool = False) -> None:
-        self.xp, self.dtype, self.kind = xp, dtype.numpy, ALL_KINDS[dtype]
+    def __init__(self, xp: Any, dtype: DType, direct: CublasHandle | None = None, *, exact: bool = False) -> None:
+        self.xp, self.dtype, self.kind = xp, dtype.numpy, CUDA_TYPES[dtype]
         self.compute = ROUNDED_TO_TF32 if dtype is float32 and not exact else ADDED_IN_FLOAT32
         if dtype in (float64, complex128):
             self.compute = ADDED_IN_FLOAT64
-        number = np.float32 if dtype in KINDS else self.dtype
+        number = np.float32 if dtype in TENSOR_CORE_TYPES else self.dtype
         self.one, self.zero = np.ones(1, number), np.zeros(1, number)
         self.direct = direct
 
@@ -69,7 +69,7 @@ class Gemm:
         left, right = _placed(self.xp, a), _placed(self.xp, b)
         sizes, (steps, more) = merged(stack, [_steps(x.array, stack) for x in (left, right)])
         many = max(range(len(sizes)), key=sizes.__getitem__, default=0)
-        if math.prod(sizes) > MOST * (sizes[many] if sizes else 1):
+        if math.prod(sizes) > MAX_CALLS_PER_PRODUCT * (sizes[many] if sizes else 1):
             whole = [self.xp.ascontiguousarray(self.xp.broadcast_to(x, (*stack, *x.shape[-2:]))) for x in (a, b)]
             return self(whole[0], whole[1], made)
         own = _contiguous(sizes, m * n)
@@ -90,8 +90,8 @@ class Gemm:
     def _call(
         self,
         sizes: tuple[int, int, int],
-        left: tuple[Placed, int, int],
-        right: tuple[Placed, int, int],
+        left: tuple[MatrixLayout, int, int],
+        right: tuple[MatrixLayout, int, int],
         made: tuple[Any, int, int],
         count: int,
     ) -> None:
@@ -107,11 +107,11 @@ class Gemm:
             b.array.data.ptr + start_b * width, self.kind, b.apart, step_b,
             a.array.data.ptr + start_a * width, self.kind, a.apart, step_a,
             self.zero.ctypes.data, c.data.ptr + start_c * width, self.kind, n, step_c,
-            count, self.compute, DEFAULT,
+            count, self.compute, DEFAULT_ALGORITHM,
         )  # fmt: skip
 
 
-def sound(xp: Any, direct: Direct) -> bool:
+def sound(xp: Any, direct: CublasHandle) -> bool:
     """Whether products of small whole numbers that go this way are what NumPy makes of them, however matrices lie."""
     a: Any = (np.arange(24) % 7).reshape(2, 3, 4)
     b: Any = (np.arange(40) % 7).reshape(2, 4, 5)
@@ -134,18 +134,18 @@ def sound(xp: Any, direct: Direct) -> bool:
 
 def has_tensor_cores(xp: Any, dtype: DType) -> bool:
     """Whether the current device has tensor cores for products of this dtype."""
-    return int(xp.cuda.Device().compute_capability) >= LEAST[dtype]
+    return int(xp.cuda.Device().compute_capability) >= TENSOR_CORE_CAPABILITY[dtype]
 
 
-def _placed(xp: Any, x: Any) -> Placed:
+def _placed(xp: Any, x: Any) -> MatrixLayout:
     """As it lies, if rows or columns are without gaps; else a copy."""
     rows, columns = x.shape[-2:]
     down, across = (step // x.dtype.itemsize for step in x.strides[-2:])
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
-        return Placed(x, False, down if rows > 1 else columns)
+        return MatrixLayout(x, False, down if rows > 1 else columns)
     if (down == 1 or rows == 1) and (across >= rows or columns == 1):
-        return Placed(x, True, across if columns > 1 else rows)
-    return Placed(xp.ascontiguousarray(x), False, columns)
+        return MatrixLayout(x, True, across if columns > 1 else rows)
+    return MatrixLayout(xp.ascontiguousarray(x), False, columns)
 
 
 def _steps(x: Any, stack: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""A way to cuBLAS that can be captured: CuPy calls nothing of it while a stream captures (14.2 refuses).
+"""A handle of cuBLAS whose calls a CUDA graph can capture: CuPy makes none while a stream captures (14.2 refuses).
 
 cuBLAS may be captured, as NVIDIA documents it, if it need not look for memory then: so there is a handle with a workspace of its
 own.
@@ -11,28 +11,28 @@ import ctypes
 from ctypes import POINTER, byref, c_int, c_longlong, c_size_t, c_void_p
 from typing import Any, Final
 
-WORKSPACE: Final = {True: 32 << 20, False: 8 << 20}
+WORKSPACE_BYTES: Final = {True: 32 << 20, False: 8 << 20}
 """Bytes that cuBLAS may use beside its operands, on Hopper and later, and before."""
 OUT_OF_MEMORY: Final = 3
 """CUBLAS_STATUS_ALLOC_FAILED."""
-_HEAD: Final = (c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p)
+_COMMON_ARGUMENTS: Final = (c_void_p, c_int, c_int, c_int, c_int, c_int, c_void_p)
 PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "cublasCreate_v2": (POINTER(c_void_p),),
     "cublasDestroy_v2": (c_void_p,),
     "cublasSetStream_v2": (c_void_p, c_void_p),
     "cublasSetWorkspace_v2": (c_void_p, c_void_p, c_size_t),
     "cublasGemmEx": (
-        *_HEAD, c_void_p, c_int, c_int, c_void_p, c_int, c_int, c_void_p, c_void_p, c_int, c_int, c_int, c_int,
+        *_COMMON_ARGUMENTS, c_void_p, c_int, c_int, c_void_p, c_int, c_int, c_void_p, c_void_p, c_int, c_int, c_int, c_int,
     ),
     "cublasGemmStridedBatchedEx": (
-        *_HEAD, c_void_p, c_int, c_int, c_longlong, c_void_p, c_int, c_int, c_longlong,
+        *_COMMON_ARGUMENTS, c_void_p, c_int, c_int, c_longlong, c_void_p, c_int, c_int, c_longlong,
         c_void_p, c_void_p, c_int, c_int, c_longlong, c_int, c_int, c_int,
     ),
 }  # fmt: skip
 
 
-class Direct:
-    """One handle of cuBLAS."""
+class CublasHandle:
+    """A handle of cuBLAS with a workspace of its own."""
 
     def __init__(self, xp: Any, library: Any) -> None:
         self.library = library
@@ -42,7 +42,7 @@ class Direct:
         self.handle = c_void_p()
         _checked(library.cublasCreate_v2(byref(self.handle)), "cublasCreate")
         recent = int(xp.cuda.Device().compute_capability) >= 90
-        self.workspace = xp.cuda.Memory(WORKSPACE[recent])
+        self.workspace = xp.cuda.Memory(WORKSPACE_BYTES[recent])
         """None of the pool's: a limit is for tensors."""
         self.stream: int | None = None
 

@@ -2,11 +2,11 @@
 
 It is for a GPU's memory what `shared.py` is for the host's. A worker allocates a slab of its own, outside CuPy's pool, because
 others map an allocation as a whole, and announces its CUDA IPC handle in its address. A peer that has mapped it says so by
-reading the special loan `OPENED`, and from then on gets its pieces here. A peer that cannot map it (on another host, in
+reading the special loan `OPENED_LOAN`, and from then on gets its pieces here. A peer that cannot map it (on another host, in
 another container, or with a GPU out of reach) says nothing and gets pieces as before. A piece is copied to a slot once, and
 its readers add directly from it; a reader returns the slot when its kernels have read it, which an event tells.
 
-Takes the module `cupy` as an argument, in `Streams`, because only `backend.py` names it.
+Takes the module `cupy` as an argument, in `CudaStreams`, because only `backend.py` names it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.wire.memfd import machine
 from gt.wire.slab import Slab
 
-from .cuda_streams import Streams
+from .cuda_streams import CudaStreams
 
 log = logging.getLogger(__name__)
-SLOTS: Final = 16
+GPU_SLOTS: Final = 16
 """How many pieces a worker can lend at the same time; others go through the host."""
-OPENED: Final = 1 << 40
+OPENED_LOAN: Final = 1 << 40
 """The special loan that a peer reads when it has mapped a GPU's memory; loans of such memory have larger numbers, those of the
 host's memory smaller ones."""
 HANDLE_BYTES: Final = 64
 
 
-class Lending:
+class GpuLoan:
     """A piece on its way to a slot. When nothing is `left` to be copied, its readers find it at `block`."""
 
     def __init__(self, block: list[int], over: Any) -> None:
@@ -49,12 +49,12 @@ class CardMemory:
     Raises what CuPy raises if there is no such memory or it cannot be shared.
     """
 
-    def __init__(self, streams: Streams, slots: int = SLOTS) -> None:
+    def __init__(self, streams: CudaStreams, slots: int = GPU_SLOTS) -> None:
         self.streams = streams
         self.cupy = streams.cupy
         self.own = self.cupy.cuda.Memory(slots * MAX_CHUNK_BYTES)
         self.handle = bytes(self.cupy.cuda.runtime.ipcGetMemHandle(self.own.ptr))
-        self.slab = Slab(slots, OPENED)
+        self.slab = Slab(slots, OPENED_LOAN)
         self.readers: set[int] = set()
         """The workers that have mapped this one's memory."""
         self.peers: dict[int, Any] = {}
@@ -95,7 +95,7 @@ class CardMemory:
             except RuntimeError as error:
                 log.debug("the card's memory of worker %d cannot be given up: %s", worker, error)
 
-    def lend(self, number: int, array: Any, readers: list[int]) -> Lending | None:
+    def lend(self, number: int, array: Any, readers: list[int]) -> GpuLoan | None:
         """Copy an array of this worker (its number is `number`) to where `readers` can read it; None if it is too large or all
         slots are in use."""
         lent = self.slab.lend(readers) if array.nbytes <= MAX_CHUNK_BYTES else None
@@ -103,9 +103,7 @@ class CardMemory:
             return None
         loan, slot = lent
         self._look(self.own.ptr, slot * MAX_CHUNK_BYTES, array.shape, array.dtype, self.own)[...] = array
-        return Lending(
-            [number, loan, slot * MAX_CHUNK_BYTES, int(array.nbytes)], self.streams.mark(self.streams.compute)
-        )
+        return GpuLoan([number, loan, slot * MAX_CHUNK_BYTES, int(array.nbytes)], self.streams.mark(self.streams.compute))
 
     def back(self, reader: int, loans: list[int]) -> None:
         """`reader` has read these loans."""

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 
-class Streams:
+class CudaStreams:
     """The streams of the current device. `compute` is the stream that is current now."""
 
     def __init__(self, cupy: Any) -> None:
@@ -86,14 +86,14 @@ class Streams:
         """How many times memory is held."""
         return sum(map(len, self._held.values()))
 
-    def room(self, stream: Any, nbytes: int) -> Lent:
+    def room(self, stream: Any, nbytes: int) -> StreamMemory:
         """Memory for a stream other than `compute` to write to. It has some of its own, for which it waits for nobody; when there
         is no more of that, it gets what kernels use, after all of them so far."""
         try:
             with stream:
-                return Lent(self, self.pool.malloc(nbytes), nbytes)
+                return StreamMemory(self, self.pool.malloc(nbytes), nbytes)
         except MemoryError:
-            lent = Lent(self, self.allocate(nbytes), nbytes, stream)
+            lent = StreamMemory(self, self.allocate(nbytes), nbytes, stream)
         self.follow(stream, self.compute)
         return lent
 
@@ -130,13 +130,13 @@ def _taken(held: deque[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
             yield held.popleft()
 
 
-class Lent:
+class StreamMemory:
     """Memory at which arrays look. When none does any more it is held until kernels so far are done, and where it was theirs also
     until `writer` is, for which no kernel need have waited."""
 
     __slots__ = ("__weakref__", "_streams", "_writer", "nbytes", "pointer")
 
-    def __init__(self, streams: Streams, pointer: Any, nbytes: int, writer: Any = None) -> None:
+    def __init__(self, streams: CudaStreams, pointer: Any, nbytes: int, writer: Any = None) -> None:
         self._streams = streams
         self._writer = writer
         self.pointer = pointer

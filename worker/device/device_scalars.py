@@ -1,7 +1,7 @@
 """Run-time scalars that kernels read on the device: a CUDA graph reads them there at each launch, so none is captured in it.
 
 Such a kernel takes a number as two arguments, a value and an address, and reads the address if there is one. Logic only;
-`capture.py` writes the numbers to the device.
+`graph_capture.py` writes the numbers to the device.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 if TYPE_CHECKING:
     from gt.worker.program.compiler import ProgramStep, Slots
 
-NOWHERE: Final = np.uint64(0)
+NULL_ADDRESS: Final = np.uint64(0)
 """The address that stands for a run-time scalar passed by value."""
-PASSED: Final[Mapping[int, Any]] = {}
-WORD: Final = 1 << 64
+NO_ADDRESSES: Final[Mapping[int, Any]] = {}
+UINT64_RANGE: Final = 1 << 64
 
 
-class There(NamedTuple):
+class DeviceScalar(NamedTuple):
     """A run-time scalar to be read on the device: its present value, and its address."""
 
     value: Any
@@ -29,10 +29,10 @@ class There(NamedTuple):
 
 def arguments(number: Any, kind: Callable[[Any], Any]) -> tuple[Any, Any]:
     """A run-time scalar as a kernel takes it: the number and the address."""
-    return (kind(number.value), number.place) if isinstance(number, There) else (kind(number), NOWHERE)
+    return (kind(number.value), number.place) if isinstance(number, DeviceScalar) else (kind(number), NULL_ADDRESS)
 
 
-class Reading:
+class ScalarReadingStep:
     """A step whose kernel reads its run-time scalars (unsigned 64-bit integers) on the device if it is given their addresses."""
 
     def __init__(self, step: ProgramStep) -> None:
@@ -42,12 +42,12 @@ class Reading:
 
     def takes(self, slots: Slots) -> bool:
         """Whether the kernel accepts these numbers."""
-        return all(0 <= slots[slot] < WORD for slot in self.numbers)
+        return all(0 <= slots[slot] < UINT64_RANGE for slot in self.numbers)
 
-    def __call__(self, slots: Slots, there: Mapping[int, Any] = PASSED) -> None:
+    def __call__(self, slots: Slots, there: Mapping[int, Any] = NO_ADDRESSES) -> None:
         """Run it. `there` gives, by slot, the addresses of the run-time scalars to be read on the device."""
         step = self.step
-        told = [There(slots[slot], there[slot]) if slot in there else slots[slot] for slot in step.reads]
-        slots[step.writes] = step.kernel(*told)
+        operands = [DeviceScalar(slots[slot], there[slot]) if slot in there else slots[slot] for slot in step.reads]
+        slots[step.writes] = step.kernel(*operands)
         for slot in step.dead:
             slots[slot] = None

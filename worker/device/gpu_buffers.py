@@ -1,7 +1,7 @@
-"""A GPU's memory as the worker's core moves it: buffers to and from pinned memory, and answers that come later.
+"""Copies of GPU buffers to and from pinned memory, and flags that a GPU reports later.
 
-Takes the module `cupy` as an argument, in `Streams`, for only `backend.py` names it. In which order things are done is in
-`streams.py`.
+Takes the module `cupy` as an argument, in `CudaStreams`, for only `backend.py` names it. In which order things are done is in
+`cuda_streams.py`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 
 from gt.daemon.host import available_memory
 
-from .async_copies import Arrivals
-from .buffers import View
-from .cuda_streams import Lent, Streams
+from .async_copies import HostToDeviceCopies
+from .buffers import BufferView
+from .cuda_streams import CudaStreams, StreamMemory
 
 
 class DeviceFlags:
-    """Numbers that are copied to pinned memory of the host as soon as the device knows them: int64, 0 where nothing is wrong."""
+    """Results of checks (int64, 0 if nothing is wrong) that the device copies to pinned host memory when it has them."""
 
-    def __init__(self, streams: Streams, flags: list[Any]) -> None:
+    def __init__(self, streams: CudaStreams, flags: list[Any]) -> None:
         cupy = streams.cupy
         self._on_device = cupy.stack(flags)
         memory = cupy.cuda.alloc_pinned_memory(8 * len(flags))
@@ -42,9 +42,9 @@ class DeviceFlags:
 
 
 class DeviceBuffers:
-    """Of CuPy. A buffer is what the pool gave for one array, known by its address while it is in use."""
+    """`Buffers` and `Pinning` for CuPy. A buffer is one allocation of the pool, known by its address while it is in use."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: CudaStreams) -> None:
         self.streams = streams
         self.cupy = streams.cupy
         self.device = self.cupy.cuda.Device()
@@ -52,8 +52,8 @@ class DeviceBuffers:
         """An event behind the last copy to pinned memory."""
         self.inward: Any = None
         """An event behind the last copy from there."""
-        self.puts: Arrivals | None = None
-        """By which values come that are put."""
+        self.puts: HostToDeviceCopies | None = None
+        """The copies of puts, which may not have been started."""
 
     def arriving(self, array: np.ndarray[Any, Any]) -> int:
         return array.nbytes
@@ -62,8 +62,8 @@ class DeviceBuffers:
         memory = getattr(getattr(value, "data", None), "mem", None)
         return (memory.ptr, memory.size) if memory is not None and memory.size else None
 
-    def view(self, value: Any) -> View:
-        return View(value.dtype, value.shape, value.strides, value.data.ptr - value.data.mem.ptr)
+    def view(self, value: Any) -> BufferView:
+        return BufferView(value.dtype, value.shape, value.strides, value.data.ptr - value.data.mem.ptr)
 
     def dump(self, value: Any) -> memoryview:
         host = np.empty(value.data.mem.size, np.uint8)
@@ -79,7 +79,7 @@ class DeviceBuffers:
         self.settle()
         return root
 
-    def look(self, root: Lent, view: View) -> Any:
+    def look(self, root: StreamMemory, view: BufferView) -> Any:
         return root.look(view.shape, view.dtype, view.strides, view.offset)
 
     def pin(self, nbytes: int) -> np.ndarray[Any, Any]:
@@ -105,7 +105,7 @@ class DeviceBuffers:
         self.outward = streams.mark(streams.copies_out)
         streams.hold(streams.copies_out, memory, self.outward)
 
-    def copy_in(self, pinned: np.ndarray[Any, Any], nbytes: int) -> Lent:
+    def copy_in(self, pinned: np.ndarray[Any, Any], nbytes: int) -> StreamMemory:
         streams = self.streams
         root = streams.room(streams.copies_in, nbytes)
         if self.outward is not None:

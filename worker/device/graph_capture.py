@@ -1,4 +1,4 @@
-"""How work for a GPU is captured as a graph and launched again, over CuPy: what `graphs.py` asks of a device.
+"""Capture and launch of CUDA graphs over CuPy: the `Device` of `worker/cuda_graphs/graphs.py`.
 
 A stream of its own captures, for the default one cannot; while it does, nothing is computed. Kernels then get the memory that was
 dealt out for them beforehand, one allocation after the other, because a graph goes on using it at every launch. Neither a
@@ -14,25 +14,26 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from .buffers import View
+from .buffers import BufferView
 
-WORDS: Final = 16
-"""Run-time scalars that one launch writes."""
-SOURCE: Final = f"""
+MAX_SCALARS_PER_WRITE: Final = 16
+"""The most run-time scalars that one launch writes."""
+KERNEL_SOURCE: Final = f"""
 typedef unsigned long long u64;
-extern "C" __global__ void place_numbers(u64* to, unsigned int count, {", ".join(f"u64 v{at}" for at in range(WORDS))})
+extern "C" __global__ void place_numbers(
+    u64* to, unsigned int count, {", ".join(f"u64 v{at}" for at in range(MAX_SCALARS_PER_WRITE))})
 {{
-    const u64 v[{WORDS}] = {{{", ".join(f"v{at}" for at in range(WORDS))}}};
+    const u64 v[{MAX_SCALARS_PER_WRITE}] = {{{", ".join(f"v{at}" for at in range(MAX_SCALARS_PER_WRITE))}}};
     for (unsigned int at = 0; at < count; ++at) to[at] = v[at];
 }}
 """
 
 
-class Unlike(Exception):
-    """Memory was asked for otherwise than when it was dealt out."""
+class AllocationMismatch(Exception):
+    """Raised when a capture allocates otherwise than the rehearsal did."""
 
 
-class Seen(NamedTuple):
+class ArrayAddress(NamedTuple):
     """Where an array lies: from which address, in the memory that begins at `memory`, and how."""
 
     address: int
@@ -41,14 +42,14 @@ class Seen(NamedTuple):
     nbytes: int
 
 
-class Taken(NamedTuple):
+class AllocationEvent(NamedTuple):
     """An allocation of so many bytes; with `nbytes` -1 the end of the one that had this number."""
 
     number: int
     nbytes: int
 
 
-class Part(NamedTuple):
+class AllocationPart(NamedTuple):
     """A part of an allocation: `nbytes` bytes from `offset` on."""
 
     allocation: Any
@@ -56,30 +57,30 @@ class Part(NamedTuple):
     nbytes: int
 
 
-class _Life:
-    """Tells when the memory that it holds is free again."""
+class _AllocationLifetime:
+    """Logs when the memory that it holds is freed."""
 
     __slots__ = ("log", "number", "pointer")
 
-    def __init__(self, pointer: Any, log: list[Taken], number: int) -> None:
+    def __init__(self, pointer: Any, log: list[AllocationEvent], number: int) -> None:
         self.pointer, self.log, self.number = pointer, log, number
 
     def __del__(self) -> None:
-        self.log.append(Taken(self.number, -1))
+        self.log.append(AllocationEvent(self.number, -1))
 
 
-class Capture:
-    """Of the GPU of this number."""
+class GraphCapture:
+    """Captures and launches graphs on the GPU of this number."""
 
     def __init__(self, xp: Any, device: int) -> None:
         self.xp = xp
         self.device = device
         self.stream: Any = None
 
-    def seen(self, value: Any) -> Seen:
+    def seen(self, value: Any) -> ArrayAddress:
         """Where an array lies."""
         data = value.data
-        return Seen(data.ptr, data.mem.ptr, value.strides, value.nbytes)
+        return ArrayAddress(data.ptr, data.mem.ptr, value.strides, value.nbytes)
 
     def whole(self, value: Any) -> bool:
         """Whether an array has no gaps, in whichever order its dimensions lie."""
@@ -91,22 +92,22 @@ class Capture:
                 reach *= size
         return bool(value.nbytes)
 
-    def view(self, value: Any) -> View:
+    def view(self, value: Any) -> BufferView:
         """How an array looks at its memory."""
-        return View(value.dtype, value.shape, value.strides, value.data.ptr - value.data.mem.ptr)
+        return BufferView(value.dtype, value.shape, value.strides, value.data.ptr - value.data.mem.ptr)
 
     def allocate(self, nbytes: int) -> Any:
         """`nbytes` bytes of memory of the device. Raises `MemoryError`."""
         return self.xp.empty(nbytes, np.uint8)
 
-    def look(self, root: Any, view: View) -> Any:
+    def look(self, root: Any, view: BufferView) -> Any:
         """An array over the memory of a root, which it holds."""
         allocation = root.allocation
         memory = self.xp.cuda.UnownedMemory(allocation.data.ptr, allocation.nbytes, root, self.device)
         pointer = self.xp.cuda.MemoryPointer(memory, view.offset)
         return self.xp.ndarray(view.shape, view.dtype, pointer, view.strides)
 
-    def beside(self, value: Any, view: View) -> Any:
+    def beside(self, value: Any, view: BufferView) -> Any:
         """An array over the memory at which another looks, `offset` bytes behind its beginning."""
         data = value.data
         pointer = self.xp.cuda.MemoryPointer(data.mem, data.ptr - data.mem.ptr + view.offset)
@@ -127,9 +128,9 @@ class Capture:
         """
         place = _kernel(self.xp)
         numbers = allocation.view(np.uint64)
-        for at in range(0, len(words), WORDS):
-            some = words[at : at + WORDS]
-            padded = [np.uint64(word) for word in (*some, *(0,) * (WORDS - len(some)))]
+        for at in range(0, len(words), MAX_SCALARS_PER_WRITE):
+            some = words[at : at + MAX_SCALARS_PER_WRITE]
+            padded = [np.uint64(word) for word in (*some, *(0,) * (MAX_SCALARS_PER_WRITE - len(some)))]
             place((1,), (1,), (numbers[at:], np.uint32(len(some)), *padded))
 
     def place(self, allocation: Any, at: int) -> Any:
@@ -138,9 +139,9 @@ class Capture:
 
     # runs
 
-    def rehearse(self, run: Callable[[], object]) -> list[Taken]:
+    def rehearse(self, run: Callable[[], object]) -> list[AllocationEvent]:
         """Run something as ever; what memory it took, in order, and when each was free again. Raises what it raises."""
-        log: list[Taken] = []
+        log: list[AllocationEvent] = []
         cuda, device = self.xp.cuda, self.device
         take = cuda.get_allocator()
         number = 0
@@ -150,8 +151,8 @@ class Capture:
             given = take(nbytes)
             if not nbytes:
                 return given
-            life = _Life(given, log, number)
-            log.append(Taken(number, nbytes))
+            life = _AllocationLifetime(given, log, number)
+            log.append(AllocationEvent(number, nbytes))
             number += 1
             return cuda.MemoryPointer(cuda.UnownedMemory(given.ptr, nbytes, life, device), 0)
 
@@ -159,9 +160,9 @@ class Capture:
             run()
         return [*log]
 
-    def capture(self, run: Callable[[], object], parts: Sequence[Part]) -> Any:
+    def capture(self, run: Callable[[], object], parts: Sequence[AllocationPart]) -> Any:
         """The graph of what `run` tells the device; its allocations are these, one after the other. Raises whatever it raises,
-        what the device says, and `Unlike`."""
+        what the device says, and `AllocationMismatch`."""
         cuda, device = self.xp.cuda, self.device
         take = cuda.get_allocator()
         coming = iter(parts)
@@ -171,7 +172,7 @@ class Capture:
                 return take(nbytes)
             part = next(coming, None)
             if part is None or part.nbytes != nbytes:
-                raise Unlike(f"{nbytes} bytes and not {part.nbytes if part else 'nothing'}")
+                raise AllocationMismatch(f"{nbytes} bytes and not {part.nbytes if part else 'nothing'}")
             memory = cuda.UnownedMemory(part.allocation.data.ptr + part.offset, nbytes, part.allocation, device)
             return cuda.MemoryPointer(memory, 0)
 
@@ -187,7 +188,7 @@ class Capture:
                 raise
             graph = self.stream.end_capture()
         if next(coming, None) is not None:
-            raise Unlike("less than before")
+            raise AllocationMismatch("less than before")
         return graph
 
     def launch(self, graph: Any) -> None:
@@ -197,4 +198,4 @@ class Capture:
 
 @lru_cache(maxsize=1)
 def _kernel(xp: Any) -> Any:
-    return xp.RawKernel(SOURCE, "place_numbers")
+    return xp.RawKernel(KERNEL_SOURCE, "place_numbers")

@@ -22,24 +22,25 @@ from gt.wire import messages as m
 
 log = logging.getLogger(__name__)
 
-CELSIUS: Final = 0
+CHIP_SENSOR: Final = 0
 """NVML_TEMPERATURE_GPU: the sensor in the chip."""
-UNCORRECTED: Final = 1
-VOLATILE: Final = 0
+UNCORRECTED_ERRORS: Final = 1
+VOLATILE_ERRORS: Final = 0
 """Of errors: NVML_MEMORY_ERROR_TYPE_UNCORRECTED, and NVML_VOLATILE_ECC, since the driver was loaded."""
-REASONS: Final = {
+THROTTLE_REASONS: Final = {
     0x002: "application clocks", 0x004: "power cap", 0x008: "hardware slowdown", 0x010: "sync boost", 0x020: "temperature",
     0x040: "hardware temperature", 0x080: "power brake", 0x100: "display clocks",
 }  # fmt: skip
 """Why clocks are lower than they could be, by NVML's bits (nvmlClocksEventReason…). Having nothing to do is none of them."""
-PERIOD: Final = 2.0
+MIN_PERIOD_SECONDS: Final = 2.0
 """Seconds between two samples, at least."""
-SHARE: Final = 200
-"""Times as long as a sample took pass until the next: asking costs a driver something too."""
+PERIOD_PER_SAMPLE_TIME: Final = 200
+"""The least time between two samples as a multiple of what one takes, because samples cost the driver time too."""
 
 
-class Gpu:
-    """One GPU. Nothing is asked before the first `sample`, and nothing more once NVML could not be had."""
+class NvmlGpu:
+    """The state of one GPU as NVML reports it. Nothing is asked before the first `sample`, and nothing more once NVML could
+    not be had."""
 
     def __init__(self, bus: Callable[[], str], load: Callable[[], Any] | None = None) -> None:
         """`bus` gives its address ('0000:65:00.0'), `load` the package."""
@@ -61,14 +62,14 @@ class Gpu:
         rates = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         slowed = self._number(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
         return m.Health(
-            self._number(lambda: nvml.nvmlDeviceGetTemperature(handle, CELSIUS)),
+            self._number(lambda: nvml.nvmlDeviceGetTemperature(handle, CHIP_SENSOR)),
             self._number(lambda: nvml.nvmlDeviceGetPowerUsage(handle)),
             self._number(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle)),
             self._number(lambda: rates.gpu),
             self._number(lambda: memory.used),
             self._number(lambda: memory.total),
-            self._number(lambda: nvml.nvmlDeviceGetTotalEccErrors(handle, UNCORRECTED, VOLATILE)),
-            [word for bit, word in REASONS.items() if slowed > 0 and slowed & bit],
+            self._number(lambda: nvml.nvmlDeviceGetTotalEccErrors(handle, UNCORRECTED_ERRORS, VOLATILE_ERRORS)),
+            [word for bit, word in THROTTLE_REASONS.items() if slowed > 0 and slowed & bit],
         )
 
     def driver(self) -> str:
@@ -100,18 +101,18 @@ class Gpu:
         return -1 if answer is None else max(-1, min(int(answer), (1 << 63) - 1))
 
 
-class Samples:
-    """The newest sample of a GPU, for whoever must not wait for it."""
+class HealthSamples:
+    """The newest sample of a GPU, taken by a thread, so that nobody waits for the driver."""
 
     def __init__(
-        self, gpu: Gpu, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+        self, gpu: NvmlGpu, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._gpu = gpu
         self._clock = clock
         self._sleep = sleep
         self._newest: deque[m.Health] = deque(maxlen=1)
 
-    def start(self) -> Samples:
+    def start(self) -> HealthSamples:
         """Go on asking, in a thread that ends with the process, or when nothing can be had."""
         threading.Thread(target=self._run, name="gt-nvml", daemon=True).start()
         return self
@@ -130,4 +131,4 @@ class Samples:
             if sample is None:
                 return
             self._newest.append(sample)
-            self._sleep(max(PERIOD, SHARE * (self._clock() - began)))
+            self._sleep(max(MIN_PERIOD_SECONDS, PERIOD_PER_SAMPLE_TIME * (self._clock() - began)))

@@ -1,7 +1,7 @@
 """Pinned buffers: page-locked memory of the host, where data evicted from a GPU goes first.
 
 Pinning a buffer takes a millisecond, copying to it a tenth of that. So a buffer that is returned is kept for the next request
-of its size, and is only given up when another size needs the room. `spill.py` decides what the buffers hold.
+of its size, and is only given up when another size needs the room. `worker/spill/spill_file.py` decides what the buffers hold.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from gt.wire.ranges import PAGE_BYTES, round_to_pages
 
 from .buffers import Pinning
 
-SHARE: Final = 8
-"""Into how many parts of which one is kept free."""
+SPARE_DIVISOR: Final = 8
+"""The fraction of pinned memory that is kept free: one in so many."""
 PinnedBuffer = np.ndarray[Any, np.dtype[np.uint8]]
 
 
-class Pinned:
+class PinnedPool:
     """Pinned buffers of at most `limit` bytes in all."""
 
     def __init__(self, device: Pinning, limit: int) -> None:
         self.device = device
         self.limit = limit
-        self.spare = limit // SHARE // PAGE_BYTES * PAGE_BYTES
+        self.spare = limit // SPARE_DIVISOR // PAGE_BYTES * PAGE_BYTES
         """Bytes that are kept free, so that what comes next waits for nothing."""
         self.used = self.most = 0
         """Bytes of the buffers in use, now and at most."""

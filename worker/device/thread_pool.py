@@ -1,4 +1,5 @@
-"""A worker's thread pool, which computes the strips of chains: its lanes, each with `LANE` bytes of scratch memory.
+"""A worker's thread pool, which computes the strips of chains. A *lane* is one of its threads, with `SCRATCH_BYTES` of
+scratch memory.
 
 The caller is lane 0; the others are threads that start when they are first needed and end with the process. NumPy releases the
 interpreter lock while it computes, so lanes run in parallel.
@@ -13,31 +14,31 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-LANE: Final = 8 << 20
+SCRATCH_BYTES: Final = 8 << 20
 """The bytes of scratch memory of one lane."""
-ALIGNED: Final = 64
+SCRATCH_ALIGNMENT: Final = 64
 
 
 def aligned(nbytes: int) -> int:
     """The bytes that an array of `nbytes` bytes takes of a lane."""
-    return -(-nbytes // ALIGNED) * ALIGNED
+    return -(-nbytes // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
 
 
-class Work(Protocol):
+class PoolTask(Protocol):
     """Work that may be done on any lane."""
 
     def join(self, lane: int) -> None:
         """Do the work or a part of it, unless others have done all of it."""
 
 
-class Crew:
+class ThreadPool:
     """`lanes` that compute in parallel; the caller is the first."""
 
     def __init__(self, lanes: int = 1) -> None:
         self.lanes = lanes
         self._memory: dict[int, np.ndarray[Any, Any]] = {}
         self._zeros = np.zeros(0, np.uint8)
-        self._work: SimpleQueue[Work] = SimpleQueue()
+        self._work: SimpleQueue[PoolTask] = SimpleQueue()
         self._started = 1
 
     def lay(
@@ -50,7 +51,7 @@ class Crew:
         """Put arrays into registers: of scratch memory side by side, of zeros one on top of the other."""
         memory = self._memory.get(lane)
         if memory is None:
-            memory = self._memory[lane] = np.empty(LANE, np.uint8)
+            memory = self._memory[lane] = np.empty(SCRATCH_BYTES, np.uint8)
         start = 0
         for register, shape in scratch:
             size = register.dtype.itemsize * int(np.prod(shape))
@@ -70,7 +71,7 @@ class Crew:
         Lanes that arrive later find nothing to do, so a lane on a busy core delays nobody.
         """
         self._start()
-        job = _Job(part)
+        job = _SharedTask(part)
         for _ in range(1, self.lanes):
             self._work.put(job)
         try:
@@ -81,7 +82,7 @@ class Crew:
             if error is not None:
                 raise error
 
-    def leave(self, work: Work) -> None:
+    def leave(self, work: PoolTask) -> None:
         """Leave work to the other lane that is free first. Whoever needs its result joins it, in case none was free."""
         self._start()
         self._work.put(work)
@@ -99,7 +100,7 @@ class Crew:
                 self._work.get().join(lane)
 
 
-class _Job:
+class _SharedTask:
     """Work that lanes share while it is open."""
 
     def __init__(self, part: Callable[[int], None]) -> None:

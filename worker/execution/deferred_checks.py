@@ -1,10 +1,10 @@
-"""What steps on a GPU found wrong with their operands, looked at later: the worker's thread does not wait for the device.
+"""Deferred checks: errors that steps on a GPU find in their operands, read later, so that the worker never waits for the device.
 
-Whether an index is out of range is known when the device has got so far. Until then what was computed from it is *doubtful*: it
-stands in its slot or store like any value, computed with an index that does no harm. Results inherit doubts of what
-they were computed from. A doubtful value leaves the worker when its doubts are settled, and no earlier; and whenever a plan
-begins or ends, those are whose answers have come. Whatever had a doubt that proved true is poison from then on, with the
-error that a CPU would have raised, and nothing else is.
+Whether an index is out of range is known only when the device has got so far. Until then the result stands in its slot or in
+the store like any value, computed with a harmless index, and carries a deferred check. Results inherit the checks of what they
+were computed from. A value leaves the worker only when its checks are known; and whenever a plan begins or ends, those are
+settled whose answers have come. A value with a check that found an error is poison from then on, with the error that a CPU
+would have raised; no other value is affected.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from gt.worker.base.events import Send, ToDispatcher
 from gt.worker.base.kernel_call import CheckFlags, OperandCheck
 from gt.worker.program.compiler import Program, ProgramStep, describe
 
-Key = tuple[int, int]
+TensorKey = tuple[int, int]
 """Client and tensor."""
 
 
-class Doubt:
-    """One check of one step."""
+class DeferredCheck:
+    """One check of one step, whose answer may not be known yet."""
 
     __slots__ = ("_at", "_explain", "_flags", "fault", "open")
 
@@ -33,11 +33,11 @@ class Doubt:
         self._explain = explain
         self.open = True
         self.fault: Fault | None = None
-        """Why what has this doubt is poison, once it is settled."""
+        """The error that it found, once it is settled."""
 
     @property
     def group(self) -> Any:
-        """The group whose members do together what this is a doubt of, if it is one of theirs (`nccl.Finish`)."""
+        """The NCCL group whose joint move this checks, if it checks one (`CollectiveCompletion`)."""
         return getattr(self._flags, "group", None)
 
     def settled(self) -> bool:
@@ -51,46 +51,47 @@ class Doubt:
         return not self.open
 
 
-class Doubts:
-    """The doubts of one worker's stored values, and of the plan that runs (by slot, in its `Running.doubts`)."""
+class DeferredChecks:
+    """The checks of one worker's stored values. Those of the plan in progress are by slot in its `Execution.deferred_checks`."""
 
     def __init__(self, checks: list[OperandCheck], flags: Callable[[list[Any]], CheckFlags], out: list[Send]) -> None:
         self.checks = checks
-        """Where kernels leave what they found."""
+        """The list to which kernels append their checks."""
         self.flags = flags
         self.out = out
-        self.stored: dict[Key, list[Doubt]] = {}
+        self.stored: dict[TensorKey, list[DeferredCheck]] = {}
 
     def enter(
-        self, client: int, inputs: Iterable[int], found: dict[int, list[Doubt]], dying: Iterable[int]
+        self, client: int, inputs: Iterable[int], found: dict[int, list[DeferredCheck]], dying: Iterable[int]
     ) -> dict[int, Fault]:
-        """A plan begins: put the doubts of its inputs in `found`, by slot; the faults of inputs whose doubts proved true."""
+        """Begin a plan: put the checks of its inputs into `found`, by slot. Returns the faults of inputs whose checks found
+        errors."""
         faults: dict[int, Fault] = {}
         if not self.stored:
             return faults
         dead = set(dying)
         for slot, tensor in enumerate(inputs):
-            doubts = self.stored.get((client, tensor))
-            if doubts is None:
+            deferred_checks = self.stored.get((client, tensor))
+            if deferred_checks is None:
                 continue
-            fault = self._settled(doubts)
+            fault = self._settled(deferred_checks)
             if fault is not None:
                 faults[slot] = fault
-            elif doubts:
-                found[slot] = list(doubts)
-            if slot in dead or not doubts:
+            elif deferred_checks:
+                found[slot] = list(deferred_checks)
+            if slot in dead or not deferred_checks:
                 del self.stored[client, tensor]
         return faults
 
-    def gather(self, program: Program, order: int, client: int, found: dict[int, list[Doubt]]) -> None:
-        """A block was computed: what its steps were not sure of, by their results' slots."""
+    def gather(self, program: Program, order: int, client: int, found: dict[int, list[DeferredCheck]]) -> None:
+        """Collect the checks of a block that was computed, by the slots of the results."""
         checks = [*self.checks]
         self.checks.clear()
         flags = self.flags([check.found for check in checks])
         for at, check in enumerate(checks):
             step = _step_of(program, check)
             found.setdefault(step.writes, []).append(
-                Doubt(flags, at, self._explain(program, step, check, order, client))
+                DeferredCheck(flags, at, self._explain(program, step, check, order, client))
             )
 
     def _explain(
@@ -107,24 +108,27 @@ class Doubts:
         return explain
 
     def expect(
-        self, flags: CheckFlags, explain: Callable[[int], Fault], slot: int, found: dict[int, list[Doubt]]
+        self, flags: CheckFlags, explain: Callable[[int], Fault], slot: int, found: dict[int, list[DeferredCheck]]
     ) -> None:
-        """What stands in a slot is not sure for another reason than a kernel's."""
-        found.setdefault(slot, []).append(Doubt(flags, 0, explain))
+        """Add a check of a slot that does not come from a kernel."""
+        found.setdefault(slot, []).append(DeferredCheck(flags, 0, explain))
 
     def wrong(
-        self, program: Program, found: dict[int, list[Doubt]], slot: int, but: Any = None
+        self, program: Program, found: dict[int, list[DeferredCheck]], slot: int, but: Any = None
     ) -> dict[int, Fault] | None:
-        """The faults of the slots of a plan that are poison by what was doubtful of a slot; None while an answer is missing. What
-        the group `but` has under way need not be over: it finishes one thing after the other, or nothing more."""
+        """Settle the checks on which the value in a slot depends. Returns the faults of all slots of the plan that are poison
+        by them; None while an answer is missing. Calls of the NCCL group `but` need not be over, because it completes its
+        calls in order, or none."""
         sources = [source for source in found if slot in _reached(program, source)]
         asked = [each for source in sources for each in found[source] if but is None or each.group is not but]
-        if not all(doubt.settled() for doubt in asked):
+        if not all(deferred_check.settled() for deferred_check in asked):
             return None
         faults: dict[int, Fault] = {}
         for source in sources:
-            fault = next((doubt.fault for doubt in found[source] if doubt.fault is not None), None)
-            found[source] = [doubt for doubt in found[source] if doubt.open]
+            fault = next(
+                (deferred_check.fault for deferred_check in found[source] if deferred_check.fault is not None), None
+            )
+            found[source] = [deferred_check for deferred_check in found[source] if deferred_check.open]
             if not found[source]:
                 del found[source]
             if fault is not None:
@@ -132,41 +136,47 @@ class Doubts:
                     faults.setdefault(touched, fault)
         return faults
 
-    def leave(self, program: Program, found: Mapping[int, list[Doubt]], survivors: Iterable[tuple[Key, int]]) -> None:
-        """A plan ends: what survives has the doubts of what it was computed from."""
+    def leave(
+        self, program: Program, found: Mapping[int, list[DeferredCheck]], survivors: Iterable[tuple[TensorKey, int]]
+    ) -> None:
+        """End a plan: what survives it carries the checks of what it was computed from."""
         for key, slot in survivors:
-            doubts = [each for source, held in found.items() if slot in _reached(program, source) for each in held]
-            if doubts:
-                self.stored[key] = list(dict.fromkeys(doubts))
+            deferred_checks = [
+                each for source, held in found.items() if slot in _reached(program, source) for each in held
+            ]
+            if deferred_checks:
+                self.stored[key] = list(dict.fromkeys(deferred_checks))
             else:
                 self.stored.pop(key, None)
 
-    def of(self, key: Key) -> list[Doubt]:
-        """The doubts of a stored value."""
+    def of(self, key: TensorKey) -> list[DeferredCheck]:
+        """The checks of a stored value."""
         return [*self.stored.get(key, ())]
 
-    def look(self) -> dict[Key, Fault]:
-        """Forget doubts whose answers have come; the faults of the stored values of which one proved true."""
-        faults: dict[Key, Fault] = {}
-        for key, doubts in list(self.stored.items()):
-            fault = self._settled(doubts)
+    def look(self) -> dict[TensorKey, Fault]:
+        """Settle the checks whose answers have come. Returns the faults of stored values of which one found an error."""
+        faults: dict[TensorKey, Fault] = {}
+        for key, deferred_checks in list(self.stored.items()):
+            fault = self._settled(deferred_checks)
             if fault is not None:
                 faults[key] = fault
-            if not doubts or fault is not None:
+            if not deferred_checks or fault is not None:
                 del self.stored[key]
         return faults
 
     @staticmethod
-    def _settled(doubts: list[Doubt]) -> Fault | None:
-        """Look at doubts, of which only open ones stay; the first that proved true."""
-        left = [doubt for doubt in doubts if not doubt.settled()]
-        fault = next((doubt.fault for doubt in doubts if doubt.fault is not None), None)
-        doubts[:] = left
+    def _settled(deferred_checks: list[DeferredCheck]) -> Fault | None:
+        """Remove the settled checks from a list. Returns the first fault that one found."""
+        left = [deferred_check for deferred_check in deferred_checks if not deferred_check.settled()]
+        fault = next(
+            (deferred_check.fault for deferred_check in deferred_checks if deferred_check.fault is not None), None
+        )
+        deferred_checks[:] = left
         return fault
 
 
 def _step_of(program: Program, check: OperandCheck) -> ProgramStep:
-    """The step whose kernel was told this call."""
+    """The step whose kernel has this call."""
     found = program.checked.get(id(check.call))
     if found is None:
         found = next(step for block in program.blocks for step in block if step.call is check.call)

@@ -1,4 +1,4 @@
-"""When a device fails for good: its last error, and the lines that it may have been computing.
+"""Detection of a device that has failed for good: its last error, and the lines that it may have been computing.
 
 A kernel that writes to invalid memory destroys everything that its process has on the device, and is noticed only at a later
 call, which is not to blame. So the device itself is asked after each event. A worker whose device has failed ends and loses
@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from gt.worker.program.compiler import Program
 
-RECENT: Final = 4
+MAX_RECENT_PLANS: Final = 4
 """The number of recent plans that may be to blame, because a device runs that far behind."""
-LINES: Final = 12
+MAX_NAMED_LINES: Final = 12
 """The most user lines that are named."""
 
 
@@ -23,8 +23,8 @@ class DeviceFailed(Exception):
     """The device has failed for good."""
 
 
-class Device(NamedTuple):
-    """What a core knows about an asynchronous device. With `sync` it is waited for after every step."""
+class WatchedDevice(NamedTuple):
+    """An asynchronous device as its watch sees it. With `sync` the worker waits for it after every step."""
 
     name: str
     failure: Callable[[], str]
@@ -32,12 +32,12 @@ class Device(NamedTuple):
     sync: bool = False
 
 
-class Watch:
-    """Remembers which plans and steps may be to blame."""
+class FailureWatch:
+    """Remembers which plans and steps may be to blame, and raises `DeviceFailed` once the device has failed."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: WatchedDevice) -> None:
         self.device = device
-        self.recent: deque[Program] = deque(maxlen=RECENT)
+        self.recent: deque[Program] = deque(maxlen=MAX_RECENT_PLANS)
         self.blamed = ""
         """The first step that failed since the last look."""
 
@@ -56,5 +56,5 @@ class Watch:
         if self.device.sync:
             return f"in {self.blamed}" if self.blamed else "between two steps"
         sites = dict.fromkeys(tag.site for program in reversed(self.recent) for tag in program.plan.tags)
-        named = ", ".join(list(sites)[:LINES]) + (" and others" if len(sites) > LINES else "")
+        named = ", ".join(list(sites)[:MAX_NAMED_LINES]) + (" and others" if len(sites) > MAX_NAMED_LINES else "")
         return f"it was computing by itself, one of {named or 'no plan'}; with GT_SYNC=1 in its environment a worker knows which"

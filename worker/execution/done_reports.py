@@ -1,4 +1,5 @@
-"""What a worker has finished and not reported yet. One `Done` covers all orders of a mesh up to one, so reports are batched.
+"""Batching of a worker's reports about what it has finished. One `Done` covers all orders of a mesh up to one, so reports
+are batched.
 
 Each report wakes the dispatcher's only thread, and in a large mesh every member reports every plan. So a report may wait:
 among few workers until the worker is idle, which also lets the answer to a fetch go first; among many for a time in proportion
@@ -12,17 +13,17 @@ from typing import Final
 
 from gt.wire import messages as m
 
-FEW: Final = 8
+SMALL_MESH_WORKERS: Final = 8
 """The largest mesh whose workers report as soon as they are idle."""
-PLANS: Final = 8
+MAX_UNREPORTED_PLANS: Final = 8
 """The number of plans after which a worker reports in any case: a quarter of a mesh's credits."""
-SECONDS: Final = 0.01
+REPORT_DELAY_SECONDS: Final = 0.01
 """The seconds after which a busy worker reports."""
-SECONDS_A_MEMBER: Final = 1 / 16_000
+SECONDS_PER_MEMBER: Final = 1 / 16_000
 """How long a worker of a larger mesh waits, times the number of members: together they send some 16,000 reports per second."""
 
 
-class Reports:
+class DoneReports:
     """For each mesh, the last finished order that was not reported. With `plans` 1, everything is reported at once."""
 
     def __init__(self, plans: int = 1) -> None:
@@ -52,9 +53,9 @@ class Reports:
         return max(0.0, self.since + self._patience(idle=True) - now) if self.count else None
 
     def _patience(self, idle: bool) -> float:
-        if self.members > FEW:
-            return self.members * SECONDS_A_MEMBER
-        return 0.0 if idle else SECONDS
+        if self.members > SMALL_MESH_WORKERS:
+            return self.members * SECONDS_PER_MEMBER
+        return 0.0 if idle else REPORT_DELAY_SECONDS
 
     def take(self) -> list[m.Done]:
         """All reports that were not sent yet."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gt.sharding.placement import Mesh
-from gt.worker.memory_limit.low_memory_run import Careful
+from gt.worker.memory_limit.low_memory_run import LowMemoryRun
 from gt.worker.program.compiler import Program
-from gt.worker.telemetry.recorder import Recording
-from gt.worker.transfer.move import Exchange
-from gt.worker.transfer.rendezvous import Meeting
+from gt.worker.telemetry.recorder import WorkerRecording
+from gt.worker.transfer.move import MoveInFlight
+from gt.worker.transfer.rendezvous import Rendezvous
 
-from .deferred_checks import Doubt
+from .deferred_checks import DeferredCheck
 from .plan_state import TRANSITIONS, PlanState
 from .tensor_store import Poison
 
@@ -29,8 +29,8 @@ class MeshInfo:
 
 
 @dataclass(slots=True)
-class Running:
-    """An execution in progress: the current `block`, the moves that have begun, and the time of the last arrival."""
+class Execution:
+    """A plan in progress: its state, the current `block`, the moves that have begun, and the time of the last arrival."""
 
     order: int
     plan: int
@@ -43,17 +43,17 @@ class Running:
     state: PlanState = PlanState.LOADING
     """Where it stands; changed by `enter` alone."""
     block: int = 0
-    moves: deque[Exchange | Meeting] = field(default_factory=deque)
+    moves: deque[MoveInFlight | Rendezvous] = field(default_factory=deque)
     """The moves in progress, in the plan's order: the one that it waits in, and those after it that have begun."""
     since: float = 0.0
     poisoned: bool = False
     refuted: Poison | None = None
     """The poison that replaces all its results when a check has found a mistake."""
-    doubts: dict[int, list[Doubt]] = field(default_factory=dict)
+    deferred_checks: dict[int, list[DeferredCheck]] = field(default_factory=dict)
     """For slots, the checks of their operands on the GPU that are not known yet."""
-    careful: Careful | None = None
+    low_memory: LowMemoryRun | None = None
     """How it runs if it does not fit into memory together with the stored tensors."""
-    recording: Recording | None = None
+    recording: WorkerRecording | None = None
     """The recorder of its events; in a flood, only some runs are recorded individually."""
 
     def enter(self, state: PlanState) -> None:
@@ -62,6 +62,6 @@ class Running:
         self.state = state
 
     @property
-    def exchange(self) -> Exchange | Meeting | None:
+    def current_move(self) -> MoveInFlight | Rendezvous | None:
         """The move in which it waits."""
         return self.moves[0] if self.moves else None

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from gt.worker.base.backend import Backend
 from gt.worker.base.kernel_call import KernelCall
-from gt.worker.device.thread_pool import Crew
+from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.fusion.chains import Chain, fuse
 from gt.worker.fusion.cpu import chain_lowering, strip_executor
 from gt.worker.fusion.cpu.background_matmul import ActionSteps, set_aside
@@ -21,12 +21,12 @@ from gt.worker.fusion.cpu.row_parallel import RowParallelAction, RowParallelGrou
 from gt.worker.fusion.cuda import fused_kernel
 from gt.worker.program.compiler import Action, Program, ProgramStep, Slots, action_of
 
-HOT: Final = 3
+HOT_RUN: Final = 3
 """The run at which a program is fused: from then on this saves more than it costs. It changes only the time. (On a GPU it is
 the first run, because fused kernels add up rows in an order of their own.)"""
 
 
-class Executor(NamedTuple):
+class ChainExecutor(NamedTuple):
     """What runs chains: which calls they may contain, which of them pay, and what makes one an action (None: run its steps)."""
 
     able: Callable[[KernelCall], bool]
@@ -34,13 +34,13 @@ class Executor(NamedTuple):
     compile: Callable[[Chain, tuple[int, ...], Action], Action | None]
     loose: bool = False
     """Whether it accepts chains of loose forms."""
-    crew: Crew | None = None
+    crew: ThreadPool | None = None
     """The crew whose other lanes may compute what is read late."""
 
 
-def on_cpu(crew: Crew) -> Executor:
+def on_cpu(crew: ThreadPool) -> ChainExecutor:
     """Chains as NumPy's functions over strips of rows."""
-    return Executor(
+    return ChainExecutor(
         chain_lowering.able,
         lambda chain: strip_executor.worth(chain, crew),
         lambda chain, dead, by_steps: strip_executor.compile_chain(chain, crew, dead, by_steps),
@@ -48,9 +48,9 @@ def on_cpu(crew: Crew) -> Executor:
     )
 
 
-def on_gpu(xp: Any) -> Executor:
+def on_gpu(xp: Any) -> ChainExecutor:
     """Chains as generated kernels, one for each."""
-    return Executor(
+    return ChainExecutor(
         fused_kernel.able,
         fused_kernel.worth,
         lambda chain, dead, by_steps: fused_kernel.compile_chain(chain, xp, dead, by_steps),
@@ -58,12 +58,12 @@ def on_gpu(xp: Any) -> Executor:
     )
 
 
-def executor(backend: Backend) -> Executor:
+def executor(backend: Backend) -> ChainExecutor:
     """The executor of a backend."""
     return on_gpu(backend.xp) if backend.crew is None else on_cpu(backend.crew)
 
 
-def fused(program: Program, executor: Executor) -> Program:
+def fused(program: Program, executor: ChainExecutor) -> Program:
     """The program with each chain as one action. Poison and errors are still handled step by step."""
     wanted = {slot for _, slot in program.survivors + program.rehomed}
     blocks: list[list[ProgramStep]] = []
@@ -82,7 +82,7 @@ def fused(program: Program, executor: Executor) -> Program:
 
 
 def _fused_block(
-    steps: list[ProgramStep], wanted: set[int], executor: Executor
+    steps: list[ProgramStep], wanted: set[int], executor: ChainExecutor
 ) -> tuple[list[ProgramStep], list[Action], list[int]]:
     """The steps of a block in the order in which they run as chains, the actions, and the index of each action's first step."""
     order = fuse(steps, wanted, executor.able, executor.worth, loose=executor.loose)
@@ -95,7 +95,7 @@ def _fused_block(
 
 
 def _grouped(
-    steps: list[ProgramStep], order: Sequence[Chain | int | RowParallelGroup], wanted: set[int], executor: Executor
+    steps: list[ProgramStep], order: Sequence[Chain | int | RowParallelGroup], wanted: set[int], executor: ChainExecutor
 ) -> list[ActionSteps]:
     """Steps in the order in which they run, with those of a chain or row-parallel group together."""
     if all(isinstance(each, int) for each in order):

@@ -1,8 +1,8 @@
 """The plans that a worker knows, and their programs: compiled at the first run, fused at the run at which they are hot.
 
 A mistake in the compiler never ends a worker, since its other sessions would lose what they have there. An instruction that
-cannot be compiled fails by itself (`program.py`), a program that cannot be fused runs as it is, and a plan that cannot be
-compiled at all leaves poison (`Core._pass_over`).
+cannot be compiled fails by itself (`worker/program/compiler.py`), a program that cannot be fused runs as it is, and a plan
+that cannot be compiled at all leaves poison (`WorkerCore._pass_over`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from gt.ir.instruction_bytes import unpack_plan
 from gt.worker.base.backend import Backend
 from gt.worker.cuda_graphs.graphs import CudaGraphs
 from gt.worker.program.compiler import Program, compile_plan
-from gt.worker.telemetry.nvtx_ranges import Marks, named
-from gt.worker.telemetry.recorder import Recording
+from gt.worker.telemetry.nvtx_ranges import NvtxRange, with_ranges
+from gt.worker.telemetry.recorder import WorkerRecording
 
 from .execution import MeshInfo
-from .optimize import HOT, executor, fused
+from .optimize import HOT_RUN, executor, fused
 
 log = logging.getLogger(__name__)
 
 
-class Programs:
+class ProgramCache:
     """Plans and programs, by the numbers that the dispatcher gives to plans."""
 
     def __init__(self, backend: Backend, graphs: CudaGraphs | None) -> None:
@@ -46,7 +46,7 @@ class Programs:
         """A plan as the dispatcher defined it."""
         return unpack_plan(self.plans[number])
 
-    def program(self, number: int, meshes: Mapping[int, MeshInfo], recording: Recording | None) -> Program:
+    def program(self, number: int, meshes: Mapping[int, MeshInfo], recording: WorkerRecording | None) -> Program:
         """The program for the next run of a plan. Raises whatever the compiler raises."""
         program = self.compiled.get(number)
         if program is None:
@@ -55,10 +55,10 @@ class Programs:
             plan = self.plan(number)
             info = meshes[plan.mesh]
             program = self.compiled[number] = compile_plan(plan, info.mesh, info.rank, self.backend, info.cards)
-            program.runs = HOT - 1 if plan.hot or self.backend.crew is None else 0
-        if program.runs < HOT:
+            program.runs = HOT_RUN - 1 if plan.hot or self.backend.crew is None else 0
+        if program.runs < HOT_RUN:
             program.runs += 1
-            if program.runs == HOT:
+            if program.runs == HOT_RUN:
                 program = self.compiled[number] = self._heated(program)
         return program
 
@@ -67,7 +67,7 @@ class Programs:
         try:
             hot = fused(program, executor(self.backend))
             if self.backend.marks is not None:
-                return named(hot, Marks(*self.backend.marks))
+                return with_ranges(hot, NvtxRange(*self.backend.marks))
             return hot if self.graphs is None else self.graphs.program(hot)
         except Exception:
             log.exception("a plan of %s runs unfused, as fusing it failed; please report this", lines_of(program.plan))

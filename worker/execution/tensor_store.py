@@ -20,14 +20,21 @@ from gt.wire.bulk import GET
 from gt.wire.messages import Fault, fault_of
 from gt.worker.base.backend import Backend
 from gt.worker.base.events import BulkIn, BulkOut, Send, ToDispatcher
-from gt.worker.device.async_copies import QUEUED, Landing, Parcel
-from gt.worker.memory_limit.limiter import Cause, Explained, Keeping
+from gt.worker.device.async_copies import MAX_QUEUED_PUT_BYTES, DeviceToHostCopy, HostToDeviceCopy
+from gt.worker.memory_limit.limiter import ExplainedMemoryError, MemoryLimiter, SpillCause
 from gt.worker.program.compiler import Program
-from gt.worker.spill.memory_accounting import Origins, holdings, largest, pinned_bytes, under_way, who_holds
-from gt.worker.spill.spill_file import Spilled
-from gt.worker.telemetry.recorder import Recording
+from gt.worker.spill.memory_accounting import (
+    Origins,
+    largest_holders,
+    memory_by_signal,
+    pinned_bytes,
+    unstored_memory,
+    who_holds,
+)
+from gt.worker.spill.spill_file import SpilledValue
+from gt.worker.telemetry.recorder import WorkerRecording
 
-from .deferred_checks import Doubt
+from .deferred_checks import DeferredCheck
 
 
 class Poison(NamedTuple):
@@ -45,40 +52,40 @@ class Absent:
 ABSENT: Final = Absent()
 
 
-class Answer(NamedTuple):
-    """The answer to a fetch, which waits for a GPU. Without `parcel` it only reports that the value is sound."""
+class PendingFetch(NamedTuple):
+    """A fetch whose answer waits for a GPU. Without `outgoing` the answer only reports that the value is sound."""
 
     message: m.Collect
     worker: int
     fault: Fault | None
-    parcel: Parcel | None
-    doubts: Sequence[Doubt]
+    outgoing: DeviceToHostCopy | None
+    deferred_checks: Sequence[DeferredCheck]
     began: int
 
     def come(self) -> bool:
         """Whether it can be sent."""
-        if self.parcel is not None and self.parcel.left:
+        if self.outgoing is not None and self.outgoing.left:
             return False
-        return all(doubt.settled() for doubt in self.doubts)
+        return all(deferred_check.settled() for deferred_check in self.deferred_checks)
 
 
-class Stored:
-    """The stored values by client and tensor, and the puts in progress. With `keeping` their memory is limited.
+class TensorStore:
+    """The stored values by client and tensor, and the puts in progress. With a `limiter` their memory is limited.
 
-    `queue` has the worker's future work, from which `keeping` knows what is needed next. Messages to send are appended to
+    `queue` has the worker's future work, from which the `limiter` knows what is needed next. Messages to send are appended to
     `out`.
     """
 
-    def __init__(self, backend: Backend, keeping: Keeping | None, queue: Sequence[Any], out: list[Send]) -> None:
+    def __init__(self, backend: Backend, limiter: MemoryLimiter | None, queue: Sequence[Any], out: list[Send]) -> None:
         self.backend = backend
-        self.keeping = keeping
+        self.limiter = limiter
         self.queue = queue
         self.out = out
         self.tensors: dict[int, dict[int, Any]] = {}
-        """By client and tensor: an array, a NumPy scalar, `ABSENT`, a `Spilled`, or a `Poison`."""
+        """By client and tensor: an array, a NumPy scalar, `ABSENT`, a `SpilledValue`, or a `Poison`."""
         self.origins = Origins()
-        if keeping is not None:
-            keeping.origins = self.origins
+        if limiter is not None:
+            limiter.origins = self.origins
         self.most = 0
         """The most bytes that the device's pool was seen to have."""
         self.explained = (-1, "")
@@ -87,9 +94,9 @@ class Stored:
         """Bulk puts that were announced and have not landed: (client, tensor) → (sender, spec, box). The shell reads it."""
         self.unwanted: set[tuple[int, int]] = set()
         """Bulk puts that were freed before they landed: they are received and dropped."""
-        self.coming: dict[tuple[int, int], Landing] = {}
+        self.coming: dict[tuple[int, int], HostToDeviceCopy] = {}
         """For tensors on their way to a GPU that no kernel has read yet: the copy in progress."""
-        self.answers: deque[Answer] = deque()
+        self.answers: deque[PendingFetch] = deque()
         """Answers to fetches that are on their way from a GPU, in the order of the requests."""
 
     @property
@@ -99,19 +106,19 @@ class Stored:
 
     def survey(self, most: int) -> dict[str, Any]:
         """This worker's memory for `gt.memory()`, with the `most` largest holdings of each client."""
-        held = holdings(self.tensors, self.origins, self.backend.buffers)
-        usage, keeping = self.backend.usage(), self.keeping
+        held = memory_by_signal(self.tensors, self.origins, self.backend.buffers)
+        usage, limiter = self.backend.usage(), self.limiter
         live = sum(each.live for each in held)
         self.most = max(self.most, usage.most)
         return {
             "device": self.backend.name,
-            "pool_size": 0 if keeping is None else keeping.limit,
+            "pool_size": 0 if limiter is None else limiter.limit,
             "pool_used": live if usage.used is None else usage.used,
-            "high_water": self.most if keeping is None or usage.used is not None else keeping.most,
+            "high_water": self.most if limiter is None or usage.used is not None else limiter.most,
             "pinned": pinned_bytes(self.tensors),
-            "pinned_reserved": 0 if keeping is None or keeping.spill.pinned is None else keeping.spill.pinned.reserved,
+            "pinned_reserved": 0 if limiter is None or limiter.spill.pinned is None else limiter.spill.pinned.reserved,
             "fragmentation": usage.unused,
-            "holders": [list(each) for each in largest(held, most)],
+            "holders": [list(each) for each in largest_holders(held, most)],
         }
 
     def fault(
@@ -119,15 +126,15 @@ class Stored:
     ) -> Fault:
         """An error as it travels, with the order of its plan, or -1. An error of memory names the holders."""
         kind, text = fault_of(error)
-        if isinstance(error, MemoryError) and not isinstance(error, Explained):
+        if isinstance(error, MemoryError) and not isinstance(error, ExplainedMemoryError):
             if order < 0 or self.explained[0] != order:
                 buffers = self.backend.buffers
-                made = [] if program is None else under_way(program, slots, self.tensors, buffers)
-                self.explained = order, who_holds([*holdings(self.tensors, self.origins, buffers), *made])
+                made = [] if program is None else unstored_memory(program, slots, self.tensors, buffers)
+                self.explained = order, who_holds([*memory_by_signal(self.tensors, self.origins, buffers), *made])
             text = f"{text}. Held: {self.explained[1]}"
         return kind, text
 
-    def put(self, message: m.Store, mesh: Mesh, rank: int, recording: Recording | None) -> None:
+    def put(self, message: m.Store, mesh: Mesh, rank: int, recording: WorkerRecording | None) -> None:
         """Store this worker's part of a put, or expect it, if its bytes come over the bulk socket."""
         spec = unpack_spec(message.spec)
         part = box(spec.shape, parse_layout(message.layout), mesh, rank)
@@ -155,7 +162,7 @@ class Stored:
             nbytes = math.prod(shape) * spec.dtype.itemsize
             recording.transferred("put", began, message.client, message.tensor, nbytes)
 
-    def land(self, event: BulkIn, recording: Recording | None) -> None:
+    def receive_put(self, event: BulkIn, recording: WorkerRecording | None) -> None:
         """The bytes of a put have arrived."""
         key = event.client, event.tensor
         announced = self.expecting.pop(key, None)
@@ -183,15 +190,15 @@ class Stored:
 
     def _received(self, client: int, tensor: int, array: np.ndarray[Any, Any]) -> Any:
         """What arrived, as a value on the device or on its way there. Other values are evicted for it if necessary."""
-        if self.keeping is not None:
-            self.keeping.cause = Cause(client)
-            self.keeping.receives(array, self.tensors, self.queue)
+        if self.limiter is not None:
+            self.limiter.cause = SpillCause(client)
+            self.limiter.receives(array, self.tensors, self.queue)
         staging = self.backend.staging
         if staging is None:
             return self.backend.from_host(array)
-        value, landing = staging.puts.bring(array)
-        if landing is not None:
-            self.coming[client, tensor] = landing
+        value, incoming = staging.puts.bring(array)
+        if incoming is not None:
+            self.coming[client, tensor] = incoming
         return value
 
     def ready(self, message: Any) -> bool:
@@ -201,7 +208,7 @@ class Stored:
         if staging is None or not staging.puts.waiting:
             return True
         if isinstance(message, m.Store):
-            return staging.puts.waiting <= QUEUED
+            return staging.puts.waiting <= MAX_QUEUED_PUT_BYTES
         if isinstance(message, m.Execute):
             read: Iterable[int] = message.inputs
         elif isinstance(message, m.Collect):
@@ -209,15 +216,15 @@ class Stored:
         else:
             return True
         found = [self.coming.get((message.client, tensor)) for tensor in read]
-        return all(landing is None or landing.event is not None for landing in found)
+        return all(incoming is None or incoming.event is not None for incoming in found)
 
     def meet(self, client: int, tensors: Iterable[int]) -> None:
         """Let later kernels read these tensors: they wait for the copies to the device."""
         assert self.backend.streams is not None, "elsewhere nothing is on its way"
         for tensor in tensors:
-            landing = self.coming.pop((client, tensor), None)
-            if landing is not None:
-                self.backend.streams.compute.wait_event(landing.event)
+            incoming = self.coming.pop((client, tensor), None)
+            if incoming is not None:
+                self.backend.streams.compute.wait_event(incoming.event)
 
     def free(self, client: int, tensors: list[int]) -> None:
         """Free tensors that nobody needs any more."""
@@ -241,23 +248,27 @@ class Stored:
         self.answers = deque(answer for answer in self.answers if answer.message.client != client)
 
     def collect(
-        self, message: m.Collect, worker: int, recording: Recording | None, doubts: Sequence[Doubt] = ()
+        self,
+        message: m.Collect,
+        worker: int,
+        recording: WorkerRecording | None,
+        deferred_checks: Sequence[DeferredCheck] = (),
     ) -> None:
         """Send a client this worker's part of a fetched tensor; or only report that the value is sound, if another worker
         sends the same.
 
-        From a GPU, the answer is sent when the data has arrived and its `doubts` are settled (`turn`).
+        From a GPU, the answer is sent when the data has arrived and its `deferred_checks` are settled (`turn`).
         """
         began = recording.clock() if recording is not None else 0
         value = self.tensors.get(message.client, {}).get(message.tensor)
         if value is None:
-            value = missing(message.tensor, worker)
-        array, parcel = None, None
+            value = missing_tensor(message.tensor, worker)
+        array, outgoing = None, None
         if not message.silent and not isinstance(value, Poison):
             try:
-                if type(value) is Spilled and self.keeping is not None:
-                    self.keeping.cause = Cause(message.client)
-                    value = self.keeping.fetched(value, (message.client, message.tensor), self.tensors, self.queue)
+                if type(value) is SpilledValue and self.limiter is not None:
+                    self.limiter.cause = SpillCause(message.client)
+                    value = self.limiter.fetched(value, (message.client, message.tensor), self.tensors, self.queue)
                 if self.backend.staging is None:
                     array = self.backend.to_host(value)
                     if array.size and 0 in array.strides:
@@ -265,7 +276,7 @@ class Stored:
                 else:
                     if self.coming:
                         self.meet(message.client, (message.tensor,))
-                    parcel = self.backend.staging.fetches.send(value)
+                    outgoing = self.backend.staging.fetches.send(value)
             except Exception as error:  # noqa: BLE001 — out of memory: an expanded tensor takes none until it is sent
                 kind, text = self.fault(error)
                 value = Poison((kind, f"{text}\n  in a fetch of tensor {message.tensor}"))
@@ -273,19 +284,21 @@ class Stored:
         if self.backend.staging is None:
             self._answer(message, worker, fault, array, began, recording)
         else:
-            self.answers.append(Answer(message, worker, fault, parcel, doubts, began))
+            self.answers.append(PendingFetch(message, worker, fault, outgoing, deferred_checks, began))
 
-    def turn(self, recording: Recording | None) -> None:
+    def turn(self, recording: WorkerRecording | None) -> None:
         """Send the answers whose data has arrived from the device, in the order of the requests."""
         while self.answers and self.answers[0].come():
-            message, worker, fault, parcel, doubts, began = self.answers.popleft()
-            fault = next((doubt.fault for doubt in doubts if doubt.fault is not None), fault)
-            array = None if parcel is None else parcel.array
+            message, worker, fault, outgoing, deferred_checks, began = self.answers.popleft()
+            fault = next(
+                (deferred_check.fault for deferred_check in deferred_checks if deferred_check.fault is not None), fault
+            )
+            array = None if outgoing is None else outgoing.array
             self._answer(message, worker, fault, array, began, recording)
 
     def _answer(
         self, message: m.Collect, worker: int, fault: Fault | None, array: np.ndarray[Any, Any] | None, began: int,
-        recording: Recording | None,
+        recording: WorkerRecording | None,
     ) -> None:  # fmt: skip
         if fault is not None:
             self.out.append(ToDispatcher(m.Part(message.request, list(fault), False, b"")))
@@ -297,24 +310,24 @@ class Stored:
             if recording is not None:
                 recording.transferred("fetch", began, message.client, message.tensor, array.nbytes)
 
-    def take_in(self, key: tuple[int, int], value: Spilled) -> Any:
+    def take_in(self, key: tuple[int, int], value: SpilledValue) -> Any:
         """A stored value, by client and tensor, that was evicted; there is room for it."""
-        assert self.keeping is not None, "only what it put out is out"
+        assert self.limiter is not None, "only what it put out is out"
         try:
-            return self.keeping.take_in(value, key)
+            return self.limiter.take_in(value, key)
         except Exception as error:  # noqa: BLE001 — a disk that cannot be read
             kind, text = self.fault(error)
             return Poison((kind, f"{text}\n  when tensor {key[1]} was read that had been put out of memory"))
 
 
-def missing(tensor: int, worker: int) -> Poison:
+def missing_tensor(tensor: int, worker: int) -> Poison:
     """Stands in for a tensor that should be stored and is not: only its readers fail."""
     return Poison(("WorkerError", f"tensor {tensor} is not on worker {worker}"))
 
 
-def kept(value: Any) -> Any:
+def storable(value: Any) -> Any:
     """A value as it is stored: an array, but not a small view that keeps a much larger array alive."""
-    if type(value) is Poison or type(value) is Spilled:
+    if type(value) is Poison or type(value) is SpilledValue:
         return value
     if value is None:
         return ABSENT

@@ -20,7 +20,7 @@ import numpy as np
 
 from gt.ir.dtypes import HALF_DTYPES
 from gt.worker.base.kernel_call import Kernel, KernelCall
-from gt.worker.device.cublas import ALL_KINDS, Gemm
+from gt.worker.device.cublas import CUDA_TYPES, Gemm
 
 from .elementwise import wide
 from .matmul import on_tensor_cores
@@ -59,7 +59,7 @@ class AttentionStrips:
         cores = self.half is not None or (call.tf32 and on_tensor_cores(self.xp, wide(q.dtype)))
         dtype = wide(q.dtype) if self.half is None else q.dtype
         self.matmul = self.xp.matmul
-        if cores or (call.direct is not None and dtype in ALL_KINDS):
+        if cores or (call.direct is not None and dtype in CUDA_TYPES):
             self.matmul = Gemm(self.xp, dtype, call.direct, exact=not cores)
         self.scale = self.work.itemsize * self.keys
         self.room = STRIP_BYTES if self.xp is np else DEVICE_STRIP_BYTES

@@ -152,10 +152,10 @@ def _refusing(xp: Any, kernel: Kernel) -> Kernel:
     """The same function, but it raises `LinAlgError` whatever the array module."""
     if xp is np:
         return kernel
-    careful = refusing(xp)
+    low_memory = refusing(xp)
 
     def refuses(*operands: Any) -> Any:
-        with careful():
+        with low_memory():
             return kernel(*operands)
 
     return refuses

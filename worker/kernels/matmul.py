@@ -18,8 +18,8 @@ import numpy as np
 
 from gt.ir.dtypes import HALF_DTYPES, DType, bfloat16, float32
 from gt.worker.base.kernel_call import Kernel, KernelCall
-from gt.worker.device.cublas import ALL_KINDS, KINDS, Gemm, has_tensor_cores
-from gt.worker.device.thread_pool import Crew
+from gt.worker.device.cublas import CUDA_TYPES, TENSOR_CORE_TYPES, Gemm, has_tensor_cores
+from gt.worker.device.thread_pool import ThreadPool
 
 from .elementwise import wide
 
@@ -80,7 +80,7 @@ def product(call: KernelCall, multiplications: int, dtype: DType) -> Kernel:
     crew = call.crew
     if dtype is float32 and (call.tf32 or call.result.dtype in HALF_DTYPES) and on_tensor_cores(call.xp, float32):
         return Gemm(call.xp, float32, call.direct)
-    if call.direct is not None and dtype in ALL_KINDS and (dtype not in HALF_DTYPES or on_tensor_cores(call.xp, dtype)):
+    if call.direct is not None and dtype in CUDA_TYPES and (dtype not in HALF_DTYPES or on_tensor_cores(call.xp, dtype)):
         return Gemm(call.xp, dtype, call.direct, exact=True)
     if crew is None or crew.lanes == 1 or multiplications < MIN_SHARED_MULTIPLICATIONS:
         return call.xp.matmul  # type: ignore[no-any-return]  # xp is Any
@@ -89,13 +89,13 @@ def product(call: KernelCall, multiplications: int, dtype: DType) -> Kernel:
 
 def on_tensor_cores(xp: Any, dtype: DType) -> bool:
     """Whether a GPU has tensor cores that multiply such numbers."""
-    return xp is not np and dtype in KINDS and has_tensor_cores(xp, dtype)
+    return xp is not np and dtype in TENSOR_CORE_TYPES and has_tensor_cores(xp, dtype)
 
 
 class SharedMatmul:
     """`np.matmul` of two matrices or stacks of them, by the threads of a pool."""
 
-    def __init__(self, crew: Crew) -> None:
+    def __init__(self, crew: ThreadPool) -> None:
         self.crew = crew
 
     def __call__(self, a: Any, b: Any, out: Any = None) -> Any:

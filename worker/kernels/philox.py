@@ -21,7 +21,7 @@ from gt.ir.dtypes import DType, bfloat16, float16, float32, float64
 from gt.sharding.partition import Box, extent
 from gt.worker.base.backend import special
 from gt.worker.base.kernel_call import Kernel, KernelCall
-from gt.worker.device.device_scalars import There, arguments
+from gt.worker.device.device_scalars import DeviceScalar, arguments
 
 _CHUNK: Final = 1 << 15
 """Words made at a time: they fit a core's cache, and bound the memory beside the result."""
@@ -204,7 +204,7 @@ def device_words(xp: Any, shape: tuple[int, ...], box: Box) -> Callable[[Any, An
     on_device = xp.asarray(np.array(table, dtype=np.uint64))
     grid = -(-count // (4 * _THREADS))
 
-    def make(seed: int | There, counter: int | There) -> Any:
+    def make(seed: int | DeviceScalar, counter: int | DeviceScalar) -> Any:
         out = xp.empty(local, np.uint64)
         key = (*arguments(seed, np.uint64), *arguments(counter, np.uint64))
         last = (np.uint64(region.origin), np.int32(len(table)), on_device)

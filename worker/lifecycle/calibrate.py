@@ -1,4 +1,4 @@
-"""How fast this worker is: measured when it starts, unless it was measured within a day, and reported when it joins.
+"""Calibration: how fast this worker is, measured when it starts, unless it was measured within a day, and reported when it joins.
 
 Two figures are enough for the cost model (`dispatcher/cost/cost_model.py`, which rounds them): the flops/s of a matrix
 product, and the bytes/s that element-wise work reads and writes. The best of several tries within a fixed time counts,
@@ -27,13 +27,13 @@ from gt.daemon.host import environment_number, memory_limit
 from gt.errors import SessionError
 from gt.worker.base.backend import Backend
 
-FRESH: Final = 86_400.0
+MAX_AGE_SECONDS: Final = 86_400.0
 """The seconds for which figures are kept."""
-BUDGET: Final = 0.02
+BUDGET_SECONDS: Final = 0.02
 """The seconds spent on each of the two figures."""
-MATRICES: Final = {"cpu": (8, 60), "cuda": (1, 2048)}
+MATRIX_SIZES: Final = {"cpu": (8, 60), "cuda": (1, 2048)}
 """The number of matrices multiplied, and their size: enough for nearly full speed, and for many tries."""
-ELEMENTS: Final = {"cpu": 1 << 20, "cuda": 1 << 25}
+VECTOR_ELEMENTS: Final = {"cpu": 1 << 20, "cuda": 1 << 25}
 """The number of float32 elements added: more than caches hold."""
 
 
@@ -46,7 +46,7 @@ def facts(backend: Backend, now: float) -> dict[str, Any]:
     try:
         kept = json.loads(path.read_text("utf-8"))
         speed = [float(figure) for figure in kept["speed"]]
-        if kept["of"] == about and len(speed) == 2 and min(speed) > 0 and 0 <= now - kept["at"] < FRESH:
+        if kept["of"] == about and len(speed) == 2 and min(speed) > 0 and 0 <= now - kept["at"] < MAX_AGE_SECONDS:
             return {"speed": speed, **more}
     except (OSError, ValueError, TypeError, KeyError):
         pass  # nothing that can be used: it is measured
@@ -79,7 +79,7 @@ def measure(backend: Backend) -> dict[str, Any]:
     """What a worker reports when it joins: `speed` as [flops/s, bytes/s], a GPU's `model`, and the `memory` of the GPU or host
     in bytes."""
     xp = backend.xp
-    (count, side), elements = MATRICES[backend.kind], ELEMENTS[backend.kind]
+    (count, side), elements = MATRIX_SIZES[backend.kind], VECTOR_ELEMENTS[backend.kind]
     clock, share = (time.thread_time, threads()) if backend.kind == "cpu" else (time.perf_counter, 1)
     # Of a GPU no memory of its pool, whose limit is for tensors and may be less than this takes.
     with contextlib.nullcontext() if backend.kind == "cpu" else xp.cuda.using_allocator(None):
@@ -87,8 +87,8 @@ def measure(backend: Backend) -> dict[str, Any]:
         product = xp.empty_like(matrix)
         vector = xp.full(elements, 0.5, xp.float32)
         total = xp.empty_like(vector)
-        matmul = best(lambda: xp.matmul(matrix, matrix, out=product), backend.synchronize, clock)
-        add = best(lambda: xp.add(vector, vector, out=total), backend.synchronize, clock)
+        matmul = fastest_run(lambda: xp.matmul(matrix, matrix, out=product), backend.synchronize, clock)
+        add = fastest_run(lambda: xp.add(vector, vector, out=total), backend.synchronize, clock)
     return {"speed": [2.0 * share * count * side**3 / matmul, 2.0 * vector.nbytes / add], **_model(backend)}
 
 
@@ -106,11 +106,11 @@ def threads() -> int:
     return min(int(said), cores)
 
 
-def best(run: Callable[[], Any], synchronize: Callable[[], None], clock: Callable[[], float]) -> float:
+def fastest_run(run: Callable[[], Any], synchronize: Callable[[], None], clock: Callable[[], float]) -> float:
     """The seconds of the fastest of at least two runs within the budget, after one warm-up run."""
     run()
     synchronize()
-    end = clock() + BUDGET
+    end = clock() + BUDGET_SECONDS
     fastest = float("inf")
     tries = 0
     while tries < 2 or clock() < end:

@@ -1,4 +1,4 @@
-"""How a worker whose device has failed restarts: the same command in the same process, with nothing left of what it was.
+"""The restart of a worker whose device has failed: the same command in the same process, with nothing left of what it was.
 
 A failed device context ends with its program, so the process loads the program anew (execve(2)). Its parent need not know: the
 process number, the output and the pipe that it watches stay. The dispatcher was told that everything is lost; the worker joins
@@ -19,17 +19,17 @@ from typing import Final, NoReturn
 from gt.daemon.restart_policy import RESET_SECONDS, pause
 
 log = logging.getLogger(__name__)
-VARIABLE: Final = "GT_RESTARTS"
+COUNT_VARIABLE: Final = "GT_RESTARTS"
 """The environment variable that counts the restarts."""
 
 
-def begun(served: float) -> int:
+def restart_count(served: float) -> int:
     """How often this worker has restarted, given that it has now served for so many seconds."""
-    said = os.environ.get(VARIABLE, "")
+    said = os.environ.get(COUNT_VARIABLE, "")
     return int(said) if served < RESET_SECONDS and said.isascii() and said.isdecimal() else 0
 
 
-def start_again(times: int, watch: int | None) -> bool:
+def restart_process(times: int, watch: int | None) -> bool:
     """Load the program of this process anew, after a pause. Returns only if that is not to be: True if the parent is gone,
     False after too many restarts."""
     seconds = pause(times)
@@ -41,7 +41,7 @@ def start_again(times: int, watch: int | None) -> bool:
         signal.signal(number, signal.SIG_DFL)  # what is ignored stays so in the next program
     if select.select([] if watch is None else [watch], [], [], seconds)[0]:
         return True
-    os.environ[VARIABLE] = str(times + 1)
+    os.environ[COUNT_VARIABLE] = str(times + 1)
     return _become([sys.executable, *sys.orig_argv[1:]], watch)
 
 

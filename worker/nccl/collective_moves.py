@@ -1,6 +1,6 @@
-"""Moves that all members of a group of GPUs do together, as calls of a collective library: which calls, and on what memory.
+"""Joint moves: moves as calls of a collective library that all members of a group make together, and the memory of the calls.
 
-A `Joint` is compiled with its move and follows from shape, layouts, mesh and rank alone, so that all members make the same
+A `JointMove` is compiled with its move and follows from shape, layouts, mesh and rank alone, so that all members make the same
 calls in the same order. What only moves goes as bytes, so that the library need not know its dtype. It adds up only where it does
 as NumPy does; elsewhere contributions are moved, and added here in order of rank. Nothing of any library may be in here.
 """
@@ -22,47 +22,48 @@ ALL_REDUCE: Final = "all-reduce"
 REDUCE_SCATTER: Final = "reduce-scatter"
 ALL_GATHER: Final = "all-gather"
 BROADCAST: Final = "broadcast"
-EXCHANGE: Final = "send and receive"
+SEND_RECEIVE: Final = "send and receive"
 
-ADDED: Final = frozenset(
+SUMMABLE_DTYPES: Final = frozenset(
     ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64")
 )
-"""Dtypes of which a library adds and multiplies numbers."""
-LARGEST: Final = frozenset(("int8", "uint8", "int32", "uint32", "int64", "uint64"))
-"""Those of which it finds the largest and the smallest. Not floats: NumPy's maximum of anything and NaN is NaN, NCCL's is not."""
-PARTS: Final = {"complex64": "float32", "complex128": "float64"}
-"""Dtypes whose sums are those of twice as many others."""
-TRUTHS: Final = {"sum": "max", "max": "max", "prod": "min", "min": "min"}
-"""Reductions of bools, which are bytes of 0 and 1."""
+"""The dtypes that a library adds and multiplies."""
+ORDERED_DTYPES: Final = frozenset(("int8", "uint8", "int32", "uint32", "int64", "uint64"))
+"""The dtypes of which it computes maxima and minima. Not floats: NumPy's maximum of anything and NaN is NaN, NCCL's is not."""
+COMPLEX_PARTS: Final = {"complex64": "float32", "complex128": "float64"}
+"""Complex dtypes, which are summed as twice as many of these."""
+BOOL_REDUCTIONS: Final = {"sum": "max", "max": "max", "prod": "min", "min": "min"}
+"""The operations by which bools are reduced, as bytes of 0 and 1."""
 
 Index = tuple[Any, ...]
 
 
-class Reduction(NamedTuple):
-    """What a library is asked to reduce: elements of a dtype, `factor` of them for each element, by an operation."""
+class LibraryReduction(NamedTuple):
+    """How a library reduces an array: `factor` elements of a dtype for each of its elements, by an operation."""
 
     dtype: str
     factor: int
     operation: str
 
 
-class Library(Protocol):
-    """The calls that a group makes (`nccl.py`). Each takes arrays that lie row by row, and returns before anything has moved."""
+class CollectiveLibrary(Protocol):
+    """The calls that a group makes (`NcclCalls`). Each takes arrays that lie row by row, and returns before anything has
+    moved."""
 
-    def all_reduce(self, sent: Any, received: Any, reduction: Reduction) -> None: ...
-    def reduce_scatter(self, sent: Any, received: Any, reduction: Reduction) -> None: ...
-    def reduce(self, sent: Sequence[Any], received: Any, reduction: Reduction) -> None:
+    def all_reduce(self, sent: Any, received: Any, reduction: LibraryReduction) -> None: ...
+    def reduce_scatter(self, sent: Any, received: Any, reduction: LibraryReduction) -> None: ...
+    def reduce(self, sent: Sequence[Any], received: Any, reduction: LibraryReduction) -> None:
         """One array for each place, of any size; `received` gets the own."""
 
     def all_gather(self, sent: Any, received: Any) -> None: ...
     def broadcast(self, sent: Any, received: Any, root: int) -> None: ...
-    def exchange(self, sent: Sequence[tuple[int, Any]], received: Sequence[tuple[int, Any]]) -> None:
+    def send_receive(self, sent: Sequence[tuple[int, Any]], received: Sequence[tuple[int, Any]]) -> None:
         """To and from places, all at once."""
 
 
-class Place(NamedTuple):
-    """A portion of the result: where it is in it, in which places contributions to it are, in order of adding, and where it is in
-    what this one holds, if it holds one."""
+class JointPortion(NamedTuple):
+    """A portion of the result: its place in the result, the members that contribute to it, in the order of adding, and its place
+    in what this member holds, if it contributes."""
 
     at: Index
     sources: tuple[int, ...]
@@ -71,7 +72,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Joint:
+class JointMove:
     """One move of a group. `ranks` are its members in the mesh, in order; a *place* is a position among them, `place` the own.
 
     `shares` are, for a reduce-scatter, what each place gets of what is held; for an all-gather, what each gives of the
@@ -91,15 +92,16 @@ class Joint:
     """Whether shares lie one behind the other in memory that lies row by row."""
     root: int = 0
     given: tuple[tuple[int, Index], ...] = ()
-    places: tuple[Place, ...] = ()
-    reduction: Reduction | None = None
+    places: tuple[JointPortion, ...] = ()
+    reduction: LibraryReduction | None = None
     operation: str | None = None
 
 
 def joint(
     whole: Spec, before: Layout, after: Layout, mesh: Mesh, rank: int, times: int, cards: Sequence[int]
-) -> Joint | None:
-    """How `rank`'s group does a move together; None where it does not. `cards` has for each worker of the mesh the number of its
+) -> JointMove | None:
+    """The joint move by which `rank`'s group does a move; None if it does it in pieces. `cards` has for each worker of the
+    mesh the number of its
     card, 0 for one that takes no part: a group has a card for each member, or goes another way as a whole.
 
     `mesh` and `rank` are those of the plan; with microbatches they count each worker `times` times. Between the stages of
@@ -128,30 +130,30 @@ def joint(
     operation = operations.pop() if operations else None
     received = {t.source // times: math.prod(extent(t.part)) * size for t in gets[place] if t.source != rank}
     common: dict[str, Any] = {"operation": operation, "reduction": reduction_of(whole.dtype, operation)}
-    found = _Group(rank, place, group, held, wanted, gets)
+    found = _GroupLayout(rank, place, group, held, wanted, gets)
     way, facts = found.way(reduces=common["reduction"] is not None, operation=operation)
-    if way == EXCHANGE:
+    if way == SEND_RECEIVE:
         facts = found.pieces([t for t in sends(whole.shape, before, after, mesh, rank) if t.target != rank])
-    return Joint(members, place, way, extent(own), whole.dtype, received, **facts, **common)
+    return JointMove(members, place, way, extent(own), whole.dtype, received, **facts, **common)
 
 
-def reduction_of(dtype: DType, operation: str | None) -> Reduction | None:
+def reduction_of(dtype: DType, operation: str | None) -> LibraryReduction | None:
     """How a library reduces arrays of a dtype; None where it does not as NumPy does."""
     if operation is None:
         return None
     if dtype.name == "bool":
-        return Reduction("uint8", 1, TRUTHS[operation])
-    if dtype.name in PARTS:
-        return Reduction(PARTS[dtype.name], 2, operation) if operation == "sum" else None
+        return LibraryReduction("uint8", 1, BOOL_REDUCTIONS[operation])
+    if dtype.name in COMPLEX_PARTS:
+        return LibraryReduction(COMPLEX_PARTS[dtype.name], 2, operation) if operation == "sum" else None
     return (
-        Reduction(dtype.name, 1, operation)
-        if dtype.name in (ADDED if operation in ("sum", "prod") else LARGEST)
+        LibraryReduction(dtype.name, 1, operation)
+        if dtype.name in (SUMMABLE_DTYPES if operation in ("sum", "prod") else ORDERED_DTYPES)
         else None
     )
 
 
-class _Group:
-    """What all members hold and want, by place."""
+class _GroupLayout:
+    """What all members of a group hold before a move and want after it, by place."""
 
     def __init__(
         self, rank: int, place: int, group: list[int], held: list[Any], wanted: list[Any], gets: list[list[BoxTransfer]]
@@ -171,7 +173,7 @@ class _Group:
                 len(gets) == count or not gets for gets in self.gets
             )
             if not reduces or not everybody:
-                return EXCHANGE, {}
+                return SEND_RECEIVE, {}
             if alike and one == contribution:
                 return ALL_REDUCE, {}
             return REDUCE_SCATTER, self.shares(self.wanted, contribution)
@@ -183,7 +185,7 @@ class _Group:
         parts = [transfer.part for transfer in self.gets[0]]
         if alike and parts == self.held and len({extent(part) for part in parts}) == 1:
             return ALL_GATHER, self.shares(parts, one)
-        return EXCHANGE, {}
+        return SEND_RECEIVE, {}
 
     def shares(self, parts: list[Box], origin: Box) -> dict[str, Any]:
         """Parts, by place, of what lies at `origin`."""
@@ -206,7 +208,7 @@ class _Group:
         for transfer in self.gets[self.place]:
             parts.setdefault(transfer.part, []).append(self.group.index(transfer.source))
         places = tuple(
-            Place(
+            JointPortion(
                 _index(part, self.wanted[self.place]), tuple(sources),
                 _index(part, mine) if self.place in sources else None, extent(part),
             )
@@ -222,13 +224,13 @@ def _index(part: Box, origin: Box) -> Index:
     return (*relative(part, origin), ...)
 
 
-class Work:
-    """One joint move under way: its memory, all of which is there before anybody is told that this member is ready.
+class JointMoveWork:
+    """A joint move in progress: its memory, which is allocated before the other members are told that this one is ready.
 
     `begin` makes the calls, `end` what is left to compute, both without waiting for the device.
     """
 
-    def __init__(self, joint: Joint, held: Any, xp: Any, reducer: Callable[..., Any]) -> None:
+    def __init__(self, joint: JointMove, held: Any, xp: Any, reducer: Callable[..., Any]) -> None:
         self.joint = joint
         self._xp = xp
         self._reducer = reducer
@@ -265,31 +267,31 @@ class Work:
         else:
             self._sent = [self._xp.ascontiguousarray(self._held[share]) for share in joint.shares]
 
-    def _exchange(self) -> None:
+    def _send_receive(self) -> None:
         joint, xp = self.joint, self._xp
         self._sent = [(place, xp.ascontiguousarray(self._held[at])) for place, at in joint.given]
         for number, portion in enumerate(joint.places):
             for source in portion.sources:
                 if source != joint.place:
-                    self._pieces[number, source] = self._landing(portion)
+                    self._pieces[number, source] = self._receive_buffer(portion)
         self._received = [(source, array) for (_, source), array in self._pieces.items()]
 
-    def _landing(self, portion: Place) -> Any:
-        """Where a piece comes to: its place in the result, when it is all that is there and that lies row by row."""
+    def _receive_buffer(self, portion: JointPortion) -> Any:
+        """The memory in which a piece is received: its place in the result, if it is all of that and contiguous."""
         place = self.out[portion.at]
         if len(portion.sources) == 1 and place.flags.c_contiguous:
             return place
         return self._xp.empty(portion.shape, self.joint.dtype.numpy)
 
-    def begin(self, library: Library) -> None:
+    def begin(self, library: CollectiveLibrary) -> None:
         """Make the calls, the same ones in the same order on every member."""
         joint, reduction = self.joint, self.joint.reduction
         if joint.way == ALL_GATHER:
             library.all_gather(self._sent, self._received)
         elif joint.way == BROADCAST:
             library.broadcast(self._sent, self.out, joint.root)
-        elif joint.way == EXCHANGE:
-            library.exchange(self._sent, self._received)
+        elif joint.way == SEND_RECEIVE:
+            library.send_receive(self._sent, self._received)
         else:
             assert reduction is not None, "what a library does not reduce is exchanged"
             if joint.way == ALL_REDUCE:
@@ -309,7 +311,7 @@ class Work:
             self._make(number, portion)
         return self.out
 
-    def _make(self, number: int, portion: Place) -> None:
+    def _make(self, number: int, portion: JointPortion) -> None:
         place = self.out[portion.at]
         sources = [
             self._held[portion.held] if source == self.joint.place else self._pieces[number, source]
@@ -324,7 +326,7 @@ class Work:
             place[...] = sources[0]
 
 
-_PREPARE: Final[dict[str, Callable[[Work], None]]] = {
-    ALL_REDUCE: Work._one, ALL_GATHER: Work._all_gather, BROADCAST: Work._broadcast,
-    REDUCE_SCATTER: Work._reduce_scatter, EXCHANGE: Work._exchange,
+_PREPARE: Final[dict[str, Callable[[JointMoveWork], None]]] = {
+    ALL_REDUCE: JointMoveWork._one, ALL_GATHER: JointMoveWork._all_gather, BROADCAST: JointMoveWork._broadcast,
+    REDUCE_SCATTER: JointMoveWork._reduce_scatter, SEND_RECEIVE: JointMoveWork._send_receive,
 }  # fmt: skip

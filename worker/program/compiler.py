@@ -19,12 +19,12 @@ from gt.sharding.placement import Mesh, Partial
 from gt.worker.base.backend import Backend
 from gt.worker.base.kernel_call import KernelCall, OperandPart
 from gt.worker.device.cublas import Gemm
-from gt.worker.device.exclusive_array import taken
+from gt.worker.device.exclusive_array import take_exclusive
 from gt.worker.kernels.compare import comparison
 from gt.worker.kernels.matmul import SharedMatmul
 from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS, IN_PLACE_KERNELS, KERNELS, workspace
-from gt.worker.spill.memory_accounting import Signals, signals_of
-from gt.worker.transfer.move import Move, compile_move, local, reducer
+from gt.worker.spill.memory_accounting import SignalsByOffset, signals_of
+from gt.worker.transfer.move import Move, compile_move, local_result, reducer
 
 LAYOUT_OPS: Final = frozenset(("expand", "permute", "reshape"))
 """Ops whose results look at their operands' memory, as far as they can."""
@@ -92,7 +92,7 @@ class Program:
     """Steps by the call that their kernels were told, and for a slot those that are computed from it
     (`worker/execution/deferred_checks.py`)."""
     reached: dict[int, frozenset[int]] = field(default_factory=dict)
-    signals: Signals = field(default_factory=dict)
+    signals: SignalsByOffset = field(default_factory=dict)
     """In which each of its survivors was made."""
 
 
@@ -292,7 +292,9 @@ class _Compiler:
             return []
         xp = self.backend.xp
         return [
-            _DraftedStep(lambda held: local(move, held, xp), (reads,), (reads,), writes, instruction, needs=move.nbytes)
+            _DraftedStep(
+                lambda held: local_result(move, held, xp), (reads,), (reads,), writes, instruction, needs=move.nbytes
+            )
         ]
 
     def verify(self, instruction: Instruction, rank: int, time: int) -> list[_DraftedStep | Move]:
@@ -478,7 +480,7 @@ def _in_place(
 
     def action(slots: Slots) -> None:
         others = [slots[r] for r in rest]
-        own = taken(slots, first)
+        own = take_exclusive(slots, first)
         slots[writes] = kernel(slots[first], *others) if own is None else into(own, *others)
         for slot in dead:
             slots[slot] = None

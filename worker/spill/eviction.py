@@ -14,13 +14,13 @@ from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-Place = int | tuple[int, int]
+ValuePlace = int | tuple[int, int]
 """A slot, or (client, tensor)."""
-NEVER: Final = float("inf")
+NEVER_READ: Final = float("inf")
 """The time of the next read of a value whose next read is unknown."""
 
 
-class Full(MemoryError):
+class OverLimit(MemoryError):
     """More must be in memory at once than the limit allows: `wanted` bytes more, besides `fixed` bytes that cannot be evicted."""
 
     def __init__(self, wanted: int, fixed: int, limit: int) -> None:
@@ -28,24 +28,24 @@ class Full(MemoryError):
         self.wanted, self.fixed, self.limit = wanted, fixed, limit
 
 
-INSIDE: Final = 0
-PINNED: Final = 1
-FILE: Final = 2
+DEVICE_TIER: Final = 0
+PINNED_TIER: Final = 1
+FILE_TIER: Final = 2
 """The tiers."""
 
 
 @dataclass(slots=True, eq=False)
-class Buffer:
+class ResidentBuffer:
     """Memory of `nbytes` bytes in some `tier`; `places` are those whose values look at it."""
 
     nbytes: int
     tier: int
-    places: set[Place] = field(default_factory=set)
+    places: set[ValuePlace] = field(default_factory=set)
 
     @property
     def inside(self) -> bool:
         """Whether it is on the device."""
-        return self.tier == INSIDE
+        return self.tier == DEVICE_TIER
 
 
 class Residency:
@@ -53,29 +53,29 @@ class Residency:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.buffers: dict[Hashable, Buffer] = {}
-        self.keys: dict[Place, Hashable] = {}
+        self.buffers: dict[Hashable, ResidentBuffer] = {}
+        self.keys: dict[ValuePlace, Hashable] = {}
         self.held = [0, 0, 0]
         """The bytes in each tier."""
 
     @property
     def used(self) -> int:
         """The bytes inside."""
-        return self.held[INSIDE]
+        return self.held[DEVICE_TIER]
 
-    def put(self, place: Place, key: Hashable, nbytes: int, tier: int = INSIDE) -> None:
+    def put(self, place: ValuePlace, key: Hashable, nbytes: int, tier: int = DEVICE_TIER) -> None:
         """From now on, the value in a place looks at this buffer and no other."""
         if self.keys.get(place, self) == key:
             return
         self.clear(place)
         buffer = self.buffers.get(key)
         if buffer is None:
-            buffer = self.buffers[key] = Buffer(nbytes, tier)
+            buffer = self.buffers[key] = ResidentBuffer(nbytes, tier)
             self.held[tier] += nbytes
         buffer.places.add(place)
         self.keys[place] = key
 
-    def clear(self, place: Place) -> None:
+    def clear(self, place: ValuePlace) -> None:
         """A place holds no value any more. A buffer that no value looks at is forgotten."""
         key = self.keys.pop(place, None)
         if key is None:
@@ -105,31 +105,31 @@ class Residency:
         self.held[tier] += buffer.nbytes
 
     def victims(
-        self, nbytes: int, pinned: Collection[Hashable], wanted: Callable[[Place], float], limit: int | None = None
+        self, nbytes: int, pinned: Collection[Hashable], wanted: Callable[[ValuePlace], float], limit: int | None = None
     ) -> Iterator[Hashable]:
         """Yields the buffers to evict so that `nbytes` more fit, the one that is read again last first.
 
         Buffers in `pinned` stay; `wanted` gives the time of the next read of a place. The caller evicts each buffer (`turn`)
-        before it asks for the next. Raises `Full` before the first one if evicting everything would not be enough.
+        before it asks for the next. Raises `OverLimit` before the first one if evicting everything would not be enough.
         """
         most = self.limit if limit is None else limit
         if self.used + nbytes <= most:
             return
         fixed = sum(self.buffers[key].nbytes for key in pinned if key in self.buffers and self.buffers[key].inside)
         if fixed + nbytes > most:
-            raise Full(nbytes, fixed, most)
-        for _, key in self.last_first(INSIDE, pinned, wanted):
+            raise OverLimit(nbytes, fixed, most)
+        for _, key in self.last_first(DEVICE_TIER, pinned, wanted):
             if self.used + nbytes <= most:
                 return
             yield key
 
     def give_way(
-        self, nbytes: int, when: float, pinned: Collection[Hashable], wanted: Callable[[Place], float]
+        self, nbytes: int, when: float, pinned: Collection[Hashable], wanted: Callable[[ValuePlace], float]
     ) -> list[Hashable]:
         """The buffers that may be evicted for `nbytes` that are read at time `when`: those that are read later, the last
         first. Empty if they are not enough."""
         found = []
-        for at, key in self.last_first(INSIDE, pinned, wanted):
+        for at, key in self.last_first(DEVICE_TIER, pinned, wanted):
             if at <= when:
                 return []
             found.append(key)
@@ -139,7 +139,7 @@ class Residency:
         return []
 
     def last_first(
-        self, tier: int, but: Collection[Hashable], wanted: Callable[[Place], float]
+        self, tier: int, but: Collection[Hashable], wanted: Callable[[ValuePlace], float]
     ) -> Iterator[tuple[float, Hashable]]:
         """For each buffer of a tier, the time of its next read and its key: the last first, of equal ones the largest."""
         free = [(key, buffer) for key, buffer in self.buffers.items() if buffer.tier == tier and key not in but]

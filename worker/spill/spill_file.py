@@ -1,8 +1,9 @@
-"""Where values go that find no room in memory: pinned memory of the host, if the device is a GPU, and then one file of this
+"""Storage for values that have no room in memory: pinned memory of the host, if the device is a GPU, and then one file of this
 worker, unlinked, so that it ends with the process.
 
-`Spilled` stands in a slot or in store for a value whose memory is out; values that looked at the same memory share one
-`Outside`, and when nobody refers to that any more its place is free. What goes out and when is in `keeping.py`.
+`SpilledValue` stands in a slot or in store for a value whose memory is out; values that looked at the same memory share one
+`SpilledBuffer`, and when nobody refers to that any more its place is free. What is evicted, and when, is in
+`worker/memory_limit/limiter.py`.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gt.wire.ranges import Ranges, round_to_pages
-from gt.worker.device.buffers import Buffers, View
-from gt.worker.device.pinned_memory import Pinned, PinnedBuffer
+from gt.worker.device.buffers import Buffers, BufferView
+from gt.worker.device.pinned_memory import PinnedBuffer, PinnedPool
 
-from .eviction import FILE, PINNED
+from .eviction import FILE_TIER, PINNED_TIER
 
-SPAN: Final = 1 << 46
-"""Bytes of the longest file: more than any disk has."""
-AT_ONCE: Final = 64 << 20
-"""Bytes that are read or written by one call."""
+MAX_FILE_BYTES: Final = 1 << 46
+"""The bytes of the longest file: more than any disk has."""
+MAX_IO_BYTES: Final = 64 << 20
+"""The most bytes that one call reads or writes."""
 
 
-class Outside:
+class SpilledBuffer:
     """A buffer of `nbytes` in a pinned buffer, or at a place in the file. `inside` is its memory again, as long as
     somebody who loaded it has it; `free` gives up where it is."""
 
@@ -46,50 +47,50 @@ class Outside:
 
     @property
     def tier(self) -> int:
-        """Where it is (`residency.py`)."""
-        return FILE if self.pinned is None else PINNED
+        """The tier in which it is (`eviction.py`)."""
+        return FILE_TIER if self.pinned is None else PINNED_TIER
 
 
-class Spilled(NamedTuple):
-    """A value whose memory is out."""
+class SpilledValue(NamedTuple):
+    """Stands for a value whose memory was evicted."""
 
-    outside: Outside
-    view: View
+    outside: SpilledBuffer
+    view: BufferView
 
     @property
     def nbytes(self) -> int:
         return int(np.prod(self.view.shape)) * int(self.view.dtype.itemsize)
 
 
-class Write(NamedTuple):
+class FileWrite(NamedTuple):
     """A buffer that a thread writes from a pinned buffer to a place in the file. It may die meanwhile: then whatever is in the
     pinned one is written, and nobody reads it."""
 
-    outside: weakref.ref[Outside]
+    outside: weakref.ref[SpilledBuffer]
     pinned: PinnedBuffer
     nbytes: int
     at: int
     future: Future[None]
 
 
-class Spill:
+class SpillStorage:
     """The file, made when it is first needed, behind the `pinned` memory. `folder`: where, by default where temporary files
     go."""
 
-    def __init__(self, folder: str | None = None, pinned: Pinned | None = None) -> None:
+    def __init__(self, folder: str | None = None, pinned: PinnedPool | None = None) -> None:
         self.folder = folder
         self.pinned = pinned
-        self.ranges = Ranges(SPAN, SPAN, 0)
+        self.ranges = Ranges(MAX_FILE_BYTES, MAX_FILE_BYTES, 0)
         self.written = self.read = self.ahead = self.demoted = 0
         """Bytes that went out and came back since the start, those that did so before they were wanted, and those that went on
         from pinned memory to the file."""
         self._file = -1
         self._thread: ThreadPoolExecutor | None = None
-        self._begun: weakref.WeakKeyDictionary[Outside, Future[Any]] = weakref.WeakKeyDictionary()
-        self._filling: dict[Outside, tuple[Future[None], PinnedBuffer]] = {}
+        self._begun: weakref.WeakKeyDictionary[SpilledBuffer, Future[Any]] = weakref.WeakKeyDictionary()
+        self._filling: dict[SpilledBuffer, tuple[Future[None], PinnedBuffer]] = {}
         """What is read to pinned memory."""
         self._writer: ThreadPoolExecutor | None = None
-        self._writing: list[Write] = []
+        self._writing: list[FileWrite] = []
         """What is written from pinned memory, and is still there. The file has room for it."""
 
     @property
@@ -107,7 +108,7 @@ class Spill:
         """Bytes that are being written from pinned memory to the file."""
         return sum(round_to_pages(write.nbytes) for write in self._writing)
 
-    def put(self, value: Any, nbytes: int, buffers: Buffers) -> Outside:
+    def put(self, value: Any, nbytes: int, buffers: Buffers) -> SpilledBuffer:
         """A value's whole buffer: a copy in pinned memory that nobody waits for, if there is room, or else in the file. Raises
         `OSError`, as when the disk is full."""
         buffer = None
@@ -117,26 +118,26 @@ class Spill:
         if buffer is None or self.pinned is None:
             return self.write(buffers.dump(value))
         self.pinned.device.copy_out(value, buffer)
-        outside = Outside(nbytes)
+        outside = SpilledBuffer(nbytes)
         self._hold(outside, buffer)
         self.written += nbytes
         return outside
 
-    def write(self, memory: memoryview) -> Outside:
+    def write(self, memory: memoryview) -> SpilledBuffer:
         """The bytes, kept in the file. Raises `OSError`, as when the disk is full."""
-        outside = Outside(memory.nbytes)
+        outside = SpilledBuffer(memory.nbytes)
         self._write(outside, memory)
         self.written += memory.nbytes
         return outside
 
-    def demote(self, outside: Outside) -> None:
+    def demote(self, outside: SpilledBuffer) -> None:
         """From pinned memory to the file, now: waits for the thread that writes it. Raises `OSError`."""
         self.send_on(outside)
         (write,) = [each for each in self._writing if each.outside() is outside]
         wait([write.future])
         self._gone_on(write)
 
-    def send_on(self, outside: Outside) -> None:
+    def send_on(self, outside: SpilledBuffer) -> None:
         """Begin to write a buffer from pinned memory to the file, in a thread that waits for its copy; nothing when that was
         begun already. It stays where it is until it is written and somebody asks who has `gone_on`. Raises `OSError`."""
         assert outside.pinned is not None, "it is in pinned memory"
@@ -146,9 +147,9 @@ class Spill:
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, "gt-spill-out")
         future = self._writer.submit(self._pour, outside.pinned.data[: outside.nbytes], at)
-        self._writing.append(Write(weakref.ref(outside), outside.pinned, outside.nbytes, at, future))
+        self._writing.append(FileWrite(weakref.ref(outside), outside.pinned, outside.nbytes, at, future))
 
-    def sends_on(self, outside: Outside) -> bool:
+    def sends_on(self, outside: SpilledBuffer) -> bool:
         """Whether a buffer is on its way from pinned memory to the file."""
         return any(each.outside() is outside for each in self._writing)
 
@@ -158,7 +159,7 @@ class Spill:
             with contextlib.suppress(OSError):  # it is still in pinned memory, and whoever must have that room is told
                 self._gone_on(write)
 
-    def _gone_on(self, write: Write) -> None:
+    def _gone_on(self, write: FileWrite) -> None:
         """A buffer is in the file, and no longer in pinned memory. Raises `OSError` where it could not be written."""
         self._writing.remove(write)
         error = write.future.exception()
@@ -182,7 +183,7 @@ class Spill:
         self.pinned.device.settle()
         self._fill_file(memory, at)
 
-    def _write(self, outside: Outside, memory: memoryview) -> None:
+    def _write(self, outside: SpilledBuffer, memory: memoryview) -> None:
         at = self._place(memory.nbytes)
         try:
             self._fill_file(memory, at)
@@ -203,30 +204,30 @@ class Spill:
     def _fill_file(self, memory: memoryview, at: int) -> None:
         done = 0
         while done < memory.nbytes:
-            done += os.pwrite(self._file, memory[done : done + AT_ONCE], at + done)
+            done += os.pwrite(self._file, memory[done : done + MAX_IO_BYTES], at + done)
 
-    def _hold(self, outside: Outside, buffer: PinnedBuffer) -> None:
+    def _hold(self, outside: SpilledBuffer, buffer: PinnedBuffer) -> None:
         assert self.pinned is not None, "there are pinned buffers"
         outside.pinned = buffer
         self._freed_by(outside, self.pinned.back, buffer)
 
-    def _freed_by(self, outside: Outside, back: Callable[..., None], place: Any) -> None:
+    def _freed_by(self, outside: SpilledBuffer, back: Callable[..., None], place: Any) -> None:
         """Give up a place when nobody refers to what is there, or when that is elsewhere."""
         free = weakref.finalize(outside, back, place)
         free.atexit = False
         outside.free = free
 
-    def load(self, outside: Outside, memory: memoryview) -> None:
+    def load(self, outside: SpilledBuffer, memory: memoryview) -> None:
         """Fill memory of the right size with what was kept. Raises `OSError`."""
         done = 0
         while done < outside.nbytes:
-            count = os.preadv(self._file, [memory[done : done + AT_ONCE]], outside.at + done)
+            count = os.preadv(self._file, [memory[done : done + MAX_IO_BYTES]], outside.at + done)
             if not count:
                 raise OSError(f"the file of spilled values ends at {outside.at + done}")
             done += count
         self.read += done
 
-    def begin(self, outside: Outside, buffers: Buffers) -> None:
+    def begin(self, outside: SpilledBuffer, buffers: Buffers) -> None:
         """Begin to read a buffer that will be wanted from the file, in a thread of its own: to memory, or of a GPU to pinned
         memory, from where it comes in without waiting. Nothing when that was begun already, or there is no room."""
         if self.reads(outside) or outside.pinned is not None:
@@ -248,7 +249,7 @@ class Spill:
             self._filling[outside] = self._thread.submit(self._fill, outside, buffer), buffer
         self.ahead += outside.nbytes
 
-    def _fill(self, outside: Outside, buffer: PinnedBuffer) -> None:
+    def _fill(self, outside: SpilledBuffer, buffer: PinnedBuffer) -> None:
         assert self.pinned is not None, "there are pinned buffers"
         self.pinned.device.settle()  # a copy may still be under way of what was in the buffer before
         self.load(outside, buffer.data[: outside.nbytes])
@@ -260,7 +261,7 @@ class Spill:
             with contextlib.suppress(OSError):  # it is still in the file, and whoever reads it there is told
                 self._filled(outside)
 
-    def _filled(self, outside: Outside) -> None:
+    def _filled(self, outside: SpilledBuffer) -> None:
         """What was begun to be read to pinned memory is there, and no longer in the file. Raises `OSError`."""
         assert self.pinned is not None, "there are pinned buffers"
         future, buffer = self._filling.pop(outside)
@@ -277,7 +278,7 @@ class Spill:
         """Bytes that are being read to memory, or were, for somebody who has not come for them yet."""
         return sum(outside.nbytes for outside in self._begun if outside not in but)
 
-    def reads(self, outside: Outside) -> bool:
+    def reads(self, outside: SpilledBuffer) -> bool:
         """Whether it was begun to be read, and nobody has come for it yet."""
         return outside in self._begun or outside in self._filling
 
@@ -289,7 +290,7 @@ class Spill:
         under_way.clear()
         self._begun.clear()
 
-    def restored(self, outside: Outside, buffers: Buffers) -> Any:
+    def restored(self, outside: SpilledBuffer, buffers: Buffers) -> Any:
         """The buffer's memory again. Raises `OSError`, `MemoryError`."""
         begun = self._begun.pop(outside, None)
         if self.pinned is None:
@@ -302,7 +303,7 @@ class Spill:
         self.read += outside.nbytes
         return root
 
-    def _restore(self, outside: Outside, buffers: Buffers) -> Any:
+    def _restore(self, outside: SpilledBuffer, buffers: Buffers) -> Any:
         return buffers.restore(outside.nbytes, partial(self.load, outside))
 
     def close(self) -> None:

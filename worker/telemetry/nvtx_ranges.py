@@ -1,6 +1,6 @@
-"""Names for profilers: while a worker tells the device what to do, the range says for which signal and op it does so.
+"""NVTX ranges for profilers: while a worker launches work, the range names the signal and op that it does so for.
 
-With GT_NVTX=1 alone, since even telling takes time.
+Only with GT_NVTX=1, since ranges take time, too.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import NamedTuple
 from gt.worker.program.compiler import Action, Program, ProgramStep, Slots
 
 
-class Marks(NamedTuple):
-    """How a range begins, with its name, and ends."""
+class NvtxRange(NamedTuple):
+    """The functions that begin a range, with its name, and end it."""
 
     push: Callable[[str], object]
     pop: Callable[[], object]
 
 
-def named(program: Program, marks: Marks) -> Program:
+def with_ranges(program: Program, marks: NvtxRange) -> Program:
     """The same program, each of whose actions has a range."""
     blocks, actions = [], []
     for block, acts, starts in zip(program.blocks, program.actions, program.starts, strict=True):
@@ -43,7 +43,7 @@ def _name(program: Program, steps: Sequence[ProgramStep]) -> str:
     return f"{signal}: {what}" if signal else what
 
 
-def _within(action: Action, name: str, marks: Marks) -> Action:
+def _within(action: Action, name: str, marks: NvtxRange) -> Action:
     push, pop = marks
 
     def ranged(slots: Slots) -> None:

@@ -1,4 +1,4 @@
-"""What a worker tells while somebody watches: where its time goes, what it ran, moved and took in, and what it waits for.
+"""The worker's recorder of events for watchers: where its time goes, what it ran, moved and received, what it waits for.
 
 The core calls a method where something begins or ends, and nothing while nobody watches. Time is kept by a stopwatch that
 is always in one of five states, so the states' sums are all the time there is, and the slices' sums are those of the
@@ -19,12 +19,12 @@ from gt.wire.event_buffer import EventBuffer, TokenBucket
 from gt.worker.program.compiler import Action, Slots
 
 if TYPE_CHECKING:
-    from gt.worker.core import Core
+    from gt.worker.core import WorkerCore
     from gt.worker.cuda_graphs.graphs import CudaGraphs
-    from gt.worker.execution.execution import Running
-    from gt.worker.memory_limit.limiter import Cause
+    from gt.worker.execution.execution import Execution
+    from gt.worker.memory_limit.limiter import SpillCause
     from gt.worker.program.compiler import Program, ProgramStep
-    from gt.worker.spill.eviction import Place
+    from gt.worker.spill.eviction import ValuePlace
     from gt.worker.transfer.move import Move
 
 COMPUTE: Final = 0
@@ -32,30 +32,30 @@ COMMUNICATION: Final = 1
 RUNTIME: Final = 2
 WAITING: Final = 3
 IDLE: Final = 4
-PERIODS: Final = {t.SUMMARY: 500_000_000, t.TRACE: 200_000_000}
-"""Nanoseconds between two batches, by level."""
-BURSTS: Final = {t.SUMMARY: 0.1, t.TRACE: 1.0}
+BATCH_PERIODS: Final = {t.SUMMARY: 500_000_000, t.TRACE: 200_000_000}
+"""The nanoseconds between two batches, by level."""
+BURST_SECONDS: Final = {t.SUMMARY: 0.1, t.TRACE: 1.0}
 """Seconds' worth of events that go by themselves at once: a trace has all of a short program, a monitor the same at any time."""
-BUDGETS: Final = {t.SUMMARY: 0.002, t.TRACE: 0.005}
+TIMING_BUDGETS: Final = {t.SUMMARY: 0.002, t.TRACE: 0.005}
 """The share of time that timing instructions one by one may take."""
-EVENT_COST: Final = 5_000
+EVENT_COST_NS: Final = 5_000
 """Nanoseconds that an op slice takes to time, pack and pass on, beside making it, for that budget."""
-FLOOD: Final = {t.SUMMARY: 500, t.TRACE: 0}
-"""Runs a second that are timed at most, once there are more, by level; 0: all are."""
-LOOKS: Final = 16
-"""Timed runs after which it is looked at how many there are a second."""
-MOST: Final = 64
-"""Runs for which one may stand, on average."""
-GOLDEN: Final = (math.sqrt(5) - 1) / 2
+MAX_TIMED_RUNS: Final = {t.SUMMARY: 500, t.TRACE: 0}
+"""The most runs per second that are timed, by level; 0: all are."""
+RUNS_PER_RATE_CHECK: Final = 16
+"""The timed runs after which their rate is determined again."""
+MAX_RUNS_PER_SAMPLE: Final = 64
+"""The most runs for which one timed run may stand, on average."""
+GOLDEN_RATIO: Final = (math.sqrt(5) - 1) / 2
 """Its multiples lie evenly between whole numbers, in no order that a loop might have too."""
-LONG: Final = 20_000_000
-"""Nanoseconds after which it is said what is waited for."""
-COUNTING: Final = 200
-"""Times as long as counting held bytes takes passes until it is done again."""
+LONG_WAIT_NS: Final = 20_000_000
+"""The nanoseconds after which a wait is reported."""
+COUNT_INTERVAL_FACTOR: Final = 200
+"""The least time between two counts of the stored bytes, as a multiple of what one takes."""
 MAX_REASONS: Final = 16
-"""Reasons why there was no graph that are told."""
-MAX_KNOWN: Final = 256
-"""Programs whose steps' names are remembered."""
+"""The most reasons for missing graphs that are reported."""
+MAX_NAMED_PROGRAMS: Final = 256
+"""The most programs whose steps' names are remembered."""
 
 
 class Instruments(NamedTuple):
@@ -66,8 +66,8 @@ class Instruments(NamedTuple):
     lent: Callable[[], int]
 
 
-class Named(NamedTuple):
-    """What an op slice says of an action."""
+class ActionName(NamedTuple):
+    """The fields of an op slice that describe an action."""
 
     position: int
     op: str
@@ -78,8 +78,9 @@ class Named(NamedTuple):
 
 
 @dataclass(slots=True)
-class Runs:
-    """Runs of one plan that do not go by themselves, added up until the next batch; `order` and `began` are the first one's.
+class RunTotals:
+    """Runs of one plan that are not reported individually, added up until the next batch; `order` and `began` are the first
+    one's.
 
     `whole` is the time of those that were in kernels all the time, which is in no other sum, nor in the counters, yet.
     `passed` were not timed, and are taken to be like those.
@@ -98,12 +99,12 @@ class Runs:
     waiting: int = 0
 
 
-MOVED: Final = ("times", "duration", "sent", "received", "waiting")
+MOVE_TOTAL_FIELDS: Final = ("times", "duration", "sent", "received", "waiting")
 
 
 @dataclass(slots=True)
-class Moved:
-    """The same of one move; `event` is like the first of them."""
+class MoveTotals:
+    """Passages of one move that are not reported individually, added up until the next batch; `event` is like the first."""
 
     move: Move
     event: t.Collective
@@ -114,17 +115,17 @@ class Moved:
     waiting: int = 0
 
 
-class Recording:
-    """The recording of one worker, at one level, until nobody watches."""
+class WorkerRecording:
+    """Records the events of one worker at one level, until nobody watches."""
 
     def __init__(self, instruments: Instruments, worker: int, level: int, rate: int) -> None:
         self.instruments = instruments
         self.clock = clock = instruments.clock
         self.worker = worker
         self.level = level
-        self.period = PERIODS[level]
+        self.period = BATCH_PERIODS[level]
         now = clock()
-        half, fourth, burst = rate // 2, rate // 4, max(1, int(rate * BURSTS[level]))
+        half, fourth, burst = rate // 2, rate // 4, max(1, int(rate * BURST_SECONDS[level]))
         self.singles = TokenBucket(now, half, burst)
         """Which runs go by themselves: whatever else there is, half of all that does."""
         self.recorder = EventBuffer(clock, fourth, burst)
@@ -138,9 +139,9 @@ class Recording:
         self.due = now + self.period
         self.plans = self.instructions = self.compiled = 0
         self.sent: dict[int, int] = {}
-        self.runs: dict[int, Runs] = {}
+        self.runs: dict[int, RunTotals] = {}
         """By plan: since the last batch."""
-        self.moved: dict[int, Moved] = {}
+        self.moved: dict[int, MoveTotals] = {}
         """By move."""
         self.pass_by = 0
         """Runs that may pass untimed before the next one that is timed."""
@@ -158,9 +159,9 @@ class Recording:
         """Whether the moves of the run under way go by themselves."""
         self.moving = (0, 0)
         """Of the move under way: when it began, and how long until then was waited."""
-        self.landing: dict[tuple[int, int], int] = {}
+        self.announced_puts: dict[tuple[int, int], int] = {}
         """When bulk puts were announced."""
-        self.named: dict[int, tuple[Program, list[list[Named]]]] = {}
+        self.named: dict[int, tuple[Program, list[list[ActionName]]]] = {}
         self.moves: dict[int, tuple[Move, list[int]]] = {}
         self.counted = (0, 0)
         self.count_at = now
@@ -183,7 +184,7 @@ class Recording:
 
     # runs
 
-    def begin(self, running: Running) -> Recording | None:
+    def begin(self, running: Execution) -> WorkerRecording | None:
         """A run begins: its first block. Who is to hear of the rest of it; None for most runs of a flood, which have no moves:
         some are timed and stand for those that pass between them, which are only counted.
 
@@ -220,7 +221,7 @@ class Recording:
         self.sample_at = now + t.SECOND * actions // max(1, self.bucket.rate)
         return False
 
-    def finish(self, running: Running) -> None:
+    def finish(self, running: Execution) -> None:
         """It has ended."""
         now = self.clock()
         if self.whole and now < self.singles.until and (runs := self.runs.get(running.plan)) is not None:
@@ -233,7 +234,7 @@ class Recording:
         self.since = now
         self.state = RUNTIME
 
-    def _finish(self, running: Running, now: int) -> None:
+    def _finish(self, running: Execution, now: int) -> None:
         """The same for a run that goes by itself, is the first to which others are added, or was not all in kernels."""
         self.totals[COMPUTE] += now - self.since
         began, compute, communication, waiting = self.since, now - self.since, 0, 0
@@ -256,7 +257,7 @@ class Recording:
             runs.waiting += waiting
             return
         if runs is None:
-            self.runs[plan] = Runs(running.program, client)
+            self.runs[plan] = RunTotals(running.program, client)
         self.plans += 1
         self.instructions += len(running.program.plan.instructions)
         tell = self.recorder.keep if self.singles.take(now) else self.recorder.collapse
@@ -291,19 +292,23 @@ class Recording:
                 )  # fmt: skip
         for moved in self.moved.values():
             if moved.times:
-                self.recorder.collapse(moved.event._replace(**{name: getattr(moved, name) for name in MOVED}))
+                self.recorder.collapse(
+                    moved.event._replace(**{name: getattr(moved, name) for name in MOVE_TOTAL_FIELDS})
+                )
         self.runs, self.moved = {}, {}
         self.gaps, self.pass_by = self._gaps(), 0
 
     def _gaps(self) -> Iterator[int]:
         """How many runs pass after each that is timed: not always as many, or of runs that take turns it might be the same one
         every time."""
-        most, thin, began = FLOOD[self.level], 1, self.since
+        most, thin, began = MAX_TIMED_RUNS[self.level], 1, self.since
         for count in itertools.count(1):
-            yield int(count * GOLDEN % 1 * (2 * thin - 1)) if most else 0
-            if most and not count % LOOKS:
+            yield int(count * GOLDEN_RATIO % 1 * (2 * thin - 1)) if most else 0
+            if most and not count % RUNS_PER_RATE_CHECK:
                 passed, began = self.since - began, self.since
-                thin = min(MOST, max(1, thin * LOOKS * t.SECOND // (most * max(1, passed))))
+                thin = min(
+                    MAX_RUNS_PER_SAMPLE, max(1, thin * RUNS_PER_RATE_CHECK * t.SECOND // (most * max(1, passed)))
+                )
 
     def timed(self, actions: Iterator[Action], slots: Slots) -> None:
         """Do the actions of a block, looking at the clock after each. Raises what they raise."""
@@ -313,7 +318,7 @@ class Recording:
             action(slots)
             marks.append(clock())
 
-    def block_ends(self, running: Running) -> None:
+    def block_ends(self, running: Execution) -> None:
         """The actions of a block were done, in a run that is timed, up to one that failed: say how long each took."""
         marks, self.marks = self.marks, []
         began_to_tell = self.clock()
@@ -322,14 +327,14 @@ class Recording:
             self.recorder.keep(
                 t.OpSlice(began, self.worker, ended - began, 1, running.plan, running.client, running.order, *name)
             )
-        spent = self.clock() - began_to_tell + EVENT_COST * len(marks)
-        self.sample_at += int(spent / BUDGETS[self.level])
+        spent = self.clock() - began_to_tell + EVENT_COST_NS * len(marks)
+        self.sample_at += int(spent / TIMING_BUDGETS[self.level])
 
-    def _names(self, program: Program) -> list[list[Named]]:
+    def _names(self, program: Program) -> list[list[ActionName]]:
         """What is said of the actions of each block, found out once for a program."""
         known = self.named.get(id(program))
         if known is None or known[0] is not program:
-            if len(self.named) >= MAX_KNOWN:
+            if len(self.named) >= MAX_NAMED_PROGRAMS:
                 self.named.clear()
             known = self.named[id(program)] = (program, list(_named(program)))
         return known[1]
@@ -341,7 +346,7 @@ class Recording:
         now = self.switch(COMMUNICATION)
         self.moving = (now, self.totals[WAITING])
 
-    def move_ends(self, running: Running, move: Move, sent: int, received: int) -> None:
+    def move_ends(self, running: Execution, move: Move, sent: int, received: int) -> None:
         """It leaves it, for its next block. So many bytes of it went to peers and came from them."""
         now = self.switch(COMPUTE)
         began, waiting = self.moving
@@ -355,7 +360,7 @@ class Recording:
             )  # fmt: skip
             (self.recorder.keep if self.apart else self.recorder.collapse)(event)
             if moved is None:
-                self.moved[id(move)] = Moved(move, event)
+                self.moved[id(move)] = MoveTotals(move, event)
             return
         if not moved.times:
             moved.event = moved.event._replace(time=began, order=running.order)
@@ -365,10 +370,10 @@ class Recording:
         moved.received += received
         moved.waiting += self.totals[WAITING] - waiting
 
-    def _peers(self, running: Running, move: Move) -> list[int]:
+    def _peers(self, running: Execution, move: Move) -> list[int]:
         known = self.moves.get(id(move))
         if known is None or known[0] is not move:
-            if len(self.moves) >= MAX_KNOWN:
+            if len(self.moves) >= MAX_NAMED_PROGRAMS:
                 self.moves.clear()
             members = running.info.mesh.members
             ranks = sorted({*move.targets, *(source for source, _ in move.awaited)})
@@ -384,12 +389,12 @@ class Recording:
 
     def put_announced(self, client: int, tensor: int) -> None:
         """A bulk put will come."""
-        if len(self.landing) < t.MAX_LIST_ITEMS:
-            self.landing[client, tensor] = self.clock()
+        if len(self.announced_puts) < t.MAX_LIST_ITEMS:
+            self.announced_puts[client, tensor] = self.clock()
 
     def put_landed(self, client: int, tensor: int, nbytes: int) -> None:
         """A bulk put is here."""
-        began = self.landing.pop((client, tensor), None)
+        began = self.announced_puts.pop((client, tensor), None)
         if began is not None:
             self.transferred("put", began, client, tensor, nbytes)
 
@@ -400,7 +405,7 @@ class Recording:
     # memory
 
     @contextlib.contextmanager
-    def spilling(self, kind: str, cause: Cause, place: Place, nbytes: int) -> Iterator[None]:
+    def spilling(self, kind: str, cause: SpillCause, place: ValuePlace, nbytes: int) -> Iterator[None]:
         """Memory goes out or comes in; `place` is where its value is. The time is GT's own, whatever is under way."""
         state = self.state
         if state == COMPUTE and self.whole:
@@ -421,7 +426,7 @@ class Recording:
 
     # batches
 
-    def take(self, core: Core) -> tuple[list[list[Any]], int]:
+    def take(self, core: WorkerCore) -> tuple[list[list[Any]], int]:
         """The next batch as it travels, and how many events were dropped before it."""
         now = self.switch(self.state)
         self.due = now + self.period
@@ -453,12 +458,12 @@ class Recording:
             [reason[: t.MAX_TEXT_LENGTH] for reason, _ in reasons], [count for _, count in reasons],
         )  # fmt: skip
 
-    def _gauges(self, core: Core, now: int) -> t.Gauges:
+    def _gauges(self, core: WorkerCore, now: int) -> t.Gauges:
         if now >= self.count_at:
             self.counted = (sum(map(len, core.stored.tensors.values())), core.stored.nbytes)
-            self.count_at = now + COUNTING * (self.clock() - now)
+            self.count_at = now + COUNT_INTERVAL_FACTOR * (self.clock() - now)
         process, limit = self.instruments.memory()
-        keeping = core.stored.keeping
+        limiter = core.stored.limiter
         return t.Gauges(
             now,
             self.worker,
@@ -468,28 +473,33 @@ class Recording:
             process,
             limit,
             self.instruments.lent(),
-            0 if keeping is None else keeping.out,
-            0 if keeping is None else keeping.limit,
+            0 if limiter is None else limiter.out,
+            0 if limiter is None else limiter.limit,
         )
 
 
-def _waiting(core: Core, worker: int, now: int, began: int) -> t.Waiting | None:
+def _waiting(core: WorkerCore, worker: int, now: int, began: int) -> t.Waiting | None:
     """The move that a run stands in, when pieces have been missing for long."""
     running = core.running
-    if running is None or running.exchange is None or not running.exchange.waiting or now - began < LONG:
+    if (
+        running is None
+        or running.current_move is None
+        or not running.current_move.waiting
+        or now - began < LONG_WAIT_NS
+    ):
         return None
-    exchange = running.exchange
-    move, members = exchange.move, running.info.mesh.members
-    missing = sorted({source for source, _ in exchange.waiting})
+    in_flight = running.current_move
+    move, members = in_flight.move, running.info.mesh.members
+    missing = sorted({source for source, _ in in_flight.waiting})
     tag = running.program.plan.tags[move.instruction.tag]
     return t.Waiting(
         now, worker, began, "pieces", running.client, running.plan, running.order, move.collective,
-        [members[rank] for rank in missing], len(exchange.waiting), move.expected(exchange.waiting),
+        [members[rank] for rank in missing], len(in_flight.waiting), move.expected(in_flight.waiting),
         "/".join(tag.signal), tag.site,
     )  # fmt: skip
 
 
-def _named(program: Program) -> Iterator[list[Named]]:
+def _named(program: Program) -> Iterator[list[ActionName]]:
     """For each block what is said of its actions, which are one step each, or a chain of some."""
     position = 0
     for block, starts in zip(program.blocks, program.starts, strict=True):
@@ -498,9 +508,9 @@ def _named(program: Program) -> Iterator[list[Named]]:
         position += len(block)
 
 
-def _name(program: Program, position: int, steps: list[ProgramStep]) -> Named:
+def _name(program: Program, position: int, steps: list[ProgramStep]) -> ActionName:
     last = steps[-1].instruction
     tag = program.plan.tags[steps[0].instruction.tag]
     local = steps[-1].call.result if steps[-1].call is not None else program.plan.values[last.outputs[0]]
     op = "+".join(step.instruction.op for step in steps)[: t.MAX_TEXT_LENGTH]
-    return Named(position, op, "/".join(tag.signal), tag.site, math.prod(local.shape), local.nbytes)
+    return ActionName(position, op, "/".join(tag.signal), tag.site, math.prod(local.shape), local.nbytes)

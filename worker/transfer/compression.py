@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from gt.errors import ProtocolError
 
-LEAST: Final = 4 << 10
+MIN_COMPRESSED_BYTES: Final = 4 << 10
 """Data of fewer bytes is not compressed, because the message alone costs as much."""
-SAMPLE: Final = 64 << 10
-UNPACKING: Final = 1.5
+SAMPLE_BYTES: Final = 64 << 10
+ROUND_TRIP_FACTOR: Final = 1.5
 """The time of compressing and decompressing together, relative to that of compressing."""
 
 
@@ -35,13 +35,13 @@ class Packer:
 
     def packed(self, data: memoryview, bandwidth: float) -> bytes | None:
         """The compressed bytes, if sending those over a link of `bandwidth` bytes/s is faster; else None."""
-        if len(data) < LEAST:
+        if len(data) < MIN_COMPRESSED_BYTES:
             return None
-        middle = max(0, (len(data) - SAMPLE) // 2)
-        sample = data[middle : middle + SAMPLE]
+        middle = max(0, (len(data) - SAMPLE_BYTES) // 2)
+        sample = data[middle : middle + SAMPLE_BYTES]
         start = self._clock()
         small = self._pack(sample)
-        seconds = UNPACKING * (self._clock() - start)
+        seconds = ROUND_TRIP_FACTOR * (self._clock() - start)
         if seconds * bandwidth >= len(sample) - len(small):
             return None
         whole = small if len(sample) == len(data) else self._pack(data)

@@ -1,7 +1,7 @@
 """One move as seen by one worker: what it sends, what it waits for, and how pieces form the value in its new layout.
 
-A `Move` is compiled once; it depends only on shape, layouts, mesh and rank (`portions.py`). An `Exchange` is a move in
-flight. No message, socket or clock may be in here: the core decides when pieces leave and arrive.
+A `Move` is compiled once; it depends only on shape, layouts, mesh and rank (`move_schedule.py`). A `MoveInFlight` is a move in
+progress. No message, socket or clock may be in here: the core decides when pieces leave and arrive.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from gt.sharding.collectives import PAIRWISE_ALGORITHMS, all_reduce_algorithm
 from gt.sharding.partition import Box, BoxTransfer, box, extent, receives, relative, sends
 from gt.sharding.placement import Layout, Mesh, Partial, Replicate, collective_name
 from gt.wire.messages import Fault
-from gt.worker.nccl.collective_moves import Joint, joint
+from gt.worker.nccl.collective_moves import JointMove, joint
 
-from .move_schedule import ALL_REDUCE, Made, redistribution
+from .move_schedule import ALL_REDUCE, ScheduledPortion, redistribution
 
 Index = tuple[Any, ...]
 """Slices into an array, and an ellipsis, so that what they pick is an array even without dimensions."""
 
 
-class Sending(NamedTuple):
-    """What this rank sends of the value that it holds: `at` says where it lies in it."""
+class OutgoingPart(NamedTuple):
+    """A part of this rank's value that it sends to others; `at` is its place in the value."""
 
     number: int
     at: Index
@@ -41,9 +41,10 @@ class Sending(NamedTuple):
 
 
 class Portion(NamedTuple):
-    """What is made of contributions with the same place: `at` in the result, `held` in the value before the move.
+    """One box of the result, with the ranks whose contributions it is made of: `at` is its place in the result, `held` in the
+    value before the move.
 
-    `sources` are in the order of adding; `foreign` of them are other ranks. Made, it goes to `targets` as piece `number`.
+    `sources` are in the order of adding; `foreign` of them are other ranks. Once made, it goes to `targets` as piece `number`.
     """
 
     at: Index
@@ -70,7 +71,7 @@ class Move:
     rank: int
     held: Box | None
     wanted: Box | None
-    sendings: tuple[Sending, ...]
+    sendings: tuple[OutgoingPart, ...]
     portions: tuple[Portion, ...]
     awaited: dict[tuple[int, int], int]
     targets: tuple[int, ...]
@@ -79,8 +80,8 @@ class Move:
     spec: Spec
     collective: str
     instruction: Instruction
-    joint: Joint | None = None
-    """How its group does it together, where that has a GPU for each member; then a word of each is all that is awaited."""
+    joint: JointMove | None = None
+    """The calls of NCCL that do it, if its group has a GPU for each member; then only a word of each member is awaited."""
     apart: Move | None = None
     """The same in pieces, if it is joint."""
 
@@ -91,7 +92,7 @@ class Move:
 
     @property
     def nbytes(self) -> int:
-        """Of what this rank has afterwards."""
+        """The bytes of what this rank has afterwards."""
         return 0 if self.wanted is None else math.prod(extent(self.wanted)) * self.spec.dtype.itemsize
 
     def expected(self, keys: Any) -> int:
@@ -122,7 +123,7 @@ def compile_move(
 
     `mesh` and `rank` are those of the plan; with microbatches they count each worker `times` times, one after the other,
     and one microbatch's pieces all belong to that microbatch. `algorithm` is for an all-reduce; empty: the best one. `cards`
-    are those of the workers (`joint.py`): a move whose group has a card for each member is joint.
+    are those of the workers (`worker/nccl/collective_moves.py`): a move whose group has a card for each member is joint.
     """
     changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
     operations = {old.op for old, new in changed if isinstance(old, Partial) and not isinstance(new, Partial)}
@@ -144,7 +145,7 @@ def compile_move(
             schedule = ALL_REDUCE[chosen](held, size, group, here)
     if schedule is None:
         schedule = redistribution(gives, gets, here, size)
-    sendings = tuple(Sending(sent.number, _index(sent.part, held), sent.targets) for sent in schedule.sent)
+    sendings = tuple(OutgoingPart(sent.number, _index(sent.part, held), sent.targets) for sent in schedule.sent)
     portions = tuple(_portion(made, here, held, wanted) for made in schedule.made)
     ranks = {rank for sent in schedule.sent for rank in sent.targets}
     ranks.update(rank for made in schedule.made for rank in made.targets)
@@ -176,7 +177,7 @@ def compile_move(
     )  # fmt: skip
 
 
-def _portion(made: Made, rank: int, held: Box | None, wanted: Box | None) -> Portion:
+def _portion(made: ScheduledPortion, rank: int, held: Box | None, wanted: Box | None) -> Portion:
     return Portion(
         _index(made.part, wanted),
         _index(made.part, held) if rank in made.sources else None,
@@ -201,7 +202,7 @@ def _of_worker(transfer: BoxTransfer, times: int) -> BoxTransfer:
     return BoxTransfer(transfer.source // times, transfer.target // times, transfer.part)
 
 
-def local(move: Move, held: Any, xp: Any) -> Any:
+def local_result(move: Move, held: Any, xp: Any) -> Any:
     """The result of a move in which this rank needs nobody."""
     if move.wanted is None:
         return None
@@ -212,9 +213,9 @@ def local(move: Move, held: Any, xp: Any) -> Any:
     return part if part.nbytes == held.nbytes else part.copy()
 
 
-class Ready(NamedTuple):
-    """A piece that may leave: part of an array of the backend (None: it says only that its sender is there), or a fault in
-    its place, to these ranks."""
+class ReadyPiece(NamedTuple):
+    """A piece that can be sent to these ranks: part of an array of the backend (None: it only says that its sender is there),
+    or a fault in its place."""
 
     number: int
     targets: tuple[int, ...]
@@ -222,25 +223,25 @@ class Ready(NamedTuple):
     fault: Fault | None
 
 
-class Contribution(NamedTuple):
+class ReceivedPiece(NamedTuple):
     """A piece that has come, and the block that it lies in when it is lent."""
 
     array: Any
     block: list[int]
 
 
-def reason(faults: Mapping[int, Fault], rank: int) -> Fault | None:
-    """Of the faults of members, by rank, the one that is told: the own before another's. None where there are none."""
+def first_fault(faults: Mapping[int, Fault], rank: int) -> Fault | None:
+    """The fault that is reported, of those of members by rank: this rank's own before another's. None if there are none."""
     if not faults:
         return None
     return faults[rank] if rank in faults else faults[min(faults)]
 
 
-class Exchange:
-    """A move under way. Pieces come in any order; what they complete is made at once, and `ready` to go on.
+class MoveInFlight:
+    """A move in progress. Pieces come in any order; what they complete is made at once, and is `ready` to be sent on.
 
     A rank that has a fault in place of its contribution tells everybody it would have sent to, once; whoever lacks
-    something for a portion passes the reason on in the same way, so an exchange always ends.
+    something for a portion passes the reason on in the same way, so a move always ends.
     """
 
     __slots__ = (
@@ -260,7 +261,7 @@ class Exchange:
         self.out: Any = None
         self.waiting = dict(move.awaited)
         """Pieces that have not come, and the portions that they belong to."""
-        self.ready: deque[Ready] = deque()
+        self.ready: deque[ReadyPiece] = deque()
         self.faults: dict[int, Fault] = {}
         """Why something could not be made, by the rank that it came from."""
         self.left = len(move.portions)
@@ -272,7 +273,7 @@ class Exchange:
         self.sent = self.received = 0
         """Bytes of pieces, to all who got them and of all that were taken."""
         self._own = [index for index, portion in enumerate(move.portions) if not portion.foreign]
-        self._got: list[dict[int, Contribution]] = [{} for _ in move.portions]
+        self._got: list[dict[int, ReceivedPiece]] = [{} for _ in move.portions]
         self._spoilt: set[int] = set()
         self._told = False
         if fault is not None:
@@ -283,7 +284,7 @@ class Exchange:
                     self.faults[move.rank] = fault
         else:
             for sending in move.sendings:
-                self.ready.append(Ready(sending.number, sending.targets, held[sending.at], None))
+                self.ready.append(ReadyPiece(sending.number, sending.targets, held[sending.at], None))
         if not self.ready:
             self.make_own()
 
@@ -295,7 +296,7 @@ class Exchange:
     @property
     def fault(self) -> Fault | None:
         """Why the value could not be made, if it could not: this rank's own reason before another's."""
-        return reason(self.faults, self.move.rank)
+        return first_fault(self.faults, self.move.rank)
 
     def go_on(self) -> None:
         """Nothing takes its place."""
@@ -309,7 +310,7 @@ class Exchange:
     def arrive(self, source: int, number: int, array: Any, block: list[int]) -> None:
         """A piece that is waited for has come; `block` is where it lies when it is lent."""
         index = self.waiting.pop((source, number))
-        self._got[index][source] = Contribution(array, block)
+        self._got[index][source] = ReceivedPiece(array, block)
         self._count(index)
 
     def send_no_more(self, fault: Fault) -> None:
@@ -350,7 +351,7 @@ class Exchange:
             try:
                 made = self._reduced(portion, got)
                 if portion.targets and not self._told:
-                    self.ready.append(Ready(portion.number, portion.targets, made, None))
+                    self.ready.append(ReadyPiece(portion.number, portion.targets, made, None))
             except Exception as error:  # noqa: BLE001 — out of memory, or a piece that does not fit
                 self.faults[self.move.rank] = self._explain(error)
                 self._spoilt.add(index)
@@ -360,7 +361,7 @@ class Exchange:
         self.left -= 1
         self.read += [contribution.block for contribution in got.values() if contribution.block]
 
-    def _reduced(self, portion: Portion, got: dict[int, Contribution]) -> Any:
+    def _reduced(self, portion: Portion, got: dict[int, ReceivedPiece]) -> Any:
         sources = [
             self.held[portion.held] if source == self.move.rank else got[source].array for source in portion.sources
         ]
@@ -389,7 +390,7 @@ class Exchange:
     def _tell(self, fault: Fault) -> None:
         """Everybody who still expects something of this rank learns why it does not come."""
         if not self._told and self.move.targets:
-            self.ready.append(Ready(0, self.move.targets, None, fault))
+            self.ready.append(ReadyPiece(0, self.move.targets, None, fault))
         self._told = True
 
 

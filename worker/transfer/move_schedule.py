@@ -17,7 +17,7 @@ from gt.sharding.partition import Box, BoxTransfer, extent
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class ScheduledSend:
     """A box of the value before the move, sent to `targets` as piece `number`."""
 
     number: int
@@ -26,7 +26,7 @@ class Sent:
 
 
 @dataclass(slots=True)
-class Made:
+class ScheduledPortion:
     """A portion of the result: the contributions of `sources`, added in this order (this rank's own is what it holds).
 
     Once made, it is sent to `targets` as piece `number`.
@@ -39,14 +39,14 @@ class Made:
 
 
 @dataclass(slots=True)
-class Schedule:
+class MoveSchedule:
     """One rank's side of a move. `awaited` says to which portion the piece (source, number) belongs."""
 
-    sent: list[Sent] = field(default_factory=list)
-    made: list[Made] = field(default_factory=list)
+    sent: list[ScheduledSend] = field(default_factory=list)
+    made: list[ScheduledPortion] = field(default_factory=list)
     awaited: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def make(self, rank: int, number: int, made: Made) -> None:
+    def make(self, rank: int, number: int, made: ScheduledPortion) -> None:
         """Add a portion whose foreign contributions come as piece `number`."""
         for source in made.sources:
             if source != rank:
@@ -77,16 +77,16 @@ def pieces(part: Box, itemsize: int) -> Iterator[Box]:
     return cut(part, chunks(math.prod(extent(part)) * itemsize))
 
 
-def redistribution(sends: list[BoxTransfer], receives: list[BoxTransfer], rank: int, itemsize: int) -> Schedule:
+def redistribution(sends: list[BoxTransfer], receives: list[BoxTransfer], rank: int, itemsize: int) -> MoveSchedule:
     """Everything in one step: each rank sends what others need of its part, and adds contributions in order of rank."""
-    schedule = Schedule()
+    schedule = MoveSchedule()
     targets: dict[Box, list[int]] = {}
     for transfer in sends:
         if transfer.target != rank:
             targets.setdefault(transfer.part, []).append(transfer.target)
     for part, who in targets.items():
         for number, piece in enumerate(pieces(part, itemsize)):
-            schedule.sent.append(Sent(number, piece, tuple(who)))
+            schedule.sent.append(ScheduledSend(number, piece, tuple(who)))
     # first pieces first, and every rank begins with the one behind it: else all would begin with the same
     schedule.sent.sort(key=lambda sent: (sent.number, sent.targets[0] < rank, sent.targets[0]))
     sources: dict[Box, list[int]] = {}
@@ -94,7 +94,7 @@ def redistribution(sends: list[BoxTransfer], receives: list[BoxTransfer], rank: 
         sources.setdefault(transfer.part, []).append(transfer.source)
     for part, givers in sources.items():
         for number, piece in enumerate((part,) if givers == [rank] else pieces(part, itemsize)):
-            schedule.make(rank, number, Made(piece, givers))
+            schedule.make(rank, number, ScheduledPortion(piece, givers))
     return schedule
 
 
@@ -105,42 +105,42 @@ def _shares(part: Box, itemsize: int, parts: int) -> list[tuple[int, Box]]:
     return [(at * parts // len(boxes), box) for at, box in enumerate(boxes)]
 
 
-def two_step(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> Schedule:
+def two_step(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> MoveSchedule:
     """Reduce-scatter, then all-gather: each rank reduces its share of all contributions, and sends the result to all others."""
-    schedule = Schedule()
+    schedule = MoveSchedule()
     others = tuple(other for other in group if other != rank)
     for number, (share, box) in enumerate(_shares(part, itemsize, len(group))):
         owner = group[share]
         if owner == rank:
-            schedule.make(rank, number, Made(box, list(group), number, others))
+            schedule.make(rank, number, ScheduledPortion(box, list(group), number, others))
         else:
-            schedule.sent.append(Sent(number, box, (owner,)))
-            schedule.make(rank, number, Made(box, [owner]))
+            schedule.sent.append(ScheduledSend(number, box, (owner,)))
+            schedule.make(rank, number, ScheduledPortion(box, [owner]))
     return schedule
 
 
-def ring(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> Schedule:
+def ring(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> MoveSchedule:
     """Each share goes around once, adding a contribution at every rank, and a second time to distribute the sum."""
-    schedule = Schedule()
+    schedule = MoveSchedule()
     here, size = group.index(rank), len(group)
     before, behind = group[here - 1], group[(here + 1) % size]
     shares = _shares(part, itemsize, size)
     for number, (share, box) in enumerate(shares):
         again = len(shares) + number
         if here == (share + 1) % size:
-            schedule.sent.append(Sent(number, box, (behind,)))
+            schedule.sent.append(ScheduledSend(number, box, (behind,)))
         else:
             ends = here == share
-            schedule.make(rank, number, Made(box, [before, rank], again if ends else number, (behind,)))
+            schedule.make(rank, number, ScheduledPortion(box, [before, rank], again if ends else number, (behind,)))
         if here != share:
             onwards = () if (here + 1) % size == share else (behind,)
-            schedule.make(rank, again, Made(box, [before], again, onwards))
+            schedule.make(rank, again, ScheduledPortion(box, [before], again, onwards))
     return schedule
 
 
-def tree(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> Schedule:
+def tree(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> MoveSchedule:
     """Contributions go up a binomial tree, in which each rank adds those of its children to its own; the sum comes down again."""
-    schedule = Schedule()
+    schedule = MoveSchedule()
     here = group.index(rank)
     parent = group[here & (here - 1)]
     reach = (here & -here) or len(group)
@@ -153,17 +153,17 @@ def tree(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> Schedul
     for number, box in enumerate(boxes):
         down = len(boxes) + number
         if here == 0:
-            schedule.make(rank, number, Made(box, [rank, *children], down, tuple(children)))
+            schedule.make(rank, number, ScheduledPortion(box, [rank, *children], down, tuple(children)))
             continue
         if children:
-            schedule.make(rank, number, Made(box, [rank, *children], number, (parent,)))
+            schedule.make(rank, number, ScheduledPortion(box, [rank, *children], number, (parent,)))
         else:
-            schedule.sent.append(Sent(number, box, (parent,)))
-        schedule.make(rank, down, Made(box, [parent], down, tuple(children)))
+            schedule.sent.append(ScheduledSend(number, box, (parent,)))
+        schedule.make(rank, down, ScheduledPortion(box, [parent], down, tuple(children)))
     return schedule
 
 
-ALL_REDUCE: Final[dict[str, Callable[[Box, int, tuple[int, ...], int], Schedule]]] = {
+ALL_REDUCE: Final[dict[str, Callable[[Box, int, tuple[int, ...], int], MoveSchedule]]] = {
     "two-step": two_step,
     "ring": ring,
     "tree": tree,

@@ -1,9 +1,9 @@
-"""What one worker knows about others: their addresses, who is lost, whose memory it can read, how fast the links are, and so
-in which form a piece goes to each.
+"""One worker's view of the others: their addresses, who is lost, whose memory it can read, how fast the links are, and so in
+which form a piece goes to each.
 
-A worker that can read this one's memory gets a piece as a loan (`shared.py`). All others get its bytes, compressed if the link
-is slow enough (`links.py`, `packing.py`). What a piece means is known to the core and the exchange. No socket, clock or thread
-is used here.
+A worker that can read this one's memory gets a piece as a loan (`shared_memory.py`). All others get its bytes, compressed if
+the link is slow enough (`link_probe.py`, `compression.py`). What a piece means is known to the core and to the move. No
+socket, clock or thread is used here.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ import numpy as np
 from gt.errors import GTError, ProtocolError
 from gt.wire import messages as m
 from gt.worker.base.events import Send, ToDispatcher, ToPeer, Unreachable
-from gt.worker.device.cuda_ipc import OPENED, CardMemory, Lending
+from gt.worker.device.cuda_ipc import OPENED_LOAN, CardMemory, GpuLoan
 
 from .compression import Packer
-from .link_probe import Links
+from .link_probe import LinkProbes
 
-SHARED: Final = 32 << 10
-"""From this size in bytes on, a piece goes through shared memory, if there is any."""
-BATCH: Final = 4
+MIN_SHARED_PIECE_BYTES: Final = 32 << 10
+"""The size in bytes from which on a piece goes through shared memory, if there is any."""
+MIN_RETURNED_LOANS: Final = 4
 """How many loans a reader returns in one message while it waits in a move."""
 MAX_PROBED: Final = 4096
 """The most unknown workers whose probes are kept until their addresses are known."""
 
 
-Head = tuple[int, int, int, int, list[str]]
+PieceHeader = tuple[int, int, int, int, list[str]]
 """The first fields of a piece: order, step, part, source and fault."""
 
 
-class Memory(Protocol):
-    """The memory that this worker lends to others on its machine, and the memory of theirs that it reads (`shared.py`)."""
+class PeerMemory(Protocol):
+    """The memory that this worker lends to others on its machine, and the memory of theirs that it reads (`shared_memory.py`)."""
 
     def know(self, worker: int, address: str) -> None:
         """Learn a worker's address, and with it where its memory is."""
@@ -62,8 +62,8 @@ class Peers:
 
     def __init__(
         self,
-        memory: Memory | None,
-        links: Links | None,
+        memory: PeerMemory | None,
+        links: LinkProbes | None,
         packer: Packer | None,
         card: CardMemory | None = None,
     ) -> None:
@@ -87,7 +87,7 @@ class Peers:
             return
         self.addresses[worker] = address
         if self.card is not None and self.card.know(worker, address):
-            self.out.append(ToPeer(address, m.Read(self.number, [OPENED])))
+            self.out.append(ToPeer(address, m.Read(self.number, [OPENED_LOAN])))
         if self.memory is not None:
             self.memory.know(worker, address)
             if self.memory.reaches(worker):
@@ -119,7 +119,7 @@ class Peers:
         """Process a message of another worker that is not a piece."""
         if isinstance(event, m.Read):
             if self.card is not None:
-                if OPENED in event.loans:
+                if OPENED_LOAN in event.loans:
                     self.card.opened(event.reader)
                 self.card.back(event.reader, event.loans)
             if self.memory is not None:
@@ -143,12 +143,12 @@ class Peers:
 
     # pieces that go
 
-    def say(self, head: Head, workers: list[int], block: Sequence[int] = ()) -> None:
+    def say(self, head: PieceHeader, workers: list[int], block: Sequence[int] = ()) -> None:
         """Send these workers a piece without data: a fault, a word, or a piece that lies in shared memory at `block`."""
         for worker in workers:
             self.out.append(ToPeer(self.addresses[worker], m.Piece(*head, [*block], False, b"")))
 
-    def send(self, head: Head, array: np.ndarray[Any, Any], workers: list[int]) -> None:
+    def send(self, head: PieceHeader, array: np.ndarray[Any, Any], workers: list[int]) -> None:
         """Send a piece, `head` and an array, to these workers; those on this machine read one copy in shared memory."""
         near, block = self._lend(array, workers)
         far = [worker for worker in workers if worker not in near]
@@ -161,11 +161,11 @@ class Peers:
         """Whether a worker can read what this one lends on its GPU."""
         return self.card is not None and worker in self.card.readers
 
-    def lend_on_card(self, held: Any, workers: list[int]) -> Lending | None:
+    def lend_on_card(self, held: Any, workers: list[int]) -> GpuLoan | None:
         """Copy an array of the device to where those of these workers can read it that have mapped the GPU's memory. None if
         none has, if the array is small, or if there is no room."""
         near = [worker for worker in workers if self.on_my_card(worker)]
-        if self.card is None or not near or held.nbytes < SHARED:
+        if self.card is None or not near or held.nbytes < MIN_SHARED_PIECE_BYTES:
             return None
         return self.card.lend(self.number, held, near)
 
@@ -173,7 +173,7 @@ class Peers:
         """Copy an array to shared memory for those of these workers that can read it. Returns those workers, and where it
         lies."""
         memory = self.memory
-        if memory is None or array.nbytes < SHARED:
+        if memory is None or array.nbytes < MIN_SHARED_PIECE_BYTES:
             return [], []
         near = [worker for worker in workers if memory.reaches(worker)]
         lent = memory.lend(array.nbytes, near) if near else None
@@ -197,7 +197,7 @@ class Peers:
     def look(self, piece: m.Piece) -> m.Piece:
         """A piece with the shared memory that it lies in, if that can be read, because its owner may be gone when the piece is
         needed."""
-        if piece.block and piece.block[0] in self.addresses and piece.block[1] <= OPENED:
+        if piece.block and piece.block[0] in self.addresses and piece.block[1] <= OPENED_LOAN:
             try:
                 return piece._replace(data=self._view(piece))
             except GTError:
@@ -206,7 +206,7 @@ class Peers:
 
     def on_card(self, piece: m.Piece, shape: tuple[int, ...], dtype: Any) -> Any:
         """The array of a piece that lies in a GPU's memory; None for other pieces. Raises `GTError` if it cannot be read."""
-        if not piece.block or piece.block[1] <= OPENED:
+        if not piece.block or piece.block[1] <= OPENED_LOAN:
             return None
         lender, _, offset, nbytes = piece.block
         if self.card is None or nbytes != math.prod(shape) * dtype.itemsize:
@@ -236,7 +236,7 @@ class Peers:
 
     def was_read(self, block: list[int]) -> None:
         """Note that a loan, if it is one, was read; one on a GPU counts as read when the kernels that read it have finished."""
-        if block and self.card is not None and block[1] > OPENED:
+        if block and self.card is not None and block[1] > OPENED_LOAN:
             self.card.read(block)
         elif block:
             self.read.setdefault(block[0], []).append(block[1])
@@ -246,7 +246,7 @@ class Peers:
         for lender, loan, *_ in self.card.was_read() if self.card is not None else ():
             self.read.setdefault(lender, []).append(loan)
         for worker, loans in list(self.read.items()):
-            if not waits or len(loans) >= BATCH:
+            if not waits or len(loans) >= MIN_RETURNED_LOANS:
                 del self.read[worker]
                 address = self.addresses.get(worker)
                 if address is not None:

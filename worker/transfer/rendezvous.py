@@ -1,13 +1,13 @@
-"""A joint move in progress on one worker: its members tell each other that they are ready, and then all make the same calls.
+"""The rendezvous before a joint move: its members tell each other that they are ready, and then all make the same calls.
 
 A collective library waits forever for a missing member, and knows no faults. So nothing is called before every member has said
 by a *word* (a `Piece` without data) that it stands in this move with a sound value. A missing member is noticed here, by name,
 and a fault travels in place of the word, as it does in place of a piece. Since all members are in the same move at one moment,
 the orders in which devices get calls cannot contradict each other, however many groups they belong to.
 
-With its word each member says which communicator it has (`nccl.Group`). If these differ, they create the next one: the first
+With its word each member says which communicator it has (`nccl.NcclGroup`). If these differ, they create the next one: the first
 member makes an id, which the dispatcher passes on, and each confirms by a second word that it has joined. If some member
-cannot join, all use pieces instead. A state machine like an `Exchange`: no message, socket or clock may be used here.
+cannot join, all use pieces instead. A state machine like `MoveInFlight`: no message, socket or clock may be used here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from typing import Any
 
 from gt.wire import messages as m
 from gt.wire.messages import Fault
-from gt.worker.nccl.collective_moves import Work
-from gt.worker.nccl.communicators import REFUSED, Finish, Group
+from gt.worker.nccl.collective_moves import JointMoveWork
+from gt.worker.nccl.communicators import REFUSED_GENERATION, CollectiveCompletion, NcclGroup
 
-from .move import Exchange, Move, Ready, reason, reducer
+from .move import Move, MoveInFlight, ReadyPiece, first_fault, reducer
 
 
-class Meeting:
-    """The rendezvous of `group`. `serial` is a number that only this move has, known to all members. `say` sends a message to
+class Rendezvous:
+    """A joint move of `group` in progress on one worker. `serial` is a number that only this move has, known to all members.
+    `say` sends a message to
     the dispatcher; `wake` has the core called, from another thread; `what` is the move as errors name it."""
 
     __slots__ = (
@@ -40,7 +41,7 @@ class Meeting:
         fault: Fault | None,
         xp: Any,
         explain: Callable[[BaseException], Fault],
-        group: Group,
+        group: NcclGroup,
         serial: int,
         say: Callable[[m.Message], None],
         wake: Callable[[], None],
@@ -48,13 +49,13 @@ class Meeting:
     ) -> None:
         assert move.joint is not None, "who meets has something to do together"
         self.move = move
-        self.ready: deque[Ready] = deque()
+        self.ready: deque[ReadyPiece] = deque()
         self.faults: dict[int, Fault] = {}
         self.read: list[list[int]] = []
         """Always empty: nothing is lent here."""
         self.sent = self.received = 0
         """The bytes of pieces: none, as words have none."""
-        self.finish: Finish | None = None
+        self.finish: CollectiveCompletion | None = None
         """When the device will have finished the move."""
         self._fault, self._held, self._xp, self._explain = fault, held, xp, explain
         self._group, self._say, self._wake, self._what = group, say, wake, what
@@ -65,11 +66,11 @@ class Meeting:
         self._next = 0
         """The generation of the communicator being created, which is this move's number; 0 for none."""
         self._joined = False
-        self._work: Work | None = None
+        self._work: JointMoveWork | None = None
         self.left = 1
         if fault is None:
             try:
-                self._work = Work(move.joint, held, xp, reducer)
+                self._work = JointMoveWork(move.joint, held, xp, reducer)
             except Exception as error:  # noqa: BLE001 — out of memory, as a rule
                 fault = explain(error)
         self._begin(0, fault)
@@ -92,7 +93,7 @@ class Meeting:
     @property
     def fault(self) -> Fault | None:
         """Why there is no value, if there is none: this rank's own reason before another's."""
-        return reason(self.faults, self.move.rank)
+        return first_fault(self.faults, self.move.rank)
 
     def hear(self, source: int, word: int) -> None:
         """The word of another member."""
@@ -114,9 +115,9 @@ class Meeting:
     def make_own(self) -> None:
         """Does nothing: no member computes anything alone."""
 
-    def go_on(self) -> Exchange | Meeting | None:
-        """What follows: the exchange that replaces this meeting, itself if a new turn has begun, or None if nothing has
-        changed."""
+    def go_on(self) -> MoveInFlight | Rendezvous | None:
+        """Continue. Returns the move in pieces that replaces this rendezvous, the rendezvous itself if a new turn has begun, or
+        None if nothing has changed."""
         group = self._group
         if self._next and not self._joined and not self.faults:
             self._unite(group)
@@ -125,10 +126,10 @@ class Meeting:
         if self.faults:
             self.left = 0
             return None
-        if REFUSED in (*self._words, self._said) or group.generation == REFUSED:
+        if REFUSED_GENERATION in (*self._words, self._said) or group.generation == REFUSED_GENERATION:
             group.refuse()
             assert self.move.apart is not None, "what is joint can be done apart"
-            return Exchange(self.move.apart, self._held, self._fault, self._xp, self._explain)
+            return MoveInFlight(self.move.apart, self._held, self._fault, self._xp, self._explain)
         if self._next:
             self.left = 0
             return None
@@ -148,9 +149,9 @@ class Meeting:
                 self._refuse(error)
         return self
 
-    def _unite(self, group: Group) -> None:
+    def _unite(self, group: NcclGroup) -> None:
         """Join the communicator once its id is there, and report when that is done or has failed."""
-        if REFUSED in self._words:
+        if REFUSED_GENERATION in self._words:
             self._refuse(None)
             return
         if group.unique_id[0] == self._next and (group.joining is None or group.joining.generation != self._next):
@@ -171,7 +172,7 @@ class Meeting:
         self._joined = True
         self._group.refuse(error)
         self.waiting.pop((self.move.rank, 0), None)
-        self._word(REFUSED)
+        self._word(REFUSED_GENERATION)
 
     def result(self) -> Any:
         """The value in its new layout, as the device will have it; `finish` tells when."""
@@ -181,8 +182,8 @@ class Meeting:
         return work.end()
 
     def _word(self, generation: int) -> None:
-        self.ready.append(Ready(generation, self.move.targets, None, None))
+        self.ready.append(ReadyPiece(generation, self.move.targets, None, None))
 
     def _tell(self, fault: Fault) -> None:
         self.faults[self.move.rank] = fault
-        self.ready.append(Ready(0, self.move.targets, None, fault))
+        self.ready.append(ReadyPiece(0, self.move.targets, None, fault))

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from gt.worker.device.thread_pool import Crew
+from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.kernels.matmul import MIN_SHARED_MULTIPLICATIONS
 from gt.worker.program.compiler import LAYOUT_OPS, Action, ProgramStep, Slots
 
@@ -78,7 +78,7 @@ def settle(slots: Slots, failed: Callable[[ProgramStep, Exception], None]) -> No
                 failed(value.step, error)
 
 
-def set_aside(groups: list[ActionSteps], wanted: set[int], crew: Crew) -> list[ActionSteps]:
+def set_aside(groups: list[ActionSteps], wanted: set[int], crew: ThreadPool) -> list[ActionSteps]:
     """The groups of a block, its late-read products begun where they were and met where they are read.
 
     A view of such a product, as a weight's gradient is, waits with it. `wanted`: slots that are read after the block.
@@ -100,16 +100,16 @@ def set_aside(groups: list[ActionSteps], wanted: set[int], crew: Crew) -> list[A
             continue
         (step,) = group.steps
         view = reader = readers.get(step.writes, end)[0]
-        meeting = [ActionSteps(_meet(step.writes), [])]
+        rendezvous = [ActionSteps(_meet(step.writes), [])]
         if view < len(groups) and step.writes not in wanted and _is_view(groups[view], step.writes):
             reader = readers.get(groups[view].steps[0].writes, end)[0]
-            meeting.append(groups[view])
+            rendezvous.append(groups[view])
         between = itertools.accumulate(costs[n] for n in range(at + 1, reader) if n not in begun and n not in moved)
         if not any(cost * 2 >= costs[at] for cost in between):
             continue
         begun[at] = ActionSteps(_begin(step, crew), group.steps)
-        before[reader] = meeting + before.get(reader, [])  # the last begun first: the others are nearer to their end
-        if len(meeting) > 1:
+        before[reader] = rendezvous + before.get(reader, [])  # the last begun first: the others are nearer to their end
+        if len(rendezvous) > 1:
             moved.add(view)
     if not begun:
         return groups
@@ -121,7 +121,7 @@ def set_aside(groups: list[ActionSteps], wanted: set[int], crew: Crew) -> list[A
     return found + before.get(len(groups), [])
 
 
-def _begin(step: ProgramStep, crew: Crew) -> Action:
+def _begin(step: ProgramStep, crew: ThreadPool) -> Action:
     reads, writes, dead = step.reads, step.writes, step.dead
 
     def begin(slots: Slots) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec
-from gt.worker.device.thread_pool import Crew
+from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.fusion.chain_shapes import ELEMENTWISE_FAMILIES
 from gt.worker.fusion.chains import Chain
 from gt.worker.kernels.matmul import MIN_SHARED_MULTIPLICATIONS, ROW_PARTS, has_parts, part_of
@@ -56,7 +56,7 @@ class RowParallelSource(NamedTuple):
 
 
 def with_row_parallel_groups(
-    steps: Sequence[ProgramStep], order: Sequence[Chain | int], crew: Crew
+    steps: Sequence[ProgramStep], order: Sequence[Chain | int], crew: ThreadPool
 ) -> list[Chain | int | RowParallelGroup]:
     """The order in which steps and chains run, with row-parallel groups among them."""
     if crew.lanes == 1 or not any(step.call is not None and has_parts(step.call) for step in steps):
@@ -194,7 +194,7 @@ class _RowParallelResult(NamedTuple):
 class RowParallelAction:
     """Runs a row-parallel group."""
 
-    def __init__(self, steps: Sequence[ProgramStep], wanted: set[int], crew: Crew, dead: tuple[int, ...]) -> None:
+    def __init__(self, steps: Sequence[ProgramStep], wanted: set[int], crew: ThreadPool, dead: tuple[int, ...]) -> None:
         """`wanted`: slots of its results that others read; `dead`: those of what it reads that dies with it."""
         self.crew = crew
         made = {step.writes: step for step in steps}

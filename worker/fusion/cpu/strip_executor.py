@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from gt.ir.spec import Spec
-from gt.worker.device.exclusive_array import taken
-from gt.worker.device.thread_pool import LANE, Crew
+from gt.worker.device.exclusive_array import take_exclusive
+from gt.worker.device.thread_pool import SCRATCH_BYTES, ThreadPool
 from gt.worker.fusion.chains import Chain
 from gt.worker.fusion.merge_dims import MergedSpace, merged_space
 from gt.worker.op_table.cpu_lowering import GENERAL, UNARY, Registers, UfuncCall
@@ -84,14 +84,14 @@ def geometry(chain: Chain, space: MergedSpace, draft: ChainDraft, lanes: int) ->
         lanes > 1 and math.prod(shape) > MAX_SMALL_ELEMENTS and math.prod(shape) * len(draft.calls) >= MIN_SHARED_WORK
     ):  # a few strips for each, as they may not be as fast
         rows = max(1, min(rows, -(-math.prod(shape[: peeled + 1]) // (2 * lanes))))
-    while draft.nbytes(rows * inner, rows * lines) > LANE:
+    while draft.nbytes(rows * inner, rows * lines) > SCRATCH_BYTES:
         if rows == 1:
             return None
         rows = -(-rows // 2)
     return StripGeometry(space, peeled, rows)
 
 
-def worth(chain: Chain, crew: Crew) -> bool:
+def worth(chain: Chain, crew: ThreadPool) -> bool:
     """Whether a chain pays. What is small saves the time of calls, what is large that of memory; between, a core's caches hold
     every step's result until the next step reads it, and memory that was just freed is warm."""
     if not chain.outputs or not math.prod(chain.shape):  # of nothing there are no strips
@@ -126,7 +126,7 @@ class StripExecutor:
     def __init__(
         self,
         chain: Chain,
-        crew: Crew,
+        crew: ThreadPool,
         dead: tuple[int, ...],
         by_steps: Callable[[Slots], None],
         cut: StripGeometry,
@@ -191,7 +191,7 @@ class StripExecutor:
     def _inherit(self, slots: Slots, legators: tuple[int, ...], inherited: dict[int, Any]) -> Any:
         """Memory for an output out of one of these slots, or None; `inherited` remembers what was in it."""
         for slot in legators:
-            array = taken(slots, slot)
+            array = take_exclusive(slots, slot)
             if array is not None:
                 inherited[slot] = array
                 return array
@@ -241,7 +241,7 @@ class StripExecutor:
 
 
 def _whole(
-    chain: Chain, crew: Crew, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
+    chain: Chain, crew: ThreadPool, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
 ) -> Callable[[Slots], None]:
     """The action of a chain that is one strip: nothing is cut, so nothing is merged."""
     ndim = len(chain.shape)
@@ -348,7 +348,7 @@ def run(steps: Sequence[UfuncCall], registers: Registers) -> None:
 
 
 def compile_chain(
-    chain: Chain, crew: Crew, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
+    chain: Chain, crew: ThreadPool, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
 ) -> Callable[[Slots], None] | None:
     """The action that runs a chain over slots; None when its rows are too long for the scratch memory."""
     space = merged_space(chain)

@@ -19,7 +19,7 @@ import numpy as np
 from gt.ir.dtypes import uint64
 from gt.ir.spec import Spec
 from gt.worker.base.kernel_call import KernelCall
-from gt.worker.device.device_scalars import NOWHERE, PASSED
+from gt.worker.device.device_scalars import NO_ADDRESSES, NULL_ADDRESS
 from gt.worker.fusion.chain_shapes import ROW_INDEX_OPS
 from gt.worker.fusion.chains import Chain
 from gt.worker.kernels.indexing import look_later
@@ -166,7 +166,7 @@ class FusedKernel:
         """Whether its run-time scalars are numbers that the kernel can have."""
         return all(least <= slots[slot] <= most for slot, least, most in self.bounds)
 
-    def __call__(self, slots: Slots, there: Mapping[int, Any] = PASSED) -> None:
+    def __call__(self, slots: Slots, there: Mapping[int, Any] = NO_ADDRESSES) -> None:
         """Run it. `there`: by slot, where the device has the run-time scalars that are to be read there."""
         if not self.takes(slots):
             self.by_steps(slots)
@@ -175,7 +175,7 @@ class FusedKernel:
         for slot, number in self.sources:
             value = slots[slot]
             if number is not None:
-                arguments += (number(value), there.get(slot, NOWHERE))
+                arguments += (number(value), there.get(slot, NULL_ADDRESS))
             else:
                 arguments.append(value if value.flags.c_contiguous else self.xp.ascontiguousarray(value))
         function, blocks = self.plain, self.blocks
@@ -198,7 +198,7 @@ class FusedKernel:
             return []
         told: list[Any] = [np.uint32(self.column_reduction.width), np.uint32(self.column_reduction.parts)]
         if self.turns is None:
-            return told + [NOWHERE] * (len(self.column_reduction.kinds) + 1)
+            return told + [NULL_ADDRESS] * (len(self.column_reduction.kinds) + 1)
         size = self.column_reduction.parts * self.column_reduction.columns
         return [*told, *(self.xp.empty(size, kind.numpy) for kind in self.column_reduction.kinds), self.turns]
 
