@@ -43,7 +43,7 @@ from gt.worker.nccl.communicators import Communicators, in_thread
 from gt.worker.telemetry.recorder import Instruments
 from gt.worker.transfer.compression import packer
 from gt.worker.transfer.link_probe import LinkProbes
-from gt.worker.transfer.shared_memory import SharedMemory
+from gt.worker.transfer.shared_memory import LentMemory
 
 from .core import PEER_TIMEOUT_SECONDS, SENDERS, Sender, WorkerCore
 
@@ -74,7 +74,7 @@ class WorkerShell:
         self.logs = logs
         self.watch = watch
         limit = environment_number("GT_SHARED_MEMORY", DEFAULT_SHARED_BYTES)
-        self.memory = SharedMemory(limit)
+        self.memory = LentMemory(limit)
         timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT_SECONDS)
         self.limit = memory_limit()
         self.group_size = options.from_environment("nvlink_group_size")

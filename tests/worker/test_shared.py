@@ -11,14 +11,14 @@ import pytest
 from gt.errors import WorkerError
 from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.wire.memfd import machine
-from gt.worker.transfer.shared_memory import SharedMemory
+from gt.worker.transfer.shared_memory import LentMemory
 
 LIMIT = 4 * MAX_CHUNK_BYTES
 
 
-def pair() -> tuple[SharedMemory, SharedMemory]:
+def pair() -> tuple[LentMemory, LentMemory]:
     """Two workers of one machine that know each other, as 0 and 1."""
-    first, second = SharedMemory(LIMIT), SharedMemory(LIMIT)
+    first, second = LentMemory(LIMIT), LentMemory(LIMIT)
     first.know(1, second.announce("ipc:///tmp/b"))
     second.know(0, first.announce("ipc:///tmp/a"))
     return first, second
@@ -82,7 +82,7 @@ def test_nothing_beyond_the_memory_is_read(offset: int, nbytes: int) -> None:
 
 def test_memory_elsewhere_is_not_read(tmp_path: Path) -> None:
     """Another machine, no announcement, another file in its place, a process that is gone: its pieces take the socket."""
-    first, second = SharedMemory(LIMIT), SharedMemory(LIMIT)
+    first, second = LentMemory(LIMIT), LentMemory(LIMIT)
     address = first.announce("ipc:///tmp/a")
     assert first.own is not None
     descriptor, name = first.own.descriptor, address.rpartition("/")[2]
@@ -106,9 +106,9 @@ def test_memory_elsewhere_is_not_read(tmp_path: Path) -> None:
 
 def test_shared_memory_can_be_turned_off() -> None:
     """Without any the address is only an address, and nothing is lent."""
-    off = SharedMemory(0)
+    off = LentMemory(0)
     assert off.announce("ipc:///tmp/a") == "ipc:///tmp/a"
-    off.know(1, SharedMemory(LIMIT).announce("ipc:///tmp/b"))
+    off.know(1, LentMemory(LIMIT).announce("ipc:///tmp/b"))
     assert not off.reaches(1)
     assert off.lend(8, [1]) is None
 
@@ -116,7 +116,7 @@ def test_shared_memory_can_be_turned_off() -> None:
 def test_pages_are_taken_as_they_are_needed() -> None:
     """The limit is an address range: memory that was never lent is never touched."""
     before = Path("/proc/self/statm").read_text("ascii").split()
-    shared = SharedMemory(64 * MAX_CHUNK_BYTES)
+    shared = LentMemory(64 * MAX_CHUNK_BYTES)
     lent = shared.lend(4096, [1])
     assert lent is not None
     lent[2][:] = 1

@@ -17,7 +17,7 @@ from gt.wire.memfd import DEFAULT_SHARED_BYTES, SharedMemory, is_near, machine, 
 from gt.wire.slab import Slab
 
 
-class SharedMemory:
+class LentMemory:
     """The memory that a worker lends, and that of the peers that it knows."""
 
     def __init__(self, limit: float = DEFAULT_SHARED_BYTES) -> None:
