@@ -37,7 +37,7 @@ from gt.dispatcher.core import DispatcherCore as Dispatcher
 from gt.optim import Optimizer
 from gt.service import in_process
 from gt.wire import messages
-from gt.worker.core import DispatcherCore as Worker
+from gt.worker.core import WorkerCore as Worker
 
 PARTS: tuple[tuple[Any, str, str], ...] = (
     (Builder, "_send", "flush"),

@@ -30,7 +30,7 @@ from gt.sharding.config import Config
 from gt.wire import messages as m
 from gt.worker.base.backend import backend
 from gt.worker.base.events import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer
-from gt.worker.core import DispatcherCore as Worker
+from gt.worker.core import WorkerCore as Worker
 from gt.worker.execution.done_reports import DoneReports
 
 DISPATCHER = "dispatcher"

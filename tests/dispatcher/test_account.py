@@ -65,7 +65,7 @@ def test_a_contraction_over_a_cut_dimension_and_its_all_reduce() -> None:
     x, w = lines.input("S1", 4, 6), lines.input("S0", 6, 5)
     y = lines.op("P(sum)", "matmul", x, w)
     whole = lines.op("R", MOVE, y)
-    found = lines.account(whole)
+    found = lines.estimate_plan(whole)
     (move,) = found.moves
     assert (move.collective, move.axes, move.tag.site) == ("all-reduce", ("data",), "model.py:7")
     assert (move.total, move.most) == (160, 80)  # each receives the other's 4 × 5 sums
@@ -85,8 +85,8 @@ def test_a_value_is_held_until_its_last_reader() -> None:
     y = lines.op("R", "neg", x)
     z = lines.op("R", "neg", y)  # y dies here
     last = lines.op("R", "neg", z)
-    assert lines.account(last).peak == (120, 120)
-    assert lines.account(y, last).peak == (160, 160)
+    assert lines.estimate_plan(last).peak == (120, 120)
+    assert lines.estimate_plan(y, last).peak == (160, 160)
 
 
 def test_a_view_takes_nothing_and_keeps_what_it_looks_at() -> None:
@@ -96,25 +96,27 @@ def test_a_view_takes_nothing_and_keeps_what_it_looks_at() -> None:
     t = lines.op("R", "permute", y, axes=(1, 0))
     z = lines.op("R", "neg", y)
     total = lines.op("R", "add", t, lines.op("R", "permute", z, axes=(1, 0)))
-    assert lines.account(total).peak == (4 * 80, 4 * 80)
+    assert lines.estimate_plan(total).peak == (4 * 80, 4 * 80)
 
 
 def test_whoever_holds_the_whole_takes_its_part_without_a_collective() -> None:
     lines = Written()
-    (move,) = lines.account(lines.op("S0", MOVE, lines.input("R", 8))).moves
+    (move,) = lines.estimate_plan(lines.op("S0", MOVE, lines.input("R", 8))).moves
     assert (move.collective, move.axes, move.total, move.most, move.seconds) == ("", (), 0, 0, 0.0)
 
 
 def test_an_axis_of_one_worker_exchanges_nothing() -> None:
     lines = Written()
-    (move,) = lines.account(lines.op("R", MOVE, lines.input("S0", 8)), mesh=uniform_mesh(1, {"data": 1}, (0,))).moves
+    (move,) = lines.estimate_plan(
+        lines.op("R", MOVE, lines.input("S0", 8)), mesh=uniform_mesh(1, {"data": 1}, (0,))
+    ).moves
     assert (move.collective, move.seconds) == ("", 0.0)
 
 
 def test_a_move_is_as_slow_as_the_slowest_of_its_axes() -> None:
     lines = Written()
     x = lines.input("S0|S1", 4, 4)
-    found = lines.account(lines.op("S0|R", MOVE, x), lines.op("R|R", MOVE, x), mesh=GRID)
+    found = lines.estimate_plan(lines.op("S0|R", MOVE, x), lines.op("R|R", MOVE, x), mesh=GRID)
     model, both = found.moves
     assert (model.axes, both.axes) == (("model",), ("data", "model"))
     assert (model.total, model.most) == (64, 16)
@@ -125,7 +127,7 @@ def test_a_move_is_as_slow_as_the_slowest_of_its_axes() -> None:
 
 def test_a_dimension_that_a_second_axis_cuts_too_shifts_along_the_first() -> None:
     lines = Written()
-    (move,) = lines.account(lines.op("S0|S0", MOVE, lines.input("R|S0", 8)), mesh=GRID).moves
+    (move,) = lines.estimate_plan(lines.op("S0|S0", MOVE, lines.input("R|S0", 8)), mesh=GRID).moves
     # ranks hold [0, 4) and [4, 8), and get [0, 2), [2, 4), [4, 6), [6, 8): two of them from elsewhere
     assert (move.collective, move.axes, move.total, move.most) == ("all-to-all", ("model",), 16, 8)
 
@@ -135,7 +137,7 @@ def test_in_a_move_whoever_is_there_first_waits_for_those_it_exchanges_with_alon
     x = lines.input("R|S0", 100, 1)
     y = lines.op("R|S0", "neg", x)
     fast, slow = DeviceProfile(100.0, 400.0, 0.0), DeviceProfile(100.0, 100.0, 0.0)
-    found = lines.account(lines.op("R|R", MOVE, y), mesh=GRID, devices=(fast, slow, fast, fast))
+    found = lines.estimate_plan(lines.op("R|R", MOVE, y), mesh=GRID, devices=(fast, slow, fast, fast))
     move = 1.0 + 200 / 4000
     assert found.computing == (1.0, 4.0, 1.0, 1.0)
     assert found.finished == pytest.approx((4.0 + move, 4.0 + move, 1.0 + move, 1.0 + move))
@@ -145,7 +147,7 @@ def test_in_a_move_whoever_is_there_first_waits_for_those_it_exchanges_with_alon
 def test_uneven_and_empty_parts_count_as_they_are() -> None:
     lines = Written()
     y = lines.op("S0(3,0)", "neg", lines.input("S0(3,0)", 5))
-    found = lines.account(y)
+    found = lines.estimate_plan(y)
     assert found.inputs == (20, 0)
     assert found.peak == (40, 0)
     assert found.computing == (0.5 + 40 / 50, 0.0)
@@ -157,7 +159,7 @@ def test_stages_of_a_pipeline_work_at_the_same_time_and_hold_a_microbatch_at_a_t
     y = lines.op("@0|S0", "neg", x)
     z = lines.op("@1|S0", "neg", lines.op("@1|S0", MOVE, y))
     whole = lines.op("@1|R", MOVE, z)
-    found = lines.account(
+    found = lines.estimate_plan(
         whole, mesh=uniform_mesh(1, {"stages": 2}, (0, 1)), pipeline=Pipeline(4, 0, (0, 1), "gpipe")
     )  # fmt: skip
     cut, send, join = found.moves
@@ -182,7 +184,7 @@ def test_contributions_of_microbatches_are_added_as_they_come() -> None:
     x = lines.op("S1|S0", MOVE, lines.input("S1|R", 8, 2))
     total = lines.op("S0|P(sum)", "sum", x, axes=(0,), keepdims=False)
     whole = lines.op("R|R", MOVE, lines.op("S0|R", MOVE, total))
-    found = lines.account(whole, pipeline=Pipeline(2, 0, (0, 1), "gpipe"))
+    found = lines.estimate_plan(whole, pipeline=Pipeline(2, 0, (0, 1), "gpipe"))
     assert [(move.collective, move.times) for move in found.moves] == [("", 1), ("", 1), ("all-gather", 1)]
     # of each microbatch a sum of 16 + 4 bytes, added to one of 4
     assert found.computing == pytest.approx((2 * (0.5 + 20 / 50) + 2 * (0.5 + 8 / 50),) * 2)

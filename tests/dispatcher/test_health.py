@@ -130,7 +130,7 @@ def test_of_somebody_unknown_it_is_refused() -> None:
     each = service()
     beat(each, HOT, "nobody")
     (goodbye,) = each.hears("nobody")
-    assert goodbye.text.startswith("GpuHealth before Hello")
+    assert goodbye.text.startswith("Health before Hello")
     assert asked(each) == [None, None]
 
 
