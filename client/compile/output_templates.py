@@ -18,7 +18,7 @@ from gt.client.tensor import custom_function, tape
 from gt.client.tensor.emission_context import Context
 from gt.client.tensor.tape import Leaf, TapeNode, Vertex
 from gt.client.tensor.tensor import Tensor
-from gt.client.tensor.views import TensorView
+from gt.client.tensor.views import ViewDerivation
 from gt.errors import CompileError
 
 from .guards import is_atom
@@ -174,7 +174,7 @@ class TemplateBuilder:
         )
         return made
 
-    def _cut(self, view: TensorView) -> tuple[Any, ...]:
+    def _cut(self, view: ViewDerivation) -> tuple[Any, ...]:
         starts = tuple([self.handle(at) if isinstance(at, Tensor) else at for at in view.starts])
         return view.op, view.attributes, starts, view.grad, view.seen == view.base._version
 
@@ -353,11 +353,11 @@ class RebuiltOutputs:
         edges = tuple([self.edge(edge) for edge in template.edges])
         return TapeNode(template.signature, template.context, edges, template.wants, saved, output)
 
-    def _view(self, template: HandleTemplate) -> TensorView:
+    def _view(self, template: HandleTemplate) -> ViewDerivation:
         assert template.base is not None
         base = self.handle(template.base)
         op, attributes, starts, grad, current = template.view
-        view = object.__new__(TensorView)
+        view = object.__new__(ViewDerivation)
         view.sit(base)
         starts = tuple([at if type(at) is int else self.handle(at) for at in starts])
         view.op, view.attributes, view.starts, view.grad = op, attributes, starts, grad

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .devices import device
     from .tape import Edge, Leaf
-    from .views import Seat, TensorView
+    from .views import Seat, ViewDerivation
 
 
 class Size(int):
@@ -45,7 +45,7 @@ class TensorState:
     def __init__(self, value: TensorValue, edge: Edge = None) -> None:
         self._value: TensorValue = value
         self._edge = edge
-        self._view: TensorView | None = None
+        self._view: ViewDerivation | None = None
         self._version = 0
 
     # what is known without asking

@@ -42,7 +42,7 @@ def seat_of(tensor: Tensor) -> Seat:
         return seat
 
 
-class TensorView:
+class ViewDerivation:
     """The derivation of a view from its `base`: by `op` with these attributes; of a slice its starts, of a take the place."""
 
     __slots__ = ("_base", "_seat", "attributes", "grad", "op", "seen", "starts")
@@ -136,25 +136,25 @@ class TensorView:
         return reshaped(base.shape, before, self.attributes[0]) if self.op == "reshape" else before
 
 
-def _refuse(view: TensorView, part: Tensor) -> Tensor:
+def _refuse(view: ViewDerivation, part: Tensor) -> Tensor:
     if view.attributes[0] == view.base.shape:
         return part
     raise OverlapError("writing to an expanded view would write several elements at once: use .clone() first")
 
 
-def _restore_permute(view: TensorView, part: Tensor) -> Tensor:
+def _restore_permute(view: ViewDerivation, part: Tensor) -> Tensor:
     axes = view.attributes[0]
     return emission.emit("permute", (part,), tuple(axes.index(axis) for axis in range(len(axes))))
 
 
-def _restore_take(view: TensorView, part: Tensor) -> Tensor:
+def _restore_take(view: ViewDerivation, part: Tensor) -> Tensor:
     base, axis = view.base, view.attributes[0]
     shape = (*base.shape[:axis], 1, *base.shape[axis + 1 :])
     place = emission.emit("expand", (emission.emit("reshape", view.starts, (1,) * base.ndim),), shape)
     return emission.emit("scatter", (base, place, emission.emit("reshape", (part,), shape)), axis)
 
 
-_RESTORE: Final[dict[str, Callable[[TensorView, Tensor], Tensor]]] = {
+_RESTORE: Final[dict[str, Callable[[ViewDerivation, Tensor], Tensor]]] = {
     "reshape": lambda view, part: emission.emit("reshape", (part,), view.base.shape),
     "permute": _restore_permute,
     "take": _restore_take,
@@ -208,14 +208,14 @@ def become(tensor: Tensor, cut: Callable[[Tensor], Tensor]) -> Tensor:
 def view_of(base: Tensor, op: str, *attributes: Any, starts: tuple[Any, ...] = ()) -> Tensor:
     """The view that `op` cuts from `base`."""
     out = emission.emit(op, (base, *starts), *attributes)
-    out._view = TensorView(base, op, attributes, starts)
+    out._view = ViewDerivation(base, op, attributes, starts)
     return out
 
 
 def detached(base: Tensor) -> Tensor:
     """The same values off the tape, as a view: writing to either is seen by both."""
     out = Tensor(base._current())
-    out._view = TensorView(base, "detach", (), ())
+    out._view = ViewDerivation(base, "detach", (), ())
     return out
 
 
@@ -238,9 +238,9 @@ def share(tensor: Tensor, other: Tensor) -> None:
     if isinstance(tensor._edge, tape.Leaf):
         tensor._edge.value = value
     if source._view is None and source._edge is None:
-        source._view = TensorView(tensor, "detach", (), ())
+        source._view = ViewDerivation(tensor, "detach", (), ())
     else:
-        tensor._view = TensorView(source, "detach", (), ())
+        tensor._view = ViewDerivation(source, "detach", (), ())
 
 
 def leave(tensor: Tensor) -> None:

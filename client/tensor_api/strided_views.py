@@ -56,7 +56,7 @@ def restored(base: Tensor, part: Tensor, size: tuple[int, ...], stride: tuple[in
     return emission.emit("reshape", (emission.emit("scatter", (flat, places, values), 0),), base.shape)
 
 
-class StridedView(views.TensorView):
+class StridedView(views.ViewDerivation):
     """A view by size, strides and offset, within the elements of its root."""
 
     __slots__ = ()
