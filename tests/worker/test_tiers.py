@@ -31,7 +31,10 @@ class Model:
         pinned = PinnedPool(self.device, blocks * PAGE_BYTES) if blocks else None
         if pinned is not None:
             pinned.spare = spare * PAGE_BYTES
-        self.limiter = MemoryLimiter(self.device, SpillStorage(pinned=pinned), room * PAGE_BYTES, ahead=ahead * PAGE_BYTES, small=0)
+        spill = SpillStorage(pinned=pinned)
+        self.limiter = MemoryLimiter(self.device, spill, room * PAGE_BYTES, ahead=ahead * PAGE_BYTES, small=0)
+            self.device, SpillStorage(pinned=pinned), room * PAGE_BYTES, ahead=ahead * PAGE_BYTES, small=0
+        )
         self.stores: Stores = {1: {}}
         self.store = self.stores[1]
         self.values: dict[int, bytes] = {}

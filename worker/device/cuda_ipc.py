@@ -103,7 +103,9 @@ class CardMemory:
             return None
         loan, slot = lent
         self._look(self.own.ptr, slot * MAX_CHUNK_BYTES, array.shape, array.dtype, self.own)[...] = array
-        return GpuLoan([number, loan, slot * MAX_CHUNK_BYTES, int(array.nbytes)], self.streams.mark(self.streams.compute))
+        return GpuLoan(
+            [number, loan, slot * MAX_CHUNK_BYTES, int(array.nbytes)], self.streams.mark(self.streams.compute)
+        )
 
     def back(self, reader: int, loans: list[int]) -> None:
         """`reader` has read these loans."""

@@ -80,7 +80,11 @@ def product(call: KernelCall, multiplications: int, dtype: DType) -> Kernel:
     crew = call.crew
     if dtype is float32 and (call.tf32 or call.result.dtype in HALF_DTYPES) and on_tensor_cores(call.xp, float32):
         return Gemm(call.xp, float32, call.direct)
-    if call.direct is not None and dtype in CUDA_TYPES and (dtype not in HALF_DTYPES or on_tensor_cores(call.xp, dtype)):
+    if (
+        call.direct is not None
+        and dtype in CUDA_TYPES
+        and (dtype not in HALF_DTYPES or on_tensor_cores(call.xp, dtype))
+    ):
         return Gemm(call.xp, dtype, call.direct, exact=True)
     if crew is None or crew.lanes == 1 or multiplications < MIN_SHARED_MULTIPLICATIONS:
         return call.xp.matmul  # type: ignore[no-any-return]  # xp is Any
