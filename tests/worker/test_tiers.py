@@ -33,8 +33,6 @@ class Model:
             pinned.spare = spare * PAGE_BYTES
         spill = SpillStorage(pinned=pinned)
         self.limiter = MemoryLimiter(self.device, spill, room * PAGE_BYTES, ahead=ahead * PAGE_BYTES, small=0)
-            self.device, SpillStorage(pinned=pinned), room * PAGE_BYTES, ahead=ahead * PAGE_BYTES, small=0
-        )
         self.stores: Stores = {1: {}}
         self.store = self.stores[1]
         self.values: dict[int, bytes] = {}
