@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from . import default_session
-from .torch_paths.finder import install as _install
+from gt.torch_paths.finder import install as _install
 
 if TYPE_CHECKING:
     from gt.declared_types.names import *  # noqa: F403
@@ -88,7 +88,7 @@ _install()  # the finder of PyTorch's import paths: `gt.nn` and most other submo
 @cache
 def _defined() -> dict[str, tuple[str, str]]:
     """The module that defines each name, and its name there."""
-    from .public_api.name_table import public_names
+    from gt.public_api.name_table import public_names
 
     return {name: (module, inner) for name, module, inner in public_names()}
 
@@ -96,7 +96,7 @@ def _defined() -> dict[str, tuple[str, str]]:
 @cache
 def _taking_out() -> set[str]:
     """The functions that take `out=`."""
-    from .public_api.function_table import FUNCTIONS
+    from gt.public_api.function_table import FUNCTIONS
 
     return {row.name for rows in FUNCTIONS.values() for row in rows if row.out}
 
@@ -120,7 +120,7 @@ def __getattr__(name: str) -> Any:
 
         value = version("gt-tensor")
     else:
-        from .torch_paths.instead import INSTEAD
+        from gt.torch_paths.instead import INSTEAD
 
         advice = f": {INSTEAD[name]}" if name in INSTEAD else ""
         raise AttributeError(f"module 'gt' has no attribute {name!r}{advice}")

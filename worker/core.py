@@ -45,7 +45,7 @@ from gt.worker.memory_limit.low_memory_run import LowMemoryRun
 from gt.worker.nccl.communicators import Communicators
 from gt.worker.program.compiler import Program, ProgramStep, describe
 from gt.worker.spill.spill_file import SpilledValue
-from gt.worker.telemetry.recorder import COMMUNICATION, RUNTIME, Instruments, WorkerRecording
+from gt.worker.telemetry.recorder import COMMUNICATION_TIME, RUNTIME_TIME, Instruments, WorkerRecording
 from gt.worker.transfer.compression import Packer
 from gt.worker.transfer.link_probe import LinkProbes
 from gt.worker.transfer.peers import PeerMemory, Peers
@@ -442,7 +442,7 @@ class WorkerCore:
             if not self.moves.start(running, now) or not self.moves.advance(running, now):
                 self._suspend(running)
                 if recording is not None:
-                    recording.switch(RUNTIME)
+                    recording.switch(RUNTIME_TIME)
                 return
             self.moves.complete(running)
 
@@ -456,7 +456,7 @@ class WorkerCore:
     def _resume(self, running: Execution, now: float) -> None:
         """Continue with the move at which a plan is suspended, and after it."""
         if self.recording is not None:
-            self.recording.switch(COMMUNICATION)
+            self.recording.switch(COMMUNICATION_TIME)
         if self.moves.start(running, now) and self.moves.advance(running, now):
             self.running = None
             running.enter(PlanState.RUNNING)
@@ -465,7 +465,7 @@ class WorkerCore:
             return
         self._suspend(running)
         if self.recording is not None:
-            self.recording.switch(RUNTIME)
+            self.recording.switch(RUNTIME_TIME)
 
     def _recover(self, running: Execution, failed: int, error: Exception) -> None:
         """Run the rest of a block step by step after an action failed, so that the failing step of a chain is found."""

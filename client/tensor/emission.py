@@ -3,7 +3,7 @@
 `emit` is the general form, for any op, operands and attributes. Four others are fast forms of it, for the commonest operands:
 `emit_unary` (one tensor), `emit_binary` (two tensors), `emit_with_float` (a tensor and a Python float), and the methods of
 operators that `binary_operator` makes (two tensors of one dtype). They append the same instruction under the same signature,
-record the same and raise the same; `tests/client/test_emission.py` holds them to it. They are faster because they take no
+record the same and raise the same; `tests/client/tensor/test_emission.py` holds them to it. They are faster because they take no
 lists of operands apart, look for the signature by the caller's frame before they walk to the user's line, and append to the
 builder that the operand has. Where a form does not apply, as in `autocast`, it calls `emit`.
 

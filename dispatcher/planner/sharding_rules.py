@@ -145,7 +145,7 @@ def _elementwise(schema: OpSchema) -> Iterable[ShardingOption]:
     return _lettered(_all(schema.result), terms)
 
 
-_LOST: Final = {
+_PARTIAL_RESULTS: Final = {
     "sum": Partial("sum"),
     "prod": Partial("prod"),
     "max": Partial("max"),
@@ -162,7 +162,7 @@ def _reduction(schema: OpSchema) -> Iterable[ShardingOption]:
     kept = _all_but(axes, x)
     if not schema.attributes["keepdims"]:
         kept = tuple(letter for letter in kept if letter is not None)
-    return _lettered(kept, [_all(x)], _LOST.get(schema.op))
+    return _lettered(kept, [_all(x)], _PARTIAL_RESULTS.get(schema.op))
 
 
 def _permute(schema: OpSchema) -> Iterable[ShardingOption]:

@@ -1,6 +1,6 @@
 """Kernels written for chains: they compute what the steps compute over NumPy.
 
-Which chains are written, and how, is in `tests/worker/test_generated.py`.
+Which chains are written, and how, is in `tests/worker/fusion/cuda/test_fused_kernel.py`.
 """
 
 from __future__ import annotations

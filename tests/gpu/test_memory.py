@@ -1,6 +1,6 @@
 """A worker on the GPU with a memory limit: values go to pinned memory and the file, and come back the same.
 
-`tests/worker/test_card_memory.py` runs the same on a stand-in for CuPy, where there is no GPU.
+`tests/worker/device/test_cuda_ipc.py` runs the same on a stand-in for CuPy, where there is no GPU.
 """
 
 from __future__ import annotations

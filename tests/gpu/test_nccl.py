@@ -1,6 +1,6 @@
 """NCCL: a communicator of one rank makes all calls, two ranks on one card are refused, and two cards do together what is right.
 
-What many do together, and what goes wrong there, is tested on a stand-in (`tests/worker/test_nccl.py`).
+What many do together, and what goes wrong there, is tested on a stand-in (`tests/worker/nccl/test_communicators.py`).
 """
 
 from __future__ import annotations

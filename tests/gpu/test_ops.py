@@ -34,7 +34,7 @@ def once_more() -> None:
     try:
         for file in FILES:
             try:
-                module = loaded(TESTS / "worker" / f"{file}.py", f"{file}_on_gpu")
+                module = loaded(TESTS / "worker" / "kernels" / f"{file}.py", f"{file}_on_gpu")
             except pytest.skip.Exception:
                 continue  # without PyTorch there is nothing to compare with
             for name, found in vars(module).items():

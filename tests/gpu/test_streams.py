@@ -1,6 +1,6 @@
 """What a GPU does at the same time: copies come and leave while kernels run, and values are right.
 
-`tests/worker/test_streams.py` runs the same on a stand-in for CuPy, where there is no GPU.
+`tests/worker/device/test_cuda_streams.py` runs the same on a stand-in for CuPy, where there is no GPU.
 """
 
 from __future__ import annotations

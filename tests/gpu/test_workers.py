@@ -1,6 +1,6 @@
 """Whole workers on the GPU, cores in this thread: programs see what they see on CPUs, however they are sharded.
 
-`tests/worker/test_card.py` runs the same on a stand-in for CuPy, where there is no GPU.
+`tests/worker/device/test_card.py` runs the same on a stand-in for CuPy, where there is no GPU.
 """
 
 from __future__ import annotations

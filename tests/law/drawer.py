@@ -38,7 +38,7 @@ class Slot:
 
 
 def meet(slots: Sequence[Slot], scalars: Sequence[Any] = ()) -> str:
-    """The dtype in which operands meet; that it is PyTorch's is proved elsewhere (`tests/test_dtypes.py`)."""
+    """The dtype in which operands meet; that it is PyTorch's is proved elsewhere (`tests/ir/test_dtypes.py`)."""
     tensors = [(as_dtype(DTYPES[slot.dtype]), slot.ndim == 0) for slot in slots]
     met = result_type(tensors, list(scalars)).name
     return next(code for code, name in DTYPES.items() if name == met)

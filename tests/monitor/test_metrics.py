@@ -14,7 +14,7 @@ from gt.errors import KINDS
 from gt.monitor.metrics import MAX_CLIENTS, MAX_KINDS, OTHER_LABEL, DurationHistogram, Family, Metrics
 from gt.wire import telemetry as t
 
-CONFIGS = Path(__file__).parent.parent.parent / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 MS = e.MS
 
 

@@ -23,7 +23,7 @@ sys.modules["cupyx.scipy.special"] = SPECIAL
 """What is imported in place of CuPy."""
 PYNVML = f"""
 import sys
-sys.path.append({str(TESTS / "worker")!r})
+sys.path.append({str(TESTS / "worker" / "device")!r})
 from test_nvml import Nvml
 class Hot(Nvml):
     def nvmlDeviceGetHandleByPciBusId(self, bus):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[2]
 TINY = [
     "--steps", "3", "--batch", "4", "--context", "16", "--width", "16", "--heads", "2", "--depth", "2",
     "--sample", "5", "--compare",

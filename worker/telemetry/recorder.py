@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from gt.worker.spill.eviction import ValuePlace
     from gt.worker.transfer.move import Move
 
-COMPUTE: Final = 0
-COMMUNICATION: Final = 1
-RUNTIME: Final = 2
-WAITING: Final = 3
-IDLE: Final = 4
+COMPUTE_TIME: Final = 0
+COMMUNICATION_TIME: Final = 1
+RUNTIME_TIME: Final = 2
+WAITING_TIME: Final = 3
+IDLE_TIME: Final = 4
 BATCH_PERIODS: Final = {t.SUMMARY: 500_000_000, t.TRACE: 200_000_000}
 """The nanoseconds between two batches, by level."""
 BURST_SECONDS: Final = {t.SUMMARY: 0.1, t.TRACE: 1.0}
@@ -134,7 +134,7 @@ class WorkerRecording:
         """For op slices."""
         self.totals = [0, 0, 0, 0, 0]
         """By state; run time of GT is what is left over."""
-        self.state = RUNTIME
+        self.state = RUNTIME_TIME
         self.since = self.started = now
         self.due = now + self.period
         self.plans = self.instructions = self.compiled = 0
@@ -171,7 +171,7 @@ class WorkerRecording:
     def switch(self, state: int) -> int:
         """From now on time goes to `state`; the time."""
         now = self.clock()
-        if self.state != RUNTIME:
+        if self.state != RUNTIME_TIME:
             self.totals[self.state] += now - self.since
         self.since = now
         self.state = state
@@ -179,7 +179,7 @@ class WorkerRecording:
 
     def rested(self, began: int, ended: int, waits: bool) -> None:
         """Meanwhile there was nothing to do."""
-        self.totals[WAITING if waits else IDLE] += ended - began
+        self.totals[WAITING_TIME if waits else IDLE_TIME] += ended - began
         self.since = ended
 
     # runs
@@ -199,7 +199,7 @@ class WorkerRecording:
                 return None
         self.pass_by = next(self.gaps)
         now = self.since = self.clock()
-        self.state = COMPUTE
+        self.state = COMPUTE_TIME
         if program.moves:
             self._in_parts(now)
             self.apart = now >= self.singles.until and self.recorder.bucket.take(now, len(program.moves))
@@ -210,7 +210,7 @@ class WorkerRecording:
         """The run under way will not be in its kernels all the time."""
         self.whole = False
         self.began = began
-        self.before = (self.totals[COMPUTE], self.totals[COMMUNICATION], self.totals[WAITING])
+        self.before = (self.totals[COMPUTE_TIME], self.totals[COMMUNICATION_TIME], self.totals[WAITING_TIME])
 
     def _sample(self, program: Program, now: int) -> bool:
         """It is time for a sample: whether there is room for one of this size."""
@@ -232,18 +232,18 @@ class WorkerRecording:
         else:
             self._finish(running, now)
         self.since = now
-        self.state = RUNTIME
+        self.state = RUNTIME_TIME
 
     def _finish(self, running: Execution, now: int) -> None:
         """The same for a run that goes by itself, is the first to which others are added, or was not all in kernels."""
-        self.totals[COMPUTE] += now - self.since
+        self.totals[COMPUTE_TIME] += now - self.since
         began, compute, communication, waiting = self.since, now - self.since, 0, 0
         if not self.whole:
             self.whole = True
             began = self.began
             compute, communication, waiting = (
                 self.totals[state] - before
-                for state, before in zip((COMPUTE, COMMUNICATION, WAITING), self.before, strict=True)
+                for state, before in zip((COMPUTE_TIME, COMMUNICATION_TIME, WAITING_TIME), self.before, strict=True)
             )
         plan, client = running.plan, running.client
         runs = self.runs.get(plan)
@@ -277,7 +277,7 @@ class WorkerRecording:
                 runs.whole += guessed
                 room -= guessed
         whole = sum(runs.whole for runs in self.runs.values())
-        self.totals[COMPUTE] += whole
+        self.totals[COMPUTE_TIME] += whole
         if not self.whole:  # a run that began after them stands in a move
             self.before = (self.before[0] + whole, *self.before[1:])
         for plan, runs in self.runs.items():
@@ -343,19 +343,19 @@ class WorkerRecording:
 
     def move_begins(self) -> None:
         """A run enters a move."""
-        now = self.switch(COMMUNICATION)
-        self.moving = (now, self.totals[WAITING])
+        now = self.switch(COMMUNICATION_TIME)
+        self.moving = (now, self.totals[WAITING_TIME])
 
     def move_ends(self, running: Execution, move: Move, sent: int, received: int) -> None:
         """It leaves it, for its next block. So many bytes of it went to peers and came from them."""
-        now = self.switch(COMPUTE)
+        now = self.switch(COMPUTE_TIME)
         began, waiting = self.moving
         moved = self.moved.get(id(move))
         if moved is None or moved.move is not move or self.apart:
             tag = running.program.plan.tags[move.instruction.tag]
             event = t.Collective(
                 began, self.worker, now - began, 1, running.plan, running.client, running.order, move.collective,
-                self._peers(running, move), sent, received, self.totals[WAITING] - waiting,
+                self._peers(running, move), sent, received, self.totals[WAITING_TIME] - waiting,
                 "/".join(tag.signal), tag.site,
             )  # fmt: skip
             (self.recorder.keep if self.apart else self.recorder.collapse)(event)
@@ -368,7 +368,7 @@ class WorkerRecording:
         moved.duration += now - began
         moved.sent += sent
         moved.received += received
-        moved.waiting += self.totals[WAITING] - waiting
+        moved.waiting += self.totals[WAITING_TIME] - waiting
 
     def _peers(self, running: Execution, move: Move) -> list[int]:
         known = self.moves.get(id(move))
@@ -408,9 +408,9 @@ class WorkerRecording:
     def spilling(self, kind: str, cause: SpillCause, place: ValuePlace, nbytes: int) -> Iterator[None]:
         """Memory goes out or comes in; `place` is where its value is. The time is GT's own, whatever is under way."""
         state = self.state
-        if state == COMPUTE and self.whole:
+        if state == COMPUTE_TIME and self.whole:
             self._in_parts(self.since)
-        began = self.switch(RUNTIME)
+        began = self.switch(RUNTIME_TIME)
         try:
             yield
         finally:

@@ -16,7 +16,7 @@ import pytest
 import gt
 from gt.worker.base.backend import backend, diagnose
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(autouse=True)

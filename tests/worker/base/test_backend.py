@@ -172,7 +172,7 @@ def test_where_cupy_can_compile_nothing_numpy_computes_or_it_is_said(
 @pytest.mark.parametrize("version", ["12", "13"])
 def test_the_extras_bring_what_cupy_compiles_with(version: str) -> None:
     """A driver is all that a machine need have: headers, compiler and cuBLAS come with CuPy's own extra, `ctk`."""
-    known = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    known = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text("utf-8"))
     (cupy,) = [each for each in known["project"]["optional-dependencies"][f"cuda{version}"] if each.startswith("cupy")]
     assert cupy.startswith(f"cupy-cuda{version}x[ctk]>=")
 

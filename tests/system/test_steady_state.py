@@ -21,7 +21,7 @@ import gt
 from gt.client.segment.value import TensorValue
 from gt.client.session import session as sessions
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 BATCH = 16
 DIGITS = 7 * BATCH + 5
 """Seven whole batches and a shorter one."""

@@ -6,7 +6,7 @@ import pytest
 
 from gt.sharding.config import Config, load
 
-FOLDER = Path(__file__).parent.parent / "configs"
+FOLDER = Path(__file__).parents[2] / "configs"
 FILES = sorted(FOLDER.glob("*.yaml"))
 
 

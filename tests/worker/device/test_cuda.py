@@ -17,7 +17,7 @@ import pytest
 from gt.worker.nccl import collective_moves
 from gt.worker.nccl.communicators import UNIQUE_ID_BYTES
 
-PYTHON = Path(__file__).parents[2] / ".venv" / "cuda" / "bin" / "python"
+PYTHON = Path(__file__).parents[3] / ".venv" / "cuda" / "bin" / "python"
 pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="no CuPy to try: run `make cuda`")
 
 FALL_BACK = """
@@ -87,7 +87,7 @@ OF_SPECIAL: Final = ("special_function", "bessel", "scaled_bessel", "incomplete_
 def asked_of_the_module() -> tuple[list[str], list[str]]:
     """What kernels and the backend ask of CuPy by name, and of its special functions, as their sources say."""
     functions, special = set(), set()
-    for path in sorted((Path(__file__).parents[2] / "worker").rglob("*.py")):
+    for path in sorted((Path(__file__).parents[3] / "worker").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Attribute):
                 names = ast.unparse(node).split(".")
@@ -129,14 +129,14 @@ def test_nccl_has_all_that_groups_ask_for() -> None:
     calls = {
         node.attr
         for node in ast.walk(
-            ast.parse((Path(__file__).parents[2] / "worker" / "nccl" / "communicators.py").read_text("utf-8"))
+            ast.parse((Path(__file__).parents[3] / "worker" / "nccl" / "communicators.py").read_text("utf-8"))
         )
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self._communicator", "communicator")
     }
     bindings = {
         node.attr
         for node in ast.walk(
-            ast.parse((Path(__file__).parents[2] / "worker" / "nccl" / "communicators.py").read_text("utf-8"))
+            ast.parse((Path(__file__).parents[3] / "worker" / "nccl" / "communicators.py").read_text("utf-8"))
         )
         if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("bindings")
     }

@@ -18,7 +18,7 @@ from loading import char_lm
 import gt
 from gt.sharding.config import load
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CONTEXT, WIDTH, HEADS, DEPTH, BATCH, STEPS = 8, 32, 4, 2, 8, 4
 
 

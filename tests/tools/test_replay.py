@@ -15,10 +15,10 @@ import pytest
 from effort import PROVED, cases
 from hypothesis import given
 from hypothesis import strategies as st
+from ir.test_instruction import network, several
 from law.__main__ import case, network_case
 from law.networks import train
 from law.running import Subject
-from test_instruction import network, several
 from typer.testing import CliRunner, Result
 
 import gt

@@ -16,7 +16,7 @@ from gt.commands.app import app
 from gt.tools import doctor
 from gt.tools.doctor import NOTE, OK, PROBLEM, Finding
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 
 
 def test_a_check_that_hangs_or_fails_is_a_finding_and_the_others_go_on() -> None:

@@ -65,7 +65,7 @@ def test_what_does_not_compile_is_noticed() -> None:
 
 def test_cupy_is_no_part_of_what_develops() -> None:
     """Whoever finds CuPy imports it: NVRTC comes with nothing."""
-    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    text = (Path(__file__).parents[4] / "pyproject.toml").read_text()
     (extra,) = re.findall(r"^dev = \[(.*?)^\]", text, re.DOTALL | re.MULTILINE)
     assert "nvrtc" in extra
     assert "cupy" not in extra

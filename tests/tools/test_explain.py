@@ -25,7 +25,7 @@ from gt.tools.explain import facts_of
 from gt.tools.explain_render import duration, size
 from gt.tools.explanation import Explanation
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 GRID = {
     "mesh": {"data": 2, "model": 2},
     "sharding_config": {

@@ -26,7 +26,7 @@ from gt.torch_paths import stubs
 from gt.torch_paths.finder import TorchPathFinder, install
 from gt.torch_paths.table import ALL, PATHS, SAME, children, listed, split
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 
 
 def exported(module: str) -> list[str]:

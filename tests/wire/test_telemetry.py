@@ -90,7 +90,7 @@ def test_every_kind_that_can_be_added_up_says_what_must_be_alike_and_how_often()
 
 def test_the_page_of_events_lists_every_kind_with_its_fields() -> None:
     """docs/events.md has the version, and a row for every kind in the order of its code, with all fields in order."""
-    page = (Path(__file__).parent.parent / "docs" / "events.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
     assert f"Version {t.VERSION}." in page
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \| ([^|]*) \|", page, flags=re.MULTILINE)
     listed = [(int(code), name, fields.split()) for code, name, fields in rows]

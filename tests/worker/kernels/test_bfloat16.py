@@ -25,7 +25,7 @@ from gt.ir.spec import spec
 from gt.worker.base.kernel_call import KernelCall, OperandPart
 from gt.worker.op_table.op_table import KERNELS
 
-PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+PAGE = Path(__file__).parents[3] / "docs" / "gpu.md"
 HALF = bfloat16.numpy
 
 

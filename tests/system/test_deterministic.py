@@ -17,7 +17,7 @@ from gt.client.session import session as sessions
 from gt.errors import ConfigError
 from gt.sharding.config import Config, parse
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 STEPS, BATCH, CONTEXT, WIDTH, HEADS, DEPTH = 3, 11, 9, 24, 4, 1
 Values = dict[str, np.ndarray[Any, Any]]
 

@@ -23,7 +23,7 @@ from gt.errors import ConnectionFailed, SessionError
 from gt.ir.ops import OPS
 from gt.sharding.config import Config
 
-CONFIGS = Path(__file__).parent.parent / "configs"
+CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def gt(*arguments: str) -> Result:
