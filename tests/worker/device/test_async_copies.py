@@ -35,7 +35,7 @@ def _on_a_late_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     timeline.quick = False
     monkeypatch.setattr(CARD, "timeline", timeline)
     monkeypatch.setattr(CARD, "cuda", type(CARD.cuda)(**{**vars(CARD.cuda), **timeline.cuda()}))
-    monkeypatch.setattr(async_copies, "PART", PART_ALIGNMENT)
+    monkeypatch.setattr(async_copies, "PART_BYTES", PART_ALIGNMENT)
     monkeypatch.setattr(PinnedRing.__init__, "__defaults__", (PARTS * PART_ALIGNMENT,))
     with installed():
         yield
@@ -188,7 +188,7 @@ def test_pieces_are_on_their_way_for_a_time(workers: int) -> None:
 
 def test_large_moves_pass_through_a_small_ring(monkeypatch: pytest.MonkeyPatch) -> None:
     """One piece after the other, each much larger than the ring."""
-    monkeypatch.setattr("gt.worker.core.PIECES", 1)
+    monkeypatch.setattr("gt.worker.core.MAX_OUTGOING_PIECES", 1)
     monkeypatch.setattr("gt.sharding.collectives.MAX_CHUNK_BYTES", 16 << 10)
     fabric = connect(["cuda:0"] * 2, {"mesh": {"data": 2}, "sharding_config": {"a": {"strategy": "data_parallel"}}})
     host = np.arange(60_000.0).reshape(300, 200)
@@ -201,7 +201,7 @@ def test_large_moves_pass_through_a_small_ring(monkeypatch: pytest.MonkeyPatch) 
 
 def test_who_only_sends_goes_on_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has a word for a worker that sends piece after piece and gets none."""
-    monkeypatch.setattr("gt.worker.core.PIECES", 1)
+    monkeypatch.setattr("gt.worker.core.MAX_OUTGOING_PIECES", 1)
     monkeypatch.setattr("gt.sharding.collectives.MAX_CHUNK_BYTES", 1 << 10)
     fabric = connect(["cuda:0"] * 2, {"sharding_config": {
         "one": {"shard": {"axis": 0, "workers": [0]}}, "other": {"shard": {"axis": 0, "workers": [1]}},
@@ -272,7 +272,7 @@ def test_a_plan_that_reads_what_still_waits_for_room_stands_before_it_begins(mon
 
 def test_only_so_much_waits_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     """When much waits for room already, the next put waits for its turn, and its client with it."""
-    monkeypatch.setattr("gt.worker.execution.tensor_store.QUEUED", large(0).nbytes)
+    monkeypatch.setattr("gt.worker.execution.tensor_store.MAX_QUEUED_PUT_BYTES", large(0).nbytes)
     fabric = connect(["cuda:0"])
     (worker,) = fabric.workers.values()
     with monkeypatch.context() as patched:
