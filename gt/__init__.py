@@ -11,8 +11,9 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from . import default_session
 from gt.torch_paths.finder import install as _install
+
+from . import default_session
 
 if TYPE_CHECKING:
     from gt.declared_types.names import *  # noqa: F403
