@@ -372,30 +372,33 @@ class Session:
             return self.link.under_way()
 
     def _handle(self, message: m.Message) -> None:
-        if isinstance(message, m.Value):
-            self._value(message)
-        elif isinstance(message, m.Credit):
-            self.credited = max(self.credited, message.done)
-        elif isinstance(message, m.Answer):
-            future = self.requests.pop(message.request, None)
-            if future is not None:
-                future._answer(message.facts)
-        elif isinstance(message, m.Failed):
-            self._failed(message)
-        elif isinstance(message, m.Cut):
-            self.link.cut(message)
-        elif isinstance(message, m.Welcome):
-            self.welcomed = True
-            self.facts.update(message.facts, number=message.number)
-            log.debug("joined the service at %s", self.name, extra={"client": message.number})
-            self.credits = int(message.facts.get("credits", self.credits))
-        elif isinstance(message, m.PeerLost):
-            self._peer_lost(message)
-        elif isinstance(message, m.Notice):
-            log.warning("%s", message.text)
-        elif isinstance(message, m.Goodbye):
-            text = f"the service ended the session: {message.text or 'it stops'}"
-            self._end(m.error_of(message.kind or "SessionError", text))
+        handler = MESSAGES.get(type(message))
+        if handler is not None:
+            handler(self, message)
+
+    def _credit(self, message: m.Credit) -> None:
+        self.credited = max(self.credited, message.done)
+
+    def _answer(self, message: m.Answer) -> None:
+        future = self.requests.pop(message.request, None)
+        if future is not None:
+            future._answer(message.facts)
+
+    def _cut(self, message: m.Cut) -> None:
+        self.link.cut(message)
+
+    def _welcome(self, message: m.Welcome) -> None:
+        self.welcomed = True
+        self.facts.update(message.facts, number=message.number)
+        log.debug("joined the service at %s", self.name, extra={"client": message.number})
+        self.credits = int(message.facts.get("credits", self.credits))
+
+    def _notice(self, message: m.Notice) -> None:
+        log.warning("%s", message.text)
+
+    def _goodbye(self, message: m.Goodbye) -> None:
+        text = f"the service ended the session: {message.text or 'it stops'}"
+        self._end(m.error_of(message.kind or "SessionError", text))
 
     def _value(self, message: m.Value) -> None:
         future = self.requests.get(message.request)
@@ -469,6 +472,20 @@ class Session:
 
 
 # the default session
+
+
+MESSAGES: Final[dict[type, Callable[[Session, Any], None]]] = {
+    m.Welcome: Session._welcome,
+    m.Goodbye: Session._goodbye,
+    m.Value: Session._value,
+    m.Credit: Session._credit,
+    m.Answer: Session._answer,
+    m.Failed: Session._failed,
+    m.Cut: Session._cut,
+    m.PeerLost: Session._peer_lost,
+    m.Notice: Session._notice,
+}
+"""What handles each message of the dispatcher. Others, such as `Ping`, say only that it lives."""
 
 
 class _Threads(threading.local):

@@ -152,10 +152,10 @@ def _refusing(xp: Any, kernel: Kernel) -> Kernel:
     """The same function, but it raises `LinAlgError` whatever the array module."""
     if xp is np:
         return kernel
-    low_memory = refusing(xp)
+    raising = refusing(xp)
 
     def refuses(*operands: Any) -> Any:
-        with low_memory():
+        with raising():
             return kernel(*operands)
 
     return refuses

@@ -77,11 +77,11 @@ def arg(call: KernelCall) -> Kernel:
     own: Kernel = methodcaller(call.op, axis=axis, keepdims=keepdims)
     first, some = (methodcaller(name, axis=axis, keepdims=keepdims) for name in ("argmax", "any"))
 
-    def low_memory(x: Any) -> Any:
+    def nan_aware(x: Any) -> Any:
         missing = xp.isnan(x)
         return xp.where(some(missing), first(missing), own(x))
 
-    find = low_memory if xp is not np and call.tensor(0).dtype.kind == "f" else own
+    find = nan_aware if xp is not np and call.tensor(0).dtype.kind == "f" else own
     if call.tensor(0).dtype is bfloat16:
         widen = methodcaller("astype", wide(bfloat16).numpy)
         return lambda x: find(widen(x))
