@@ -480,7 +480,7 @@ CODES: Final[tuple[type[Any], ...]] = (
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
-#: What each role may send to a dispatcher. `MESSAGES` in dispatcher/core.py decides and says what handles it; a test holds both together.
+#: What each role may send to a dispatcher, whose table `MESSAGES` decides and says what handles it; a test holds both together.
 FROM_CLIENT: Final = (Hello, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Options)
 FROM_WORKER: Final = (Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events, Holdings, UniqueId)
 FROM_PULSE: Final = (Hello, Ping, Health)

@@ -29,7 +29,7 @@ class CudaReduction(NamedTuple):
 
 
 class CudaNodes(NamedTuple):
-    """An op that is several nodes of a generated kernel, which `worker/fusion/cuda/node_list.py` writes; `written_as` says them."""
+    """An op that is several nodes of a generated kernel, which `worker/fusion/cuda/node_list.py` writes, and which these are."""
 
     written_as: str
 
