@@ -1,4 +1,4 @@
 """What the dispatcher does with each message: queues, runs, puts, fetches, configs, peers that come and go.
 
-May import `state`, `telemetry`, `planner` and `cost`. `core.py` calls it.
+May import `state`, `telemetry`, `planner` and `cost`. `dispatcher/core.py` calls it.
 """

@@ -1,7 +1,7 @@
 """The choices for one instruction: its legal combinations of layouts and what they cost, the best first.
 
 Each mesh axis is considered separately. The cost of a legal option (`sharding_rules.py`) is that of the moves that its
-operands need (`cost_model.py`), plus what its results will cost later: the move to where the signal asks for them
+operands need (`dispatcher/cost/cost_model.py`), plus what its results will cost later: the move to where the signal asks for them
 (`policy.py`), or undoing a shard that nobody asked for. A choice is a pure function of a `ChoiceKey` and depends on
 nothing else in the segment, so the planner makes each choice once.
 """

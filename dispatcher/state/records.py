@@ -39,7 +39,7 @@ class ClientRecord:
     facts: dict[str, Any]
     bulk: bytes
     program: Hashable = None
-    """The program to which it belongs; the sessions of a program share its turns (`job_scheduler.py`)."""
+    """The program to which it belongs; the sessions of a program share its turns (`dispatcher/handlers/job_scheduler.py`)."""
     expected: int = 1
     heard: float = 0.0
     found: tuple[Any, Any] | None = None
@@ -138,7 +138,7 @@ class MeshRecord:
     workers: list[WorkerRecord]
     identities: tuple[bytes, ...]
     cards: tuple[int, ...] = ()
-    """The numbers of the members' GPUs, in order of rank (`nccl_cards.py`)."""
+    """The numbers of the members' GPUs, in order of rank (`dispatcher/cost/nccl_cards.py`)."""
     fault: Fault | None = None
     plans: set[int] = field(default_factory=set)
     sources: dict[Any, tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]] = field(default_factory=dict)

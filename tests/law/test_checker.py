@@ -29,7 +29,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def _lost(op: str, partial: str) -> Plant:
-    return lambda patch: patch.setitem(sharding_rules._LOST, op, Partial(partial))
+    return lambda patch: patch.setitem(sharding_rules._PARTIAL_RESULTS, op, Partial(partial))
 
 
 def _passing(op: str, *patterns: str) -> Plant:

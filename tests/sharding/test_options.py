@@ -73,7 +73,7 @@ def test_they_are_for_workers_to_come() -> None:
     }  # fmt: skip
     session = gt.connect("inproc", workers=2)
     for core in session.link.fabric.workers.values():
-        assert (core.stored.keeping.limit, core.stored.keeping.high, core.stored.keeping.ahead) == (2**20, 2**19, 2**16)
+        assert (core.stored.limiter.limit, core.stored.limiter.high, core.stored.limiter.ahead) == (2**20, 2**19, 2**16)
     with pytest.raises(ConfigError, match=r"set before the workers start.*gt\.disconnect"):
         gt.config.set({"memory_pool_size": 0})
 

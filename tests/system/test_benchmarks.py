@@ -7,6 +7,8 @@ import re
 import runpy
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -436,9 +438,16 @@ def test_a_checkout_that_hangs_or_fails_is_named_and_ended(
     assert not any(each.processes() for each in checkouts)
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder whose path leaves room for a socket's name: the operating system takes 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="gt-") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.process
 def test_checkouts_take_turns_with_daemons_of_their_own_which_are_ended(
-    compare: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    compare: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, short_path: Path
 ) -> None:
     """The tree beside itself, and beside one whose worker cannot start: daemons import from their checkout alone."""
     for name, least in {"TURN": 0.0, "TURNS": 1, "WARM": 1}.items():
@@ -451,7 +460,7 @@ def test_checkouts_take_turns_with_daemons_of_their_own_which_are_ended(
     (broken / "worker" / "__main__.py").unlink()
     (broken / "worker" / "__main__.py").write_text("raise SystemExit('this worker is broken')", "utf-8")
     paths = {"old": ROOT, "new": ROOT, "broken": broken}
-    old, new, worse = (compare.Checkout(name, path, tmp_path / f"{name}'s") for name, path in paths.items())
+    old, new, worse = (compare.Checkout(name, path, short_path / name) for name, path in paths.items())
     for each in (old, new, worse):  # with what is compiled already: whether times are fair is no question here
         del each.environment["PYTHONPYCACHEPREFIX"]
     with compare.ready("roundtrip", [old, new]) as contenders:

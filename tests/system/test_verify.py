@@ -188,7 +188,7 @@ def test_what_else_came_out_of_the_plan_is_not_to_be_had_either(monkeypatch: pyt
     connect(4, **DATA)
     before = gt.ones(3) * 2
     gt.flush()
-    monkeypatch.setitem(sharding_rules._LOST, "max", Partial("sum"))
+    monkeypatch.setitem(sharding_rules._PARTIAL_RESULTS, "max", Partial("sum"))
     gt.config.set({"verify": 1.0})
     with gt.signal.context("net"):
         x = gt.tensor(np.arange(1.0, 49.0).reshape(8, 6))
@@ -212,7 +212,7 @@ def test_a_move_that_loses_something_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_with_nothing_checked_nobody_notices(monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is the checks that find what the tests above find."""
     connect(4, **DATA)
-    monkeypatch.setitem(sharding_rules._LOST, "max", Partial("sum"))
+    monkeypatch.setitem(sharding_rules._PARTIAL_RESULTS, "max", Partial("sum"))
     with gt.signal.context("net"):
         assert gt.tensor(np.arange(1.0, 49.0).reshape(8, 6)).max().item() != 48.0
 

@@ -1,12 +1,13 @@
 """GPU memory that the workers of one host lend each other, so that pieces pass between GPUs, or within one, without the host.
 
-It is for a GPU's memory what `shared.py` is for the host's. A worker allocates a slab of its own, outside CuPy's pool, because
-others map an allocation as a whole, and announces its CUDA IPC handle in its address. A peer that has mapped it says so by
-reading the special loan `OPENED_LOAN`, and from then on gets its pieces here. A peer that cannot map it (on another host, in
-another container, or with a GPU out of reach) says nothing and gets pieces as before. A piece is copied to a slot once, and
-its readers add directly from it; a reader returns the slot when its kernels have read it, which an event tells.
+It is for a GPU's memory what `worker/transfer/shared_memory.py` is for the host's. A worker allocates a slab of its own,
+outside CuPy's pool, because others map an allocation as a whole, and announces its CUDA IPC handle in its address. A peer
+that has mapped it says so by reading the special loan `OPENED_LOAN`, and from then on gets its pieces here. A peer that
+cannot map it (on another host, in another container, or with a GPU out of reach) says nothing and gets pieces as before. A
+piece is copied to a slot once, and its readers add directly from it; a reader returns the slot when its kernels have read
+it, which an event tells.
 
-Takes the module `cupy` as an argument, in `CudaStreams`, because only `backend.py` names it.
+Takes the module `cupy` as an argument, in `CudaStreams`, because only `worker/base/backend.py` names it.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ streams know of each other only by events, and the host asks whether an event is
   arena for each). So whatever another stream uses is *held* until an event behind that use is over. When no memory is to be had
   otherwise, nobody waits either: the streams wait for each other, and what was held is let go (`allocate`).
 
-Takes the module `cupy` as an argument, for only `backend.py` names it. There is one of these a process and GPU: the pool is.
+Takes the module `cupy` as an argument, for only `worker/base/backend.py` names it. There is one of these a process and GPU:
+the pool is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Copies of GPU buffers to and from pinned memory, and flags that a GPU reports later.
 
-Takes the module `cupy` as an argument, in `CudaStreams`, for only `backend.py` names it. In which order things are done is in
-`cuda_streams.py`.
+Takes the module `cupy` as an argument, in `CudaStreams`, for only `worker/base/backend.py` names it. In which order things
+are done is in `cuda_streams.py`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """NCCL communicators: one for each group of a mesh, made when the group first needs it.
 
-CuPy's bindings come from `backend.py`. NCCL waits without end and says nothing: for a member that is gone, a call that was not
-made, a network that fails. So communicators are made in a thread of their own, the end of what is under way is an event that can
-be asked for, and what is not over in time is aborted, in a thread too, whoever waits for the device meanwhile. What a move means
-is in `collective_moves.py`, how members find out that all of them are ready in `worker/transfer/rendezvous.py`.
+CuPy's bindings come from `worker/base/backend.py`. NCCL waits without end and says nothing: for a member that is gone, a
+call that was not made, a network that fails. So communicators are made in a thread of their own, the end of what is under
+way is an event that can be asked for, and what is not over in time is aborted, in a thread too, whoever waits for the device
+meanwhile. What a move means is in `collective_moves.py`, how members find out that all of them are ready in
+`worker/transfer/rendezvous.py`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Clean copies: restored buffers whose copies in a lower tier are still valid, so evicting them again costs nothing.
 
 A copy is kept as long as its buffer lives and nobody needs the room. It is trusted only if one of the places whose value it
-was has held that value ever since, because only then nobody was allowed to write to the buffer (`exclusive_array.py`):
-nobody writes to a stored tensor, and its number is never used again. Slots are reused, but within one low-memory run no step
-writes in place.
+was has held that value ever since, because only then nobody was allowed to write to the buffer
+(`worker/device/exclusive_array.py`): nobody writes to a stored tensor, and its number is never used again. Slots are reused,
+but within one low-memory run no step writes in place.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Public functions of several instructions each: first and second derivatives against finite differences, in float64.
 
-The ops themselves are in `test_gradients.py`. What is special here is what composing adds: masks, constants, saved
-results, conditions under which a formula changes. Where that happens at single points, PyTorch is the judge.
+The ops themselves are in `tests/client/autograd/rules/test_gradients.py`. What is special here is what composing adds:
+masks, constants, saved results, conditions under which a formula changes. Where that happens at single points, PyTorch is
+the judge.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ def resolve(name: str) -> Callable[..., Any] | None:
 
 NAMED = {f"{op.name}{'.' if op.variant_test_name else ''}{op.variant_test_name}": op for op in op_db}
 ELSEWHERE_BY_WORD = ("conv", "pool", "nn.functional.fold", "nn.functional.unfold", "linalg", "fft.")
-"""In the names of what `test_convolution.py`, `test_linalg.py` and `test_fft.py` compare: up to signs where need be."""
+"""In the names of what tests of their own compare: `tests/client/functional/test_convolution.py`,
+`tests/client/ops/linalg/test_linalg.py` and `tests/client/ops/spectral/test_fft.py`; up to signs where need be."""
 OPS = {
     name: op
     for name, op in NAMED.items()

@@ -1,7 +1,7 @@
 """What CuPy itself tells of GPU workers without a GPU: it has what they ask for, and with CuPy but no driver NumPy computes.
 
 `make cuda` makes an environment of its own with CuPy, which needs no driver to be imported; without it these tests say so and
-skip. That CUDA sources compile is in `test_nvrtc.py`.
+skip. That CUDA sources compile is in `tests/worker/fusion/cuda/test_nvrtc.py`.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def test_what_was_computed_from_it_is_poison_and_nothing_else() -> None:
     for poison in (later, wrong, later * 2):
         with pytest.raises(IndexOutOfRange, match="index 7 is out of range for axis 0 of size 5") as caught:
             poison.numpy()
-        assert "test_doubts.py" in str(caught.value)
+        assert "test_deferred_checks.py" in str(caught.value)
     np.testing.assert_array_equal(right.numpy(), np.arange(5.0) * 2)
 
 

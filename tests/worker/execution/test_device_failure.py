@@ -62,7 +62,7 @@ def test_a_device_that_fails_is_a_lost_worker() -> None:
     x.numpy()
     said = lost(lambda: (gt.atan(x) @ x).numpy())
     assert "worker 0 was lost (cuda:0 failed: cudaError700: it fails; it was computing by itself, one of " in said
-    assert "test_failure.py:" in said
+    assert "test_device_failure.py:" in said
     assert "with GT_SYNC=1" in said
     assert said.endswith("what it held is gone")
     assert not fabric.workers

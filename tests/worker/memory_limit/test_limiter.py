@@ -235,7 +235,7 @@ def test_the_error_names_the_tensor_and_who_holds_what() -> None:
             "16,384 bytes by this plan in signal huge (1 tensor)",
             "in full of",
             "f64[128,64]",
-            "test_keeping.py:",
+            "test_limiter.py:",
             "in signal huge [",
         ):
             assert part in text, text

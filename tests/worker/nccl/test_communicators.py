@@ -135,7 +135,7 @@ def test_who_does_not_come_is_named() -> None:
     ) as caught:
         lost.numpy()
     assert "the last that was finished is the all-gather of f32[8] at " in str(caught.value)
-    assert "test_nccl.py:" in str(caught.value)
+    assert "test_communicators.py:" in str(caught.value)
 
 
 def test_an_id_that_does_not_come_is_a_fault_too(net: Net) -> None:
@@ -161,7 +161,7 @@ def test_a_call_that_does_not_end_is_aborted_and_named(net: Net) -> None:
         WorkerLost, match="waited 300 s for NCCL to finish the all-gather with worker 1, 16 by"
     ) as caught:
         lost.numpy()
-    assert "test_nccl.py:" in str(caught.value)
+    assert "test_communicators.py:" in str(caught.value)
     assert len(net.worlds) == 1
     np.testing.assert_array_equal(gathered().numpy(), (NUMBERS + 1) * 2)
     assert len(net.worlds) == 2

@@ -312,7 +312,7 @@ def test_what_goes_out_and_comes_back_is_told(rate: int, ahead: int) -> None:
         if rate:
             stepwise = [each for each in spills if each.site]
             assert {each.signal for each in stepwise} >= {"tight"}
-            assert all("test_recording" in each.site and each.plan >= 0 for each in stepwise)
+            assert all("test_recorder" in each.site and each.plan >= 0 for each in stepwise)
             assert {each.tensor >= 0 for each in spills} == {True, False}, "stored tensors, and values of the run"
             assert all(each.owner == (client if each.tensor >= 0 else -1) for each in spills)
         (counters,) = kinds(events, t.Utilisation)
