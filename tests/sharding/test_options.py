@@ -18,6 +18,7 @@ from gt.worker.memory_limit.limiter import memory_limiter
 
 @pytest.fixture(autouse=True)
 def _nothing_set() -> Iterator[None]:
+    gt.disconnect()  # a session that another test left has workers already
     yield
     gt.disconnect()
     options.for_workers.clear()
