@@ -3,8 +3,11 @@
 import importlib
 import json
 import math
+import os
 import re
 import runpy
+import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -443,6 +446,32 @@ def short_path() -> Iterator[Path]:
     """A folder whose path leaves room for a socket's name: the operating system takes 107 characters."""
     with tempfile.TemporaryDirectory(prefix="gt-") as folder:
         yield Path(folder)
+
+
+@pytest.mark.process
+def test_a_comparison_that_is_told_to_end_leaves_nothing(tmp_path: Path) -> None:
+    """Both of its processes have started when it is told to; each says so with a byte."""
+    temp, started = tmp_path / "temp", tmp_path / "started"
+    temp.mkdir()
+    os.mkfifo(started)
+    code = f"import sys; open({str(started)!r}, 'w').write('x'); sys.stdin.read(); sys.exit('its input has ended')"
+    path = str(made_checkout(tmp_path / "checkout", code))
+    said = os.open(started, os.O_RDWR)
+    process = subprocess.Popen(
+        [sys.executable, str(BENCHMARKS / "compare.py"), path, path, "--rows", "chain"],
+        env={**os.environ, "TMPDIR": str(temp)}, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        for _ in ("old", "new"):
+            assert select.select([said], [], [], 60)[0]
+            os.read(said, 1)
+        assert len([*temp.iterdir()]) == 1
+    finally:
+        os.close(said)
+        process.terminate()
+        status = process.wait(60)
+    assert status == 128 + signal.SIGTERM
+    assert not [*temp.iterdir()]
 
 
 @pytest.mark.process
