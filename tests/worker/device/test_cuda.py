@@ -80,8 +80,10 @@ METHODS = (
 """What is asked of CuPy's objects, of which the sources do not say whose they are."""
 
 
-OF_SPECIAL: Final = ("special_function", "bessel", "scaled_bessel", "incomplete_gamma")
+OF_SPECIAL: Final = ("special_function", "bessel", "scaled_bessel", "incomplete_gamma", "_special")
 """What makes kernels of special functions, by name."""
+ON_CPUS_ALONE: Final = {"dawsn"}
+"""Special functions that GPU workers compose, because CuPy does not have them."""
 
 
 def asked_of_the_module() -> tuple[list[str], list[str]]:
@@ -96,9 +98,9 @@ def asked_of_the_module() -> tuple[list[str], list[str]]:
                     functions.add(".".join(names[names.index(module) + 1 :]))
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
                 (first, *_), maker = node.args, node.func.id
-                if isinstance(first, ast.Constant) and maker in (*OF_SPECIAL, "ufunc", "exact", "divide_integers"):
+                if isinstance(first, ast.Constant) and maker in (*OF_SPECIAL, "ufunc", "exact", "divide_integers", "_ufunc"):
                     (special if maker in OF_SPECIAL else functions).add(str(first.value))
-    return sorted(functions), sorted(special)
+    return sorted(functions), sorted(special - ON_CPUS_ALONE)
 
 
 def test_cupy_has_all_that_kernels_ask_for() -> None:
