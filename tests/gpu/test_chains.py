@@ -101,7 +101,7 @@ def test_what_networks_have_is_one_kernel(name: str, sample: Sample) -> None:
     for mine, theirs, count in both(sample):
         assert count == 1
         dtype = dtypes.as_dtype(mine.dtype)
-        unit = (2e-2 if dtype is dtypes.bfloat16 else 2e-3) if dtype in dtypes.HALVES else 64 * finfo(dtype).eps
+        unit = (2e-2 if dtype is dtypes.bfloat16 else 2e-3) if dtype in dtypes.HALF_DTYPES else 64 * finfo(dtype).eps
         np.testing.assert_allclose(mine.astype(np.float64), theirs.astype(np.float64), rtol=unit, atol=unit)
 
 

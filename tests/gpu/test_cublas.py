@@ -16,7 +16,7 @@ from gt.client.functional import attention
 from gt.ir.dtypes import DType, bfloat16, float16, float32
 from gt.worker.base import backend as backends
 from gt.worker.base.backend import backend
-from gt.worker.device.cublas import LEAST, Gemm, merged
+from gt.worker.device.cublas import TENSOR_CORE_CAPABILITY, Gemm, merged
 
 Array = np.ndarray[Any, Any]
 STACKS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
@@ -208,7 +208,7 @@ def test_tf32_is_the_sessions_own_and_holds_from_then_on(
 def test_an_old_card_is_not_asked_for_what_it_lacks(products: list[Product], monkeypatch: pytest.MonkeyPatch) -> None:
     """Before Ampere there are tensor cores for float16 alone."""
     for dtype in (bfloat16, float32):
-        monkeypatch.setitem(LEAST, dtype, 1000)
+        monkeypatch.setitem(TENSOR_CORE_CAPABILITY, dtype, 1000)
     gt.set_float32_matmul_precision("high")
     connect(["cuda:0"])
     x = gt.ones(3, 4, 4)

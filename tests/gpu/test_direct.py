@@ -14,8 +14,8 @@ import pytest
 from gt.ir.dtypes import BY_NAME, float64
 from gt.worker.base import backend as backends
 from gt.worker.base.backend import backend
-from gt.worker.device.cublas import ALL_KINDS, Gemm, sound
-from gt.worker.device.cublas_handle import PROTOTYPES, Direct
+from gt.worker.device.cublas import CUDA_TYPES, Gemm, sound
+from gt.worker.device.cublas_handle import PROTOTYPES, CublasHandle
 
 XP: Any = backend("cuda:0").xp
 
@@ -37,15 +37,15 @@ class Watched:
         return function
 
 
-def watched() -> tuple[Direct, Watched]:
+def watched() -> tuple[CublasHandle, Watched]:
     """A handle of its own."""
     library = Watched()
-    direct = Direct(XP, library.library)
+    direct = CublasHandle(XP, library.library)
     direct.library = library
     return direct, library
 
 
-@pytest.mark.parametrize("name", sorted(dtype.name for dtype in ALL_KINDS))
+@pytest.mark.parametrize("name", sorted(dtype.name for dtype in CUDA_TYPES))
 def test_products_of_every_dtype_go_to_cublas(name: str) -> None:
     """One matrix by one function, stacks by the other; turned ones where they lie."""
     dtype = BY_NAME[name]

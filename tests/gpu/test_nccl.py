@@ -191,7 +191,7 @@ def test_two_cards_pass_on_what_they_hold(members: list[Member]) -> None:
         peer = 1 - member.group.place
         member.run(lambda calls, x=x, out=all_of_it: calls.all_gather(x, out))
         member.run(lambda calls, x=x, out=one: calls.broadcast(x, out, 1))
-        member.run(lambda calls, x=x, out=other, peer=peer: calls.exchange([(peer, x)], [(peer, out)]))
+        member.run(lambda calls, x=x, out=other, peer=peer: calls.send_receive([(peer, x)], [(peer, out)]))
     for member, all_of_it, one, other in zip(members, gathered, told, swapped, strict=True):
         np.testing.assert_array_equal(member.get(all_of_it), np.concatenate(held))
         np.testing.assert_array_equal(member.get(one), held[1])

@@ -98,7 +98,13 @@ def asked_of_the_module() -> tuple[list[str], list[str]]:
                     functions.add(".".join(names[names.index(module) + 1 :]))
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
                 (first, *_), maker = node.args, node.func.id
-                if isinstance(first, ast.Constant) and maker in (*OF_SPECIAL, "ufunc", "exact", "divide_integers", "_ufunc"):
+                if isinstance(first, ast.Constant) and maker in (
+                    *OF_SPECIAL,
+                    "ufunc",
+                    "exact",
+                    "divide_integers",
+                    "_ufunc",
+                ):
                     (special if maker in OF_SPECIAL else functions).add(str(first.value))
     return sorted(functions), sorted(special - ON_CPUS_ALONE)
 
