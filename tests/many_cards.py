@@ -1,6 +1,8 @@
 """In-memory GPU workers that do moves together by NCCL: on stand-ins for CuPy (`card.py`) and for NCCL (`fake_nccl.py`).
 
-A worker that waits for the device in this one thread has the others go on meanwhile, as they would by themselves.
+What fails in a collective (a member that never comes, a call that hangs) happens here step by step, which processes over
+the pretend device cannot do. A worker that waits for the device in this one thread has the others go on meanwhile, as they
+would by themselves.
 """
 
 from __future__ import annotations

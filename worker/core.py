@@ -395,7 +395,7 @@ class WorkerCore:
         store = self.stored.tensors.setdefault(message.client, {})
         self.stored.free(message.client, [*(message.inputs[position] for position in message.dying), *message.freed])
         left = [message.base + offset for offset, _ in plan.survivors]
-        left += [message.inputs[position] for position, _ in plan.rehomed if message.inputs[position] in store]
+        left += [message.inputs[position] for position, _ in plan.relocated if message.inputs[position] in store]
         store.update(dict.fromkeys(left, Poison(fault)))
         self.out.append(ToDispatcher(m.Poisoned(message.order, message.client, *fault)))
         self.finished = message.order
@@ -544,7 +544,7 @@ class WorkerCore:
         store = self.stored.tensors.setdefault(running.client, {})
         for offset, slot in program.survivors:
             store[running.base + offset] = running.refuted or storable(slots[slot])
-        for position, slot in program.rehomed:
+        for position, slot in program.relocated:
             if running.inputs[position] in store:
                 store[running.inputs[position]] = storable(slots[slot])
         if self.deferred_checks is not None:
@@ -570,7 +570,7 @@ class WorkerCore:
         if running.deferred_checks:
             program = running.program
             kept_here = [((running.client, running.base + offset), slot) for offset, slot in program.survivors]
-            kept_here += [((running.client, running.inputs[at]), slot) for at, slot in program.rehomed]
+            kept_here += [((running.client, running.inputs[at]), slot) for at, slot in program.relocated]
             self.deferred_checks.leave(program, running.deferred_checks, kept_here)
         for (client, tensor), fault in self.deferred_checks.look().items():
             if tensor in self.stored.tensors.get(client, {}):

@@ -156,4 +156,4 @@ class InitialState:
                 self.hidden.append((tensor, tensor._version))
         self.places = {id(tensor): place for place, tensor in reversed(list(enumerate(self.handles)))}
         self.before = [(tensor._value, tensor._version, tensor._edge) for tensor in self.handles]
-        self.cut = [(tensor._view, getattr(tensor, "_seat", None)) for tensor in self.handles]
+        self.cut = [(tensor._view, getattr(tensor, "_view_state", None)) for tensor in self.handles]

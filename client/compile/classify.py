@@ -173,7 +173,7 @@ class Classification:
         for at, (tensor, (view, seat)) in enumerate(zip(initial.handles, initial.cut, strict=True)):
             if tensor._view is not view:
                 raise CompileError("it has a tensor share the values of another, by .data")
-            now = getattr(tensor, "_seat", None)
+            now = getattr(tensor, "_view_state", None)
             if now is not seat and now is not None and now.replaced:
                 self.given.append(self._use(at))
         for at, (tensor, (value, version, edge)) in enumerate(zip(initial.handles, initial.before, strict=True)):

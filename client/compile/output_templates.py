@@ -358,7 +358,7 @@ class RebuiltOutputs:
         base = self.handle(template.base)
         op, attributes, starts, grad, current = template.view
         view = object.__new__(ViewDerivation)
-        view.sit(base)
+        view.rebase(base)
         starts = tuple([at if type(at) is int else self.handle(at) for at in starts])
         view.op, view.attributes, view.starts, view.grad = op, attributes, starts, grad
         view.seen = base._version if current else -1

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .devices import device
     from .tape import Edge, Leaf
-    from .views import Seat, ViewDerivation
+    from .views import SharedViewState, ViewDerivation
 
 
 class Size(int):
@@ -33,10 +33,10 @@ class Size(int):
 class TensorState:
     """The state of a tensor, and what it says without asking anybody."""
 
-    __slots__ = ("__weakref__", "_edge", "_rest", "_seat", "_value", "_version", "_view")
+    __slots__ = ("__weakref__", "_edge", "_rest", "_value", "_version", "_view", "_view_state")
     _rest: Leaf
     """The place on the tape that this tensor left when it stopped requiring grad, with `.grad` and hooks; else unset."""
-    _seat: Seat
+    _view_state: SharedViewState
     """What the views cut from this tensor share; unset while there was none."""
     __array_priority__ = 1000
     __hash__ = object.__hash__

@@ -21,7 +21,7 @@ from .tensor import Tensor, TensorState
 Strides = tuple[int, ...]
 
 
-class Seat:
+class SharedViewState:
     """The state that views of one tensor share: where the values are that they were cut from, once it was given others."""
 
     __slots__ = ("left", "replaced")
@@ -33,22 +33,22 @@ class Seat:
         """Whether the tensor's values are not those that it was made with."""
 
 
-def seat_of(tensor: Tensor) -> Seat:
-    """The seat of the views of this tensor."""
+def shared_view_state(tensor: Tensor) -> SharedViewState:
+    """What the views of this tensor share."""
     try:
-        return tensor._seat
+        return tensor._view_state
     except AttributeError:
-        seat = tensor._seat = Seat()
-        return seat
+        shared = tensor._view_state = SharedViewState()
+        return shared
 
 
 class ViewDerivation:
     """The derivation of a view from its `base`: by `op` with these attributes; of a slice its starts, of a take the place."""
 
-    __slots__ = ("_base", "_seat", "attributes", "grad", "op", "seen", "starts")
+    __slots__ = ("_base", "_view_state", "attributes", "grad", "op", "seen", "starts")
 
     def __init__(self, base: Tensor, op: str, attributes: tuple[Any, ...], starts: tuple[Any, ...]) -> None:
-        self.sit(base)
+        self.rebase(base)
         self.op = op
         self.attributes = attributes
         self.starts = starts
@@ -56,16 +56,16 @@ class ViewDerivation:
         """Whether gradients were recorded when it was cut: cutting it again records them or not, likewise."""
         self.seen = base._version
 
-    def sit(self, base: Tensor) -> None:
+    def rebase(self, base: Tensor) -> None:
         """Have this tensor as the base."""
         self._base = base
-        self._seat = seat_of(base)
+        self._view_state = shared_view_state(base)
 
     @property
     def base(self) -> Tensor:
         """The tensor that holds what the view is a part of."""
-        while self._seat.left is not None:
-            self.sit(self._seat.left)
+        while self._view_state.left is not None:
+            self.rebase(self._view_state.left)
         return self._base
 
     def cut(self) -> Tensor:
@@ -187,14 +187,14 @@ def become(tensor: Tensor, cut: Callable[[Tensor], Tensor]) -> Tensor:
     """Have a tensor be what `cut` makes a view of it, as `x.t_()` does. Views that were cut before stay as they are."""
     refuse_leaf(tensor, emission_context.current().grad)
     value = tensor._current()
-    if tensor._view is None and getattr(tensor, "_seat", None) is None:
+    if tensor._view is None and getattr(tensor, "_view_state", None) is None:
         new = cut(Tensor(value, tensor._edge))
         view = None
     else:
-        seat = seat_of(tensor)
+        shared = shared_view_state(tensor)
         leave(tensor)
-        assert seat.left is not None, "what views of the tensor share was just made"
-        new = cut(seat.left)
+        assert shared.left is not None, "what views of the tensor share was just made"
+        new = cut(shared.left)
         view = new._view
     tensor._view, tensor._value = view, new._value
     if isinstance(tensor._edge, tape.Leaf):
@@ -245,11 +245,11 @@ def share(tensor: Tensor, other: Tensor) -> None:
 
 def leave(tensor: Tensor) -> None:
     """Have the views of `tensor` stay with its values, as it is about to get others."""
-    seat = getattr(tensor, "_seat", None)
-    if seat is not None:
-        left = seat.left = Tensor(tensor._value, None if isinstance(tensor._edge, tape.Leaf) else tensor._edge)
+    shared = getattr(tensor, "_view_state", None)
+    if shared is not None:
+        left = shared.left = Tensor(tensor._value, None if isinstance(tensor._edge, tape.Leaf) else tensor._edge)
         left._version, left._view = tensor._version, tensor._view
-    tensor._seat = Seat(replaced=True)
+    tensor._view_state = SharedViewState(replaced=True)
 
 
 def strides_of(tensor: TensorState) -> Strides | None:

@@ -185,7 +185,7 @@ def most_held(
             fresh = [item for item in outputs if item not in last]  # a sum over microbatches is made with the first
             last.update(dict.fromkeys(outputs, at))
         held.append(fresh)
-    kept = {place(ref(OUTPUT, n), 0) for _, n in (*plan.survivors, *plan.rehomed)}
+    kept = {place(ref(OUTPUT, n), 0) for _, n in (*plan.survivors, *plan.relocated)}
     dying: dict[int, list[Item]] = {}
     for item, at in last.items():
         if item not in kept and (item[0] & 3 != INPUT or item[0] >> 2 in mortal):

@@ -132,7 +132,7 @@ class RunHandler:
         if self.service.recording is not None:
             self.service.recording.issued(client, run, cached, order)
         table = client.table
-        for position, resident in cached.rehomed:
+        for position, resident in cached.relocated:
             table[run.inputs[position]] = replace(entries[position], resident=resident, root=None)
         table.update(zip(made, cached.made, strict=True))
         if cached.looks:

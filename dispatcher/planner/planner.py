@@ -290,13 +290,13 @@ class PlanningPass(PlacementWalk):
                 resident = tables.resident(states[r])
             survivors.append((number, here[r] >> 2))
             residents.append(resident)
-        inputs, rehomed = [], []
+        inputs, relocated = [], []
         for index, before in enumerate(self.residents):
             r = index << 2 | INPUT
             resident = tables.resident(states[r], before.param)
             inputs.append(resident)
             if resident.layout != before.layout:
-                rehomed.append((index, here[r] >> 2))
+                relocated.append((index, here[r] >> 2))
         plan = Plan(
             tables.mesh.number,
             segment.inputs,
@@ -311,7 +311,7 @@ class PlanningPass(PlacementWalk):
             tuple(self.values),
             tuple(self.placed),
             tuple(survivors),
-            tuple(rehomed),
+            tuple(relocated),
             blocks=tables.blocks,
         )
         hindered = ""

@@ -96,7 +96,7 @@ class _Checking:
             values=tuple(self.values),
             layouts=tuple(self.layouts),
             survivors=tuple((offset, self.numbers[number]) for offset, number in plan.survivors),
-            rehomed=tuple((position, self.numbers[number]) for position, number in plan.rehomed),
+            relocated=tuple((position, self.numbers[number]) for position, number in plan.relocated),
         )
 
     def renamed(self, r: int) -> int:

@@ -57,7 +57,7 @@ class CachedPlan:
     """
 
     __slots__ = (
-        "better", "length", "looks", "made", "number", "offsets", "planned", "rehomed", "residents", "runs", "scalar_types",
+        "better", "length", "looks", "made", "number", "offsets", "planned", "relocated", "residents", "runs", "scalar_types",
         "searched", "used",
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ class CachedPlan:
         self.offsets = [offset for offset, _ in planned.plan.survivors]
         """The survivors' output numbers in the segment."""
         changes = enumerate(zip(self.residents, planned.inputs, strict=True))
-        self.rehomed = [(position, after) for position, (before, after) in changes if before is not after]
+        self.relocated = [(position, after) for position, (before, after) in changes if before is not after]
         """The inputs whose resident placement the plan changes."""
 
 

@@ -132,9 +132,9 @@ class Pipeline(NamedTuple):
 class Plan:
     """A segment placed on a mesh. `layouts[n]` places output n and `input_layouts[i]` input i, as it is before the plan.
 
-    With a `pipeline` every layout has one more placement, on the mesh axis in time; inputs, survivors and what is rehomed
+    With a `pipeline` every layout has one more placement, on the mesh axis in time; inputs, survivors and what is relocated
     are replicated along it. Outputs are numbered anew (moves have outputs too): `survivors` pairs the segment's number with
-    the plan's, `rehomed` pairs an input with the output that takes its place. `blocks`: into how many everything is computed
+    the plan's, `relocated` pairs an input with the output that takes its place. `blocks`: into how many everything is computed
     where values may not depend on the number of workers (`gt/sharding/block_grid.py`), else 0. `tf32`: whether GPUs may
     round the operands of products of float32 to TF32.
     """
@@ -148,7 +148,7 @@ class Plan:
     values: tuple[Spec, ...]
     layouts: tuple[Layout, ...]
     survivors: tuple[tuple[int, int], ...]
-    rehomed: tuple[tuple[int, int], ...]
+    relocated: tuple[tuple[int, int], ...]
     pipeline: Pipeline | None = None
     blocks: int = 0
     tf32: bool = False

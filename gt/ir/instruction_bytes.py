@@ -186,7 +186,7 @@ def pack_plan(plan: Plan) -> bytes:
             [_pack_tag(tag) for tag in plan.tags],
             instructions,
             [list(pair) for pair in plan.survivors],
-            [list(pair) for pair in plan.rehomed],
+            [list(pair) for pair in plan.relocated],
             list(plan.pipeline or ()),
             plan.blocks,
             plan.tf32,
@@ -197,7 +197,7 @@ def pack_plan(plan: Plan) -> bytes:
 
 def unpack_plan(data: bytes) -> Plan:
     """A plan from the dispatcher. Raises `ProtocolError`."""
-    mesh, specs, input_layouts, kinds, tags, instructions, survivors, rehomed, piped, blocks, tf32 = _unpack(
+    mesh, specs, input_layouts, kinds, tags, instructions, survivors, relocated, piped, blocks, tf32 = _unpack(
         data, 11, "a plan"
     )
     if (
@@ -229,7 +229,7 @@ def unpack_plan(data: bytes) -> Plan:
                 attributes = check_attributes(_known(op), raw)
                 reader.add(op, inputs, attributes, tag, infer(op, operands, attributes))
                 layouts.extend(parse_layout(text) for text in placed)
-        pairs = [tuple((int(a), int(b)) for a, b in table) for table in (survivors, rehomed)]
+        pairs = [tuple((int(a), int(b)) for a, b in table) for table in (survivors, relocated)]
         placed_inputs = tuple(parse_layout(text) for text in input_layouts)
         pipeline = Pipeline(int(piped[0]), int(piped[1]), tuple(map(int, piped[2])), str(piped[3])) if piped else None
     except GTError:

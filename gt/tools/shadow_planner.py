@@ -231,7 +231,7 @@ class Shadow:
         source: dict[int, int] = {}
         """For each moved copy, its original."""
         weights = {ref(INPUT, index) for index, param in enumerate(params) if param}
-        residents = {ref(INPUT, index): plan.layouts[output] for index, output in plan.rehomed}
+        residents = {ref(INPUT, index): plan.layouts[output] for index, output in plan.relocated}
         for instruction in plan.instructions:
             tag = plan.tags[instruction.tag]
             tensors = [source.get(r, r) for r in instruction.inputs if r & 3 != SCALAR]

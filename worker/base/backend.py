@@ -65,7 +65,7 @@ class Backend:
     """What is known of its arrays' memory, to count it and to move it."""
     usage: Callable[[], AllocatorUsage]
     """What its allocator says."""
-    crew: ThreadPool | None = None
+    thread_pool: ThreadPool | None = None
     """Who computes chains of NumPy's functions; None where there are no chains."""
     bus: Callable[[], str] | None = None
     """Where the GPU is on the PCI bus ('0000:65:00.0'), by which everybody else knows it; None for a CPU."""
@@ -97,24 +97,24 @@ class Backend:
     """What captures CUDA graphs; None on a CPU, with GT_GRAPHS=0, and where steps are waited for or have ranges one by one."""
 
 
-def backend(device: str | None, lanes: int = 1) -> Backend:
+def backend(device: str | None, threads: int = 1) -> Backend:
     """The backend of `device`: 'cpu', 'cuda', 'cuda:N', or None for the first GPU, or NumPy when there is none.
 
-    On a CPU chains are computed in `lanes` at the same time. Makes the GPU current for the calling thread. Raises
+    On a CPU chains are computed in `threads` at the same time. Makes the GPU current for the calling thread. Raises
     `SessionError` for a device that cannot be had.
     """
     if device == "cpu":
-        return _cpu(lanes)
+        return _cpu(threads)
     if device is None:
         reason = _why_no_gpu()
         if reason:
             _say_fallback(reason)
-            return _cpu(lanes)
+            return _cpu(threads)
         try:
             return _cuda(0)
         except SessionError as error:
             _say_fallback(str(error))
-            return _cpu(lanes)
+            return _cpu(threads)
     match = re.fullmatch(r"cuda(?::(\d{1,4}))?", device)
     if match is None:
         raise SessionError(f"no device is called {device!r}: say 'cpu', 'cuda:0', 'cuda:1', …")
@@ -233,9 +233,9 @@ def _say_fallback(reason: str) -> None:
     log.warning("computing on the CPU with NumPy: %s", reason)
 
 
-def _cpu(lanes: int) -> Backend:
+def _cpu(threads: int) -> Backend:
     return Backend(
-        np, "cpu", "cpu", np.asarray, np.asarray, lambda: None, HostBuffers(), _host_usage, ThreadPool(lanes)
+        np, "cpu", "cpu", np.asarray, np.asarray, lambda: None, HostBuffers(), _host_usage, ThreadPool(threads)
     )
 
 

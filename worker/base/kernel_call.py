@@ -60,7 +60,7 @@ class KernelCall:
     box: Box
     parts: tuple[OperandPart | None, ...] = ()
     blocks: int = 0
-    crew: ThreadPool | None = None
+    thread_pool: ThreadPool | None = None
     """The threads among which large work is divided; None in a deterministic session."""
     direct: CublasHandle | None = None
     """A way to call cuBLAS other than CuPy's, so that products can be captured."""

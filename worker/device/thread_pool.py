@@ -1,8 +1,8 @@
-"""A worker's thread pool, which computes the strips of chains. A *lane* is one of its threads, with `SCRATCH_BYTES` of
-scratch memory.
+"""A worker's thread pool, which computes the strips of chains. Each thread has `SCRATCH_BYTES`
+of scratch memory.
 
-The caller is lane 0; the others are threads that start when they are first needed and end with the process. NumPy releases the
-interpreter lock while it computes, so lanes run in parallel.
+The caller is thread 0; the others are threads that start when they are first needed and end with the process. NumPy releases the
+interpreter lock while it computes, so threads run in parallel.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 SCRATCH_BYTES: Final = 8 << 20
-"""The bytes of scratch memory of one lane."""
+"""The bytes of scratch memory of one thread."""
 SCRATCH_ALIGNMENT: Final = 64
 
 
 def aligned(nbytes: int) -> int:
-    """The bytes that an array of `nbytes` bytes takes of a lane."""
+    """The bytes that an array of `nbytes` bytes takes of a thread's scratch memory."""
     return -(-nbytes // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
 
 
 class PoolTask(Protocol):
-    """Work that may be done on any lane."""
+    """Work that may be done on any thread."""
 
-    def join(self, lane: int) -> None:
+    def join(self, thread: int) -> None:
         """Do the work or a part of it, unless others have done all of it."""
 
 
 class ThreadPool:
-    """`lanes` that compute in parallel; the caller is the first."""
+    """`threads` that compute in parallel; the caller is the first."""
 
-    def __init__(self, lanes: int = 1) -> None:
-        self.lanes = lanes
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
         self._memory: dict[int, np.ndarray[Any, Any]] = {}
         self._zeros = np.zeros(0, np.uint8)
         self._work: SimpleQueue[PoolTask] = SimpleQueue()
@@ -44,14 +44,14 @@ class ThreadPool:
     def lay(
         self,
         registers: list[Any],
-        lane: int,
+        thread: int,
         scratch: Iterable[tuple[Any, tuple[int, ...]]],
         zeros: Iterable[tuple[Any, tuple[int, ...]]],
     ) -> None:
         """Put arrays into registers: of scratch memory side by side, of zeros one on top of the other."""
-        memory = self._memory.get(lane)
+        memory = self._memory.get(thread)
         if memory is None:
-            memory = self._memory[lane] = np.empty(SCRATCH_BYTES, np.uint8)
+            memory = self._memory[thread] = np.empty(SCRATCH_BYTES, np.uint8)
         start = 0
         for register, shape in scratch:
             size = register.dtype.itemsize * int(np.prod(shape))
@@ -65,14 +65,14 @@ class ThreadPool:
             registers[register.number] = self._zeros[:size].view(register.dtype).reshape(shape)
 
     def run(self, part: Callable[[int], None]) -> None:
-        """Run `part(lane)` on the caller's lane, and on every other lane that arrives before it is done. Raises what one of
+        """Run `part(thread)` on the caller's thread, and on every other thread that arrives before it is done. Raises what one of
         them raised.
 
-        Lanes that arrive later find nothing to do, so a lane on a busy core delays nobody.
+        Threads that arrive later find nothing to do, so a thread on a busy core delays nobody.
         """
         self._start()
         job = _SharedTask(part)
-        for _ in range(1, self.lanes):
+        for _ in range(1, self.threads):
             self._work.put(job)
         try:
             part(0)
@@ -83,25 +83,25 @@ class ThreadPool:
                 raise error
 
     def leave(self, work: PoolTask) -> None:
-        """Leave work to the other lane that is free first. Whoever needs its result joins it, in case none was free."""
+        """Leave work to the other thread that is free first. Whoever needs its result joins it, in case none was free."""
         self._start()
         self._work.put(work)
 
     def _start(self) -> None:
-        while self._started < self.lanes:
+        while self._started < self.threads:
             threading.Thread(
-                target=self._serve, args=(self._started,), name=f"gt-lane-{self._started}", daemon=True
+                target=self._serve, args=(self._started,), name=f"gt-thread-{self._started}", daemon=True
             ).start()
             self._started += 1
 
-    def _serve(self, lane: int) -> None:
+    def _serve(self, thread: int) -> None:
         with np.errstate(all="ignore"):
             while True:
-                self._work.get().join(lane)
+                self._work.get().join(thread)
 
 
 class _SharedTask:
-    """Work that lanes share while it is open."""
+    """Work that threads share while it is open."""
 
     def __init__(self, part: Callable[[int], None]) -> None:
         self._part: Callable[[int], None] | None = part
@@ -109,7 +109,7 @@ class _SharedTask:
         self._joined = 0
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
 
-    def join(self, lane: int) -> None:
+    def join(self, thread: int) -> None:
         """Do a part, unless the job is closed."""
         with self._lock:
             part = self._part
@@ -118,14 +118,14 @@ class _SharedTask:
             return
         raised: BaseException | None = None
         try:
-            part(lane)
-        except BaseException as error:  # noqa: BLE001 — it is raised where the lanes meet again
+            part(thread)
+        except BaseException as error:  # noqa: BLE001 — it is raised where the threads meet again
             raised = error
         part = None
         self._done.put(raised)
 
     def close(self) -> list[BaseException | None]:
-        """Admit no further lanes, and wait for those at work. Returns what they raised. Nothing refers to the work afterwards."""
+        """Admit no more threads, wait for those at work; nothing refers to the work afterwards. Returns what they raised."""
         with self._lock:
             self._part = None
         return [self._done.get() for _ in range(self._joined)]

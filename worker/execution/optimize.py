@@ -34,17 +34,17 @@ class ChainExecutor(NamedTuple):
     compile: Callable[[Chain, tuple[int, ...], Action], Action | None]
     loose: bool = False
     """Whether it accepts chains of loose forms."""
-    crew: ThreadPool | None = None
-    """The crew whose other lanes may compute what is read late."""
+    thread_pool: ThreadPool | None = None
+    """The thread_pool whose other threads may compute what is read late."""
 
 
-def on_cpu(crew: ThreadPool) -> ChainExecutor:
+def on_cpu(thread_pool: ThreadPool) -> ChainExecutor:
     """Chains as NumPy's functions over strips of rows."""
     return ChainExecutor(
         chain_lowering.able,
-        lambda chain: strip_executor.worth(chain, crew),
-        lambda chain, dead, by_steps: strip_executor.compile_chain(chain, crew, dead, by_steps),
-        crew=crew,
+        lambda chain: strip_executor.worth(chain, thread_pool),
+        lambda chain, dead, by_steps: strip_executor.compile_chain(chain, thread_pool, dead, by_steps),
+        thread_pool=thread_pool,
     )
 
 
@@ -60,12 +60,12 @@ def on_gpu(xp: Any) -> ChainExecutor:
 
 def executor(backend: Backend) -> ChainExecutor:
     """The executor of a backend."""
-    return on_gpu(backend.xp) if backend.crew is None else on_cpu(backend.crew)
+    return on_gpu(backend.xp) if backend.thread_pool is None else on_cpu(backend.thread_pool)
 
 
 def fused(program: Program, executor: ChainExecutor) -> Program:
     """The program with each chain as one action. Poison and errors are still handled step by step."""
-    wanted = {slot for _, slot in program.survivors + program.rehomed}
+    wanted = {slot for _, slot in program.survivors + program.relocated}
     blocks: list[list[ProgramStep]] = []
     actions: list[list[Action]] = []
     starts: list[Sequence[int]] = []
@@ -86,10 +86,10 @@ def _fused_block(
 ) -> tuple[list[ProgramStep], list[Action], list[int]]:
     """The steps of a block in the order in which they run as chains, the actions, and the index of each action's first step."""
     order = fuse(steps, wanted, executor.able, executor.worth, loose=executor.loose)
-    whole = order if executor.crew is None else with_row_parallel_groups(steps, order, executor.crew)
+    whole = order if executor.thread_pool is None else with_row_parallel_groups(steps, order, executor.thread_pool)
     groups = _grouped(steps, whole, wanted, executor)
-    if executor.crew is not None:
-        groups = set_aside(groups, wanted, executor.crew)
+    if executor.thread_pool is not None:
+        groups = set_aside(groups, wanted, executor.thread_pool)
     starts = list(itertools.accumulate((len(group.steps) for group in groups), initial=0))[:-1]
     return [step for group in groups for step in group.steps], [group.action for group in groups], starts
 
@@ -118,11 +118,11 @@ def _grouped(
         members = flat[at : at + (1 if isinstance(each, int) else len(each.steps))]
         compiled: Action | None = None
         if isinstance(each, RowParallelGroup):
-            assert executor.crew is not None, "only a crew has row-parallel groups"
+            assert executor.thread_pool is not None, "only a thread_pool has row-parallel groups"
             inside = {step.writes for step in members}
             beside = {slot for step in [*flat[:at], *flat[at + len(members) :]] for slot in step.reads}
             dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead if slot not in inside))
-            compiled = RowParallelAction(members, (wanted | beside) & inside, executor.crew, dies)
+            compiled = RowParallelAction(members, (wanted | beside) & inside, executor.thread_pool, dies)
         elif isinstance(each, Chain):
             dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead))
             compiled = executor.compile(each, dies, _one_by_one(members, dies))

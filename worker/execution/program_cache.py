@@ -55,7 +55,7 @@ class ProgramCache:
             plan = self.plan(number)
             info = meshes[plan.mesh]
             program = self.compiled[number] = compile_plan(plan, info.mesh, info.rank, self.backend, info.cards)
-            program.runs = HOT_RUN - 1 if plan.hot or self.backend.crew is None else 0
+            program.runs = HOT_RUN - 1 if plan.hot or self.backend.thread_pool is None else 0
         if program.runs < HOT_RUN:
             program.runs += 1
             if program.runs == HOT_RUN:

@@ -123,8 +123,8 @@ class AttentionStrips:
 
     def run(self, jobs: list[Any], work: Any) -> None:
         """`work(job)` for each, by all threads when there are any."""
-        crew = self.call.crew
-        if crew is None or crew.lanes == 1 or len(jobs) == 1:
+        thread_pool = self.call.thread_pool
+        if thread_pool is None or thread_pool.threads == 1 or len(jobs) == 1:
             for job in jobs:
                 work(job)
             return
@@ -134,7 +134,7 @@ class AttentionStrips:
             while (number := next(turn)) < len(jobs):
                 work(jobs[number])
 
-        crew.run(part)
+        thread_pool.run(part)
 
     def cast(self, *operands: Any) -> list[Any]:
         """Operands as products take them."""

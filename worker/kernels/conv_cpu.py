@@ -70,7 +70,7 @@ def _shared(call: KernelCall, form: ConvForm) -> bool:
     """Whether several threads share a convolution."""
     examples, groups = call.tensor(0).shape[:2]
     large = examples * groups * form.inner * form.outer >= MIN_SHARED_ELEMENTS
-    return call.crew is not None and call.crew.lanes > 1 and form.step < examples and large
+    return call.thread_pool is not None and call.thread_pool.threads > 1 and form.step < examples and large
 
 
 def scratch(call: KernelCall) -> int:
@@ -85,8 +85,10 @@ def scratch(call: KernelCall) -> int:
         shape = padded_shape(x.shape, a["pads"], a["spreads"])
         elements += form.step * math.prod(shape[1:]) if shape != x.shape else 0
         beside = 0
-    crew = call.crew
-    times = min(crew.lanes, -(-x.shape[0] // form.step)) if crew is not None and _shared(call, form) else 1
+    thread_pool = call.thread_pool
+    times = (
+        min(thread_pool.threads, -(-x.shape[0] // form.step)) if thread_pool is not None and _shared(call, form) else 1
+    )
     return (times * elements + beside) * wide(call.result.dtype).numpy.itemsize
 
 
@@ -100,7 +102,7 @@ def conv(call: KernelCall) -> Kernel:
     examples, groups = x.shape[:2]
     made, counts = w.shape[1], result.shape[3:]
     chunks = [(start, min(start + form.step, examples)) for start in range(0, examples, form.step)]
-    crew = call.crew if _shared(call, form) else None
+    thread_pool = call.thread_pool if _shared(call, form) else None
     times = form.step * groups * form.inner * form.outer * (x.shape[2] if form.way == "taps" else made)
     matmul = product(call, times, wide(result.dtype)) if len(chunks) == 1 else np.matmul
     compute = {"columns": _columns, "rows": _rows, "taps": _taps}[form.way](call, form, matmul)
@@ -109,7 +111,7 @@ def conv(call: KernelCall) -> Kernel:
         x, w = x.astype(work, copy=False), w.astype(work, copy=False)
         out = np.empty((examples, groups, made, *counts), work)
         part = compute(x, w, out)
-        if crew is None:
+        if thread_pool is None:
             for chunk in chunks:
                 part(*chunk)
         else:
@@ -117,11 +119,11 @@ def conv(call: KernelCall) -> Kernel:
                 itertools.count()
             )  # which is one step of the interpreter: no two threads take the same
 
-            def lane(_: int) -> None:
+            def thread(_: int) -> None:
                 while (number := next(turn)) < len(chunks):
                     part(*chunks[number])
 
-            crew.run(lane)
+            thread_pool.run(thread)
         return out.astype(dtype, copy=False)
 
     return kernel

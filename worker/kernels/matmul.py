@@ -39,7 +39,7 @@ def has_parts(call: KernelCall) -> bool:
 
     Whoever computes it, and how many they are: so bits follow from shapes alone.
     """
-    if call.op != "matmul" or call.crew is None or call.xp is not np or call.result.dtype.kind != "f":
+    if call.op != "matmul" or call.thread_pool is None or call.xp is not np or call.result.dtype.kind != "f":
         return False
     a, b = call.tensor(0), call.tensor(1)
     if (
@@ -77,7 +77,7 @@ def product(call: KernelCall, multiplications: int, dtype: DType) -> Kernel:
 
     What was half precision before it was widened loses nothing by TF32.
     """
-    crew = call.crew
+    thread_pool = call.thread_pool
     if dtype is float32 and (call.tf32 or call.result.dtype in HALF_DTYPES) and on_tensor_cores(call.xp, float32):
         return Gemm(call.xp, float32, call.direct)
     if (
@@ -86,9 +86,9 @@ def product(call: KernelCall, multiplications: int, dtype: DType) -> Kernel:
         and (dtype not in HALF_DTYPES or on_tensor_cores(call.xp, dtype))
     ):
         return Gemm(call.xp, dtype, call.direct, exact=True)
-    if crew is None or crew.lanes == 1 or multiplications < MIN_SHARED_MULTIPLICATIONS:
+    if thread_pool is None or thread_pool.threads == 1 or multiplications < MIN_SHARED_MULTIPLICATIONS:
         return call.xp.matmul  # type: ignore[no-any-return]  # xp is Any
-    return SharedMatmul(crew)
+    return SharedMatmul(thread_pool)
 
 
 def on_tensor_cores(xp: Any, dtype: DType) -> bool:
@@ -99,8 +99,8 @@ def on_tensor_cores(xp: Any, dtype: DType) -> bool:
 class SharedMatmul:
     """`np.matmul` of two matrices or stacks of them, by the threads of a pool."""
 
-    def __init__(self, crew: ThreadPool) -> None:
-        self.crew = crew
+    def __init__(self, thread_pool: ThreadPool) -> None:
+        self.thread_pool = thread_pool
 
     def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
         if a.ndim < 2 or b.ndim < 2:
@@ -126,7 +126,7 @@ class SharedMatmul:
             while (piece := next(turn)) < pieces:
                 np.matmul(left[piece], right[piece], out=places[piece])
 
-        self.crew.run(part)
+        self.thread_pool.run(part)
         return out
 
 

@@ -46,9 +46,9 @@ def _strip(call: KernelCall) -> tuple[AttentionStrips, int, int]:
     if where:
         many *= where[-1].stop - where[-1].start
     jobs = len(pieces) * (len(rows) if call.op == "attention" else 1)
-    lanes = 1 if call.crew is None else min(call.crew.lanes, jobs)
+    threads = 1 if call.thread_pool is None else min(call.thread_pool.threads, jobs)
     queries = max(strip.rows.stop - strip.rows.start for strip in rows)
-    return strips, lanes * many * max((s.rows.stop - s.rows.start) * s.keys for s in rows), lanes * many * queries
+    return strips, threads * many * max((s.rows.stop - s.rows.start) * s.keys for s in rows), threads * many * queries
 
 
 def attention(call: KernelCall) -> int:

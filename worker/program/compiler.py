@@ -82,7 +82,7 @@ class Program:
     moves: list[Move]
     slots: int
     survivors: list[tuple[int, int]]
-    rehomed: list[tuple[int, int]]
+    relocated: list[tuple[int, int]]
     starts: list[Sequence[int]]
     begun: list[int]
     need: int = 0
@@ -173,10 +173,10 @@ class _Compiler:
             else:
                 drafted += self.move(at, instruction, rank, time)
         survivors = [(offset, self.first[index]) for offset, index in plan.survivors]
-        rehomed = [(position, self.first[index]) for position, index in plan.rehomed]
+        relocated = [(position, self.first[index]) for position, index in plan.relocated]
         blocks: list[list[ProgramStep]] = [[]]
         moves: list[Move] = []
-        for draft, dead in zip(drafted, _deaths(drafted, {slot for _, slot in survivors + rehomed}), strict=True):
+        for draft, dead in zip(drafted, _deaths(drafted, {slot for _, slot in survivors + relocated}), strict=True):
             if isinstance(draft, Move):
                 draft.dead = dead
                 if draft.apart is not None:
@@ -193,10 +193,10 @@ class _Compiler:
                 blocks[-1].append(step)
         actions = [[step.action for step in block] for block in blocks]
         starts: list[Sequence[int]] = [range(len(block)) for block in blocks]
-        begun = _begun(blocks, moves) if plan.pipeline is None else [*range(1, len(moves) + 1)]
+        begun = _started_early(blocks, moves) if plan.pipeline is None else [*range(1, len(moves) + 1)]
         need, beside = _need(blocks, moves, begun)
         return Program(
-            plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, rehomed, starts, begun, need, beside,
+            plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, relocated, starts, begun, need, beside,
             signals=signals_of(plan),
         )  # fmt: skip
 
@@ -262,7 +262,7 @@ class _Compiler:
             part,
             tuple(self.held(r, rank) for r in instruction.inputs),
             plan.blocks,
-            None if plan.blocks else self.backend.crew,
+            None if plan.blocks else self.backend.thread_pool,
             self.backend.direct,
             None if self.backend.checks is None else self.backend.checks.append,
             plan.tf32,
@@ -339,7 +339,7 @@ class _Compiler:
 def _turned(plan: Plan) -> set[int]:
     """The products that are read only by `permute`s that exchange their rows and columns, as gradients of weights are."""
     made = {i.outputs[0] for i in plan.instructions if i.op == "matmul"}
-    made.difference_update(index for _, index in plan.survivors + plan.rehomed)
+    made.difference_update(index for _, index in plan.survivors + plan.relocated)
     read: set[int] = set()
     for instruction in plan.instructions:
         for reference in instruction.inputs:
@@ -384,7 +384,7 @@ def _deaths(drafted: list[_DraftedStep | Move], kept: set[int]) -> list[tuple[in
     return found[::-1]
 
 
-def _begun(blocks: list[list[ProgramStep]], moves: list[Move]) -> list[int]:
+def _started_early(blocks: list[list[ProgramStep]], moves: list[Move]) -> list[int]:
     """For each move how many may have been begun when it is waited for: itself, and those behind it whose values are there by
     then, as far as their results are not more than `MOVES_AHEAD_BYTES` bytes. So many that follow each other, as those of
     gradients do at the end of a backward pass, are waited for once and not each by itself."""

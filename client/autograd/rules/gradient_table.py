@@ -1,6 +1,6 @@
 """The gradient table: for each op its gradient rule, or its name in the explicit list of those without one.
 
-A rule says what each operand's gradient reads and computes it (`autograd.Rule`). Rules are written with the same
+A rule says what each operand's gradient reads and computes it (`GradientRule`). Rules are written with the same
 functions as any program, so that they have gradients themselves; shapes are moved by bare instructions, which make no
 views. Nothing here may look at values.
 """
@@ -17,8 +17,7 @@ from gt.client.ops.linalg import decompositions
 from gt.client.tensor import deferred_gradients, emission
 from gt.client.tensor.broadcasting import unbroadcast
 from gt.client.tensor.operands import binary, cast
-from gt.client.tensor.tape import GradientRule as Rule
-from gt.client.tensor.tape import TapeNode
+from gt.client.tensor.tape import GradientRule, TapeNode
 from gt.errors import GTError
 from gt.ir.dtypes import int64
 
@@ -394,154 +393,162 @@ def _log_softmax(n: TapeNode, g: Tensor) -> Parts:
     return (g - arithmetic.exp(n.result()) * total,)
 
 
-GRADIENTS: Final[dict[str, Rule]] = {
+GRADIENTS: Final[dict[str, GradientRule]] = {
     # element-wise, one operand
-    "neg": Rule(("",), lambda n, g: (-g,)),
-    "abs": Rule(("0",), _abs),
-    "sign": Rule(("",), lambda n, g: (g * 0.0,)),
-    "exp": Rule(("o",), lambda n, g: (g * _conj(n.result()),)),
-    "exp2": Rule(("o",), lambda n, g: (g * _conj(n.result() * math.log(2)),)),
-    "expm1": Rule(("o",), lambda n, g: (g * _conj(n.result() + 1.0),)),
-    "log": Rule(("0",), lambda n, g: (g / _conj(n.operand(0)),)),
-    "log2": Rule(("0",), lambda n, g: (g / _conj(n.operand(0) * math.log(2)),)),
-    "log10": Rule(("0",), lambda n, g: (g / _conj(n.operand(0) * math.log(10)),)),
-    "log1p": Rule(("0",), lambda n, g: (g / _conj(n.operand(0) + 1.0),)),
-    "sqrt": Rule(("o",), lambda n, g: (g * 0.5 / _conj(n.result()),)),
-    "rsqrt": Rule(("o",), lambda n, g: (g * -0.5 * _conj(n.result() ** 3),)),
-    "square": Rule(("0",), lambda n, g: (g * (_conj(n.operand(0)) * 2.0),)),
-    "reciprocal": Rule(("o",), lambda n, g: (-g * _conj(arithmetic.square(n.result())),)),
-    "sin": Rule(("0",), lambda n, g: (g * _conj(arithmetic.cos(n.operand(0))),)),
-    "cos": Rule(("0",), lambda n, g: (-g * _conj(arithmetic.sin(n.operand(0))),)),
-    "tan": Rule(("o",), lambda n, g: (g * _conj(arithmetic.square(n.result()) + 1.0),)),
-    "asin": Rule(("0",), lambda n, g: (g * _conj(arithmetic.rsqrt(1.0 - arithmetic.square(n.operand(0)))),)),
-    "acos": Rule(("0",), lambda n, g: (-g * _conj(arithmetic.rsqrt(1.0 - arithmetic.square(n.operand(0)))),)),
-    "atan": Rule(("0",), lambda n, g: (g / _conj(arithmetic.square(n.operand(0)) + 1.0),)),
-    "sinh": Rule(("0",), lambda n, g: (g * _conj(elementwise.cosh(n.operand(0))),)),
-    "cosh": Rule(("0",), lambda n, g: (g * _conj(elementwise.sinh(n.operand(0))),)),
-    "tanh": Rule(("o",), lambda n, g: (g * _conj(1.0 - arithmetic.square(n.result())),)),
-    "asinh": Rule(("0",), lambda n, g: (g * _conj(arithmetic.rsqrt(arithmetic.square(n.operand(0)) + 1.0)),)),
-    "acosh": Rule(("0",), _acosh),
-    "atanh": Rule(("0",), lambda n, g: (g / _conj(1.0 - arithmetic.square(n.operand(0))),)),
-    "erf": Rule(("0",), lambda n, g: (g * (arithmetic.exp(-arithmetic.square(n.operand(0))) * _ERF_SLOPE),)),
-    "erfc": Rule(("0",), lambda n, g: (g * (arithmetic.exp(-arithmetic.square(n.operand(0))) * -_ERF_SLOPE),)),
-    "erfinv": Rule(("o",), lambda n, g: (g * (arithmetic.exp(arithmetic.square(n.result())) / _ERF_SLOPE),)),
-    "lgamma": Rule(("0",), lambda n, g: (g * elementwise.digamma(n.operand(0)),)),
-    "digamma": Rule(("0",), lambda n, g: (g * elementwise.polygamma(1, n.operand(0)),)),
-    "dawsn": Rule(("0o",), lambda n, g: (g * (1.0 - n.operand(0) * n.result() * 2.0),)),
-    "erfcx": Rule(("0o",), lambda n, g: (g * (n.operand(0) * n.result() * 2.0 - _ERF_SLOPE),)),
-    "ndtri": Rule(
+    "neg": GradientRule(("",), lambda n, g: (-g,)),
+    "abs": GradientRule(("0",), _abs),
+    "sign": GradientRule(("",), lambda n, g: (g * 0.0,)),
+    "exp": GradientRule(("o",), lambda n, g: (g * _conj(n.result()),)),
+    "exp2": GradientRule(("o",), lambda n, g: (g * _conj(n.result() * math.log(2)),)),
+    "expm1": GradientRule(("o",), lambda n, g: (g * _conj(n.result() + 1.0),)),
+    "log": GradientRule(("0",), lambda n, g: (g / _conj(n.operand(0)),)),
+    "log2": GradientRule(("0",), lambda n, g: (g / _conj(n.operand(0) * math.log(2)),)),
+    "log10": GradientRule(("0",), lambda n, g: (g / _conj(n.operand(0) * math.log(10)),)),
+    "log1p": GradientRule(("0",), lambda n, g: (g / _conj(n.operand(0) + 1.0),)),
+    "sqrt": GradientRule(("o",), lambda n, g: (g * 0.5 / _conj(n.result()),)),
+    "rsqrt": GradientRule(("o",), lambda n, g: (g * -0.5 * _conj(n.result() ** 3),)),
+    "square": GradientRule(("0",), lambda n, g: (g * (_conj(n.operand(0)) * 2.0),)),
+    "reciprocal": GradientRule(("o",), lambda n, g: (-g * _conj(arithmetic.square(n.result())),)),
+    "sin": GradientRule(("0",), lambda n, g: (g * _conj(arithmetic.cos(n.operand(0))),)),
+    "cos": GradientRule(("0",), lambda n, g: (-g * _conj(arithmetic.sin(n.operand(0))),)),
+    "tan": GradientRule(("o",), lambda n, g: (g * _conj(arithmetic.square(n.result()) + 1.0),)),
+    "asin": GradientRule(("0",), lambda n, g: (g * _conj(arithmetic.rsqrt(1.0 - arithmetic.square(n.operand(0)))),)),
+    "acos": GradientRule(("0",), lambda n, g: (-g * _conj(arithmetic.rsqrt(1.0 - arithmetic.square(n.operand(0)))),)),
+    "atan": GradientRule(("0",), lambda n, g: (g / _conj(arithmetic.square(n.operand(0)) + 1.0),)),
+    "sinh": GradientRule(("0",), lambda n, g: (g * _conj(elementwise.cosh(n.operand(0))),)),
+    "cosh": GradientRule(("0",), lambda n, g: (g * _conj(elementwise.sinh(n.operand(0))),)),
+    "tanh": GradientRule(("o",), lambda n, g: (g * _conj(1.0 - arithmetic.square(n.result())),)),
+    "asinh": GradientRule(("0",), lambda n, g: (g * _conj(arithmetic.rsqrt(arithmetic.square(n.operand(0)) + 1.0)),)),
+    "acosh": GradientRule(("0",), _acosh),
+    "atanh": GradientRule(("0",), lambda n, g: (g / _conj(1.0 - arithmetic.square(n.operand(0))),)),
+    "erf": GradientRule(("0",), lambda n, g: (g * (arithmetic.exp(-arithmetic.square(n.operand(0))) * _ERF_SLOPE),)),
+    "erfc": GradientRule(("0",), lambda n, g: (g * (arithmetic.exp(-arithmetic.square(n.operand(0))) * -_ERF_SLOPE),)),
+    "erfinv": GradientRule(("o",), lambda n, g: (g * (arithmetic.exp(arithmetic.square(n.result())) / _ERF_SLOPE),)),
+    "lgamma": GradientRule(("0",), lambda n, g: (g * elementwise.digamma(n.operand(0)),)),
+    "digamma": GradientRule(("0",), lambda n, g: (g * elementwise.polygamma(1, n.operand(0)),)),
+    "dawsn": GradientRule(("0o",), lambda n, g: (g * (1.0 - n.operand(0) * n.result() * 2.0),)),
+    "erfcx": GradientRule(("0o",), lambda n, g: (g * (n.operand(0) * n.result() * 2.0 - _ERF_SLOPE),)),
+    "ndtri": GradientRule(
         ("o",), lambda n, g: (g * (arithmetic.exp(arithmetic.square(n.result()) * 0.5) * math.sqrt(2 * math.pi)),)
     ),
-    "i0": Rule(("0",), lambda n, g: (g * _bessel(n, "i1"),)),
-    "i0e": Rule(("0o",), lambda n, g: (g * (_bessel(n, "i1e") - arithmetic.sign(n.operand(0)) * n.result()),)),
-    "i1": Rule(("0o",), lambda n, g: (g * (_bessel(n, "i0") - _over_x(n)),)),
-    "i1e": Rule(
+    "i0": GradientRule(("0",), lambda n, g: (g * _bessel(n, "i1"),)),
+    "i0e": GradientRule(("0o",), lambda n, g: (g * (_bessel(n, "i1e") - arithmetic.sign(n.operand(0)) * n.result()),)),
+    "i1": GradientRule(("0o",), lambda n, g: (g * (_bessel(n, "i0") - _over_x(n)),)),
+    "i1e": GradientRule(
         ("0o",),
         lambda n, g: (g * (_bessel(n, "i0e") - _over_x(n) - arithmetic.sign(n.operand(0)) * n.result()),),
     ),
-    "bessel_j0": Rule(("0",), lambda n, g: (-g * _bessel(n, "bessel_j1"),)),
-    "bessel_j1": Rule(("0o",), lambda n, g: (g * (_bessel(n, "bessel_j0") - _over_x(n)),)),
-    "bessel_y0": Rule(("0",), lambda n, g: (-g * _bessel(n, "bessel_y1"),)),
-    "bessel_y1": Rule(("0o",), lambda n, g: (g * (_bessel(n, "bessel_y0") - n.result() / n.operand(0)),)),
-    "k0": Rule(("0",), lambda n, g: (-g * _bessel(n, "k1"),)),
-    "k0e": Rule(("0o",), lambda n, g: (g * (n.result() - _bessel(n, "k1e")),)),
-    "k1": Rule(("0o",), lambda n, g: (-g * (_bessel(n, "k0") + n.result() / n.operand(0)),)),
-    "k1e": Rule(
+    "bessel_j0": GradientRule(("0",), lambda n, g: (-g * _bessel(n, "bessel_j1"),)),
+    "bessel_j1": GradientRule(("0o",), lambda n, g: (g * (_bessel(n, "bessel_j0") - _over_x(n)),)),
+    "bessel_y0": GradientRule(("0",), lambda n, g: (-g * _bessel(n, "bessel_y1"),)),
+    "bessel_y1": GradientRule(("0o",), lambda n, g: (g * (_bessel(n, "bessel_y0") - n.result() / n.operand(0)),)),
+    "k0": GradientRule(("0",), lambda n, g: (-g * _bessel(n, "k1"),)),
+    "k0e": GradientRule(("0o",), lambda n, g: (g * (n.result() - _bessel(n, "k1e")),)),
+    "k1": GradientRule(("0o",), lambda n, g: (-g * (_bessel(n, "k0") + n.result() / n.operand(0)),)),
+    "k1e": GradientRule(
         ("0o",), lambda n, g: (g * (n.result() * (1.0 - arithmetic.reciprocal(n.operand(0))) - _bessel(n, "k0e")),)
     ),
-    "sigmoid": Rule(("o",), lambda n, g: (g * _conj((1.0 - n.result()) * n.result()),)),
-    "relu": Rule(("o",), lambda n, g: (_where(n.result() <= 0.0, 0.0, g),)),
-    "floor": Rule(("",), lambda n, g: (g * 0.0,)),
-    "ceil": Rule(("",), lambda n, g: (g * 0.0,)),
-    "round": Rule(("",), lambda n, g: (g * 0.0,)),
-    "trunc": Rule(("",), lambda n, g: (g * 0.0,)),
-    "cast": Rule(("",), lambda n, g: (cast(g, n.dtype(0)),)),
-    "conj": Rule(("",), lambda n, g: (_conj(g),)),
-    "real": Rule(("",), lambda n, g: (cast(g, n.dtype(0)),)),
-    "imag": Rule(("",), lambda n, g: (cast(g, n.dtype(0)) * 1j,)),
+    "sigmoid": GradientRule(("o",), lambda n, g: (g * _conj((1.0 - n.result()) * n.result()),)),
+    "relu": GradientRule(("o",), lambda n, g: (_where(n.result() <= 0.0, 0.0, g),)),
+    "floor": GradientRule(("",), lambda n, g: (g * 0.0,)),
+    "ceil": GradientRule(("",), lambda n, g: (g * 0.0,)),
+    "round": GradientRule(("",), lambda n, g: (g * 0.0,)),
+    "trunc": GradientRule(("",), lambda n, g: (g * 0.0,)),
+    "cast": GradientRule(("",), lambda n, g: (cast(g, n.dtype(0)),)),
+    "conj": GradientRule(("",), lambda n, g: (_conj(g),)),
+    "real": GradientRule(("",), lambda n, g: (cast(g, n.dtype(0)),)),
+    "imag": GradientRule(("",), lambda n, g: (cast(g, n.dtype(0)) * 1j,)),
     # element-wise, two operands that broadcast
-    "complex": Rule(("", ""), lambda n, g: _each(n, lambda: complex_numbers.real(g), lambda: complex_numbers.imag(g))),
-    "add": Rule(("", ""), lambda n, g: _each(n, lambda: g, lambda: g)),
-    "sub": Rule(("", ""), lambda n, g: _each(n, lambda: g, lambda: -g)),
-    "mul": Rule(("1", "0"), lambda n, g: _each(n, lambda: g * _conj(n.operand(1)), lambda: g * _conj(n.operand(0)))),
-    "div": Rule(
+    "complex": GradientRule(
+        ("", ""), lambda n, g: _each(n, lambda: complex_numbers.real(g), lambda: complex_numbers.imag(g))
+    ),
+    "add": GradientRule(("", ""), lambda n, g: _each(n, lambda: g, lambda: g)),
+    "sub": GradientRule(("", ""), lambda n, g: _each(n, lambda: g, lambda: -g)),
+    "mul": GradientRule(
+        ("1", "0"), lambda n, g: _each(n, lambda: g * _conj(n.operand(1)), lambda: g * _conj(n.operand(0)))
+    ),
+    "div": GradientRule(
         ("1", "1o"),
         lambda n, g: _each(n, lambda: g / _conj(n.operand(1)), lambda: -(g / _conj(n.operand(1))) * _conj(n.result())),
     ),
-    "pow": Rule(("01", "01o"), _pow),
-    "maximum": Rule(("01", "01"), _extreme("gt")),
-    "minimum": Rule(("01", "01"), _extreme("lt")),
-    "remainder": Rule(
+    "pow": GradientRule(("01", "01o"), _pow),
+    "maximum": GradientRule(("01", "01"), _extreme("gt")),
+    "minimum": GradientRule(("01", "01"), _extreme("lt")),
+    "remainder": GradientRule(
         ("", "01"), lambda n, g: _each(n, lambda: g, lambda: -g * arithmetic.floor_divide(n.operand(0), n.operand(1)))
     ),
-    "floor_divide": Rule(("", ""), lambda n, g: _each(n, lambda: g * 0.0, lambda: g * 0.0)),
-    "fmod": Rule(
+    "floor_divide": GradientRule(("", ""), lambda n, g: _each(n, lambda: g * 0.0, lambda: g * 0.0)),
+    "fmod": GradientRule(
         ("", "01"),
         lambda n, g: _each(n, lambda: g, lambda: -g * arithmetic.trunc(arithmetic.div(n.operand(0), n.operand(1)))),
     ),
-    "atan2": Rule(("01", "01"), _atan2),
-    "hypot": Rule(
+    "atan2": GradientRule(("01", "01"), _atan2),
+    "hypot": GradientRule(
         ("0o", "1o"),
         lambda n, g: _each(n, lambda: g * (n.operand(0) / n.result()), lambda: g * (n.operand(1) / n.result())),
     ),
-    "copysign": Rule(("0o", "0o"), _copysign),
-    "zeta": Rule(("01", "01"), _zeta),
-    "gammainc": Rule(("01", "01"), _gammainc(1.0)),
-    "gammaincc": Rule(("01", "01"), _gammainc(-1.0)),
+    "copysign": GradientRule(("0o", "0o"), _copysign),
+    "zeta": GradientRule(("01", "01"), _zeta),
+    "gammainc": GradientRule(("01", "01"), _gammainc(1.0)),
+    "gammaincc": GradientRule(("01", "01"), _gammainc(-1.0)),
     # element-wise, three operands that broadcast
-    "where": Rule(
+    "where": GradientRule(
         ("", "0", "0"),
         lambda n, g: _each(n, lambda: g, lambda: _where(n.operand(0), g, 0.0), lambda: _where(n.operand(0), 0.0, g)),
     ),
     # reductions
-    "sum": Rule(("",), lambda n, g: (_spread(n, g),)),
-    "prod": Rule(("0",), _prod),
-    "max": Rule(("0o",), _reduced_extreme),
-    "min": Rule(("0o",), _reduced_extreme),
+    "sum": GradientRule(("",), lambda n, g: (_spread(n, g),)),
+    "prod": GradientRule(("0",), _prod),
+    "max": GradientRule(("0o",), _reduced_extreme),
+    "min": GradientRule(("0o",), _reduced_extreme),
     # shape
-    "reshape": Rule(("",), lambda n, g: (_reshape(g, n.shape(0)),)),
-    "permute": Rule(("",), _permute),
-    "expand": Rule(("",), lambda n, g: (unbroadcast(g, n.shape(0)),)),
-    "cat": Rule((), _cat),
-    "slice": Rule((), _slice),
-    "update_slice": Rule((), _update_slice),
+    "reshape": GradientRule(("",), lambda n, g: (_reshape(g, n.shape(0)),)),
+    "permute": GradientRule(("",), _permute),
+    "expand": GradientRule(("",), lambda n, g: (unbroadcast(g, n.shape(0)),)),
+    "cat": GradientRule((), _cat),
+    "slice": GradientRule((), _slice),
+    "update_slice": GradientRule((), _update_slice),
     # indexing along one axis
-    "gather": Rule(("1",), _gather),
-    "scatter_add": Rule(("", "", "1"), _scatter_add),
-    "take": Rule(("1",), _take),
-    "segment_sum": Rule(("1",), lambda n, g: (emission.emit("take", (g, n.operand(1)), n.attribute("axis")), None)),
-    "scatter": Rule(("1", "", "1"), _scatter),
+    "gather": GradientRule(("1",), _gather),
+    "scatter_add": GradientRule(("", "", "1"), _scatter_add),
+    "take": GradientRule(("1",), _take),
+    "segment_sum": GradientRule(
+        ("1",), lambda n, g: (emission.emit("take", (g, n.operand(1)), n.attribute("axis")), None)
+    ),
+    "scatter": GradientRule(("1", "", "1"), _scatter),
     # along one axis
-    "cumsum": Rule(("",), lambda n, g: (_from_the_end(g, n.attribute("axis")),)),
-    "cumprod": Rule(("0o",), _cumprod),
+    "cumsum": GradientRule(("",), lambda n, g: (_from_the_end(g, n.attribute("axis")),)),
+    "cumprod": GradientRule(("0o",), _cumprod),
     # linear algebra
-    "matmul": Rule(("1", "0"), _matmul),
-    "solve": Rule(("0o", "0"), _solve),
-    "cholesky": Rule(("o",), decompositions.cholesky),
-    "inverse": Rule(("o",), decompositions.inverse),
-    "det": Rule(("0o",), decompositions.det),
-    "slogdet": Rule(("0o",), decompositions.slogdet),
-    "qr": Rule(("o",), decompositions.qr),
-    "svd": Rule(("o",), decompositions.svd),
-    "eigh": Rule(("o",), decompositions.eigh),
-    "eig": Rule(("o",), decompositions.eig),
-    "lu": Rule(("o",), decompositions.lu),
-    "matrix_exp": Rule(("0",), decompositions.matrix_exp),
+    "matmul": GradientRule(("1", "0"), _matmul),
+    "solve": GradientRule(("0o", "0"), _solve),
+    "cholesky": GradientRule(("o",), decompositions.cholesky),
+    "inverse": GradientRule(("o",), decompositions.inverse),
+    "det": GradientRule(("0o",), decompositions.det),
+    "slogdet": GradientRule(("0o",), decompositions.slogdet),
+    "qr": GradientRule(("o",), decompositions.qr),
+    "svd": GradientRule(("o",), decompositions.svd),
+    "eigh": GradientRule(("o",), decompositions.eigh),
+    "eig": GradientRule(("o",), decompositions.eig),
+    "lu": GradientRule(("o",), decompositions.lu),
+    "matrix_exp": GradientRule(("0",), decompositions.matrix_exp),
     # Fourier transforms
-    "fft": Rule(("",), lambda n, g: (emission.emit("fft", (g,), n.attribute("axis"), not n.attribute("inverse")),)),
-    "rfft": Rule(("",), _rfft),
-    "irfft": Rule(("",), _irfft),
+    "fft": GradientRule(
+        ("",), lambda n, g: (emission.emit("fft", (g,), n.attribute("axis"), not n.attribute("inverse")),)
+    ),
+    "rfft": GradientRule(("",), _rfft),
+    "irfft": GradientRule(("",), _irfft),
     # sliding windows
-    "conv": Rule(("1", "0"), _conv),
-    "windows": Rule(("",), _windows),
-    "overlap_add": Rule(("",), _overlap_add),
+    "conv": GradientRule(("1", "0"), _conv),
+    "windows": GradientRule(("",), _windows),
+    "overlap_add": GradientRule(("",), _overlap_add),
     # composite
-    "softmax": Rule(("o",), _softmax),
-    "log_softmax": Rule(("o",), _log_softmax),
-    "attention": Rule(("0123",) * 3, attention.gradient),
+    "softmax": GradientRule(("o",), _softmax),
+    "log_softmax": GradientRule(("o",), _log_softmax),
+    "attention": GradientRule(("0123",) * 3, attention.gradient),
     # identities
-    "tag": Rule(("",), lambda n, g: (g,)),
-    "follow": Rule(("",), lambda n, g: (g, None)),
+    "tag": GradientRule(("",), lambda n, g: (g,)),
+    "follow": GradientRule(("",), lambda n, g: (g, None)),
 }
 
 NO_GRADIENT: Final[frozenset[str]] = frozenset(

@@ -272,13 +272,15 @@ def test_bits_do_not_depend_on_lanes_or_on_who_has_the_heads(name: str, blocked:
     q, k, v = draws((3, 4), 40, 30, 8, 8)
     operands = (q, k, v, *([q] if name == "attention_grad" else []))
 
-    def computed(lanes: int, heads: slice) -> Array:
+    def computed(threads: int, heads: slice) -> Array:
         held = [np.ascontiguousarray(x[:, heads]) for x in operands]
         specs = tuple(spec(float32, x.shape) for x in held)
         (result,) = infer(name, specs, {"causal": True})
         box = tuple((0, size) for size in result.shape)
-        crew = None if blocked else ThreadPool(lanes)
-        call = KernelCall(np, name, {"causal": True}, specs, result, result.shape, box, blocks=8 * blocked, crew=crew)
+        thread_pool = None if blocked else ThreadPool(threads)
+        call = KernelCall(
+            np, name, {"causal": True}, specs, result, result.shape, box, blocks=8 * blocked, thread_pool=thread_pool
+        )
         out: Array = (DETERMINISTIC_KERNELS if blocked else KERNELS)[name](call)(*held)
         return out
 

@@ -193,9 +193,9 @@ def test_parameters_move_once() -> None:
         "%4 f32[64,128] S1 = move $2 R",
         "%19 f32[32,64] R = move %6 P(sum)",
     ]
-    assert first.plan.rehomed == ((1, 0), (2, 4))
+    assert first.plan.relocated == ((1, 0), (2, 4))
     second = made.plan(segment, first.inputs)
-    assert second.plan.rehomed == ()
+    assert second.plan.relocated == ()
     assert not [line for line in moves(second) if "$" in line]
     assert second.inputs == first.inputs
 
@@ -441,7 +441,7 @@ def check_homes(segment: Segment, planned: Planned, residents: tuple[ResidentPla
         assert plan.values[index] is segment.values[number]
         assert plan.layouts[index] == resident.layout
         assert not any(isinstance(placement, Partial) for placement in resident.layout)
-    moved = dict(plan.rehomed)
+    moved = dict(plan.relocated)
     for position, (before, after) in enumerate(zip(residents, planned.inputs, strict=True)):
         assert before.param == after.param
         assert after.bound or not before.bound
@@ -555,5 +555,5 @@ def test_parameters_settle(program: Any, config: Any) -> None:
     first = made.plan(segment, tuple(ResidentPlacement(made.mesh.replicated, param) for param in params))
     second = made.plan(segment, first.inputs)
     assert second.inputs == first.inputs
-    assert second.plan.rehomed == ()
+    assert second.plan.relocated == ()
     assert all(isinstance(p, Replicate) for resident in second.inputs if not resident.param for p in resident.layout)

@@ -85,7 +85,7 @@ def _all_chains_pay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strips of few elements, shared by all lanes, so that small tensors are cut as large ones are."""
+    """Strips of few elements, shared by all threads, so that small tensors are cut as large ones are."""
     monkeypatch.setattr(strip_executor, "STRIP_BYTES", 64)
     monkeypatch.setattr(strip_executor, "MIN_SHARED_WORK", 1)
     monkeypatch.setattr(strip_executor, "MAX_SMALL_ELEMENTS", 0)
@@ -202,9 +202,9 @@ class Drawn:
 
 
 @settings(max_examples=cases(150))
-@given(draw=st.randoms(use_true_random=False), lanes=st.integers(1, 3))
+@given(draw=st.randoms(use_true_random=False), threads=st.integers(1, 3))
 @pytest.mark.usefixtures("small_strips")
-def test_chains_give_the_bits_of_their_steps(draw: random.Random, lanes: int) -> None:
+def test_chains_give_the_bits_of_their_steps(draw: random.Random, threads: int) -> None:
     """Whatever is computed, in whatever layouts operands lie, strips or not, on one to three threads: no bit differs."""
     drawn = Drawn(draw)
     made = [v for v in drawn.values if v & 3 == 0]
@@ -212,7 +212,7 @@ def test_chains_give_the_bits_of_their_steps(draw: random.Random, lanes: int) ->
         return
     survivors = sorted({made[-1], *draw.sample(made, min(len(made), 2))})
     program = compiled(drawn.lines, *survivors)
-    same_bits(program, fused(program, on_cpu(ThreadPool(lanes))), drawn.arrays + drawn.numbers)
+    same_bits(program, fused(program, on_cpu(ThreadPool(threads))), drawn.arrays + drawn.numbers)
 
 
 CHAINED = [
@@ -308,27 +308,27 @@ def test_chains_see_through_expands() -> None:
 
 @pytest.mark.usefixtures("small_strips")
 def test_large_values_are_cut_into_strips_that_lanes_share() -> None:
-    """However many lanes take strips, every strip is computed once."""
+    """However many threads take strips, every strip is computed once."""
     lines = Lines()
     x = lines.input(64, 40)
     program = compiled(lines, lines.op("exp", lines.op("neg", lines.op("softmax", x, axis=1))))
-    crew = ThreadPool(3)
-    hot = fused(program, on_cpu(crew))
+    thread_pool = ThreadPool(3)
+    hot = fused(program, on_cpu(thread_pool))
     same_bits(program, hot, [np.random.default_rng(0).standard_normal((64, 40), np.float32)])
 
 
 def test_lanes_work_at_the_same_time_and_say_what_they_raise() -> None:
-    """Every lane that is free comes, and what one of them raises is raised where the work was given out."""
-    crew, met, seen = ThreadPool(3), threading.Barrier(3), []
+    """Every thread that is free comes, and what one of them raises is raised where the work was given out."""
+    thread_pool, met, seen = ThreadPool(3), threading.Barrier(3), []
 
-    def meet(lane: int) -> None:
+    def meet(thread: int) -> None:
         met.wait(10)
-        seen.append(lane)
-        if lane == 2:
-            raise MemoryError("lane 2")
+        seen.append(thread)
+        if thread == 2:
+            raise MemoryError("thread 2")
 
-    with pytest.raises(MemoryError, match="lane 2"):
-        crew.run(meet)
+    with pytest.raises(MemoryError, match="thread 2"):
+        thread_pool.run(meet)
     assert sorted(seen) == [0, 1, 2]
 
 

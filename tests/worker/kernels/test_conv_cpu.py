@@ -1,4 +1,4 @@
-"""Convolutions on a CPU: in whichever way they are computed, and by however many lanes."""
+"""Convolutions on a CPU: in whichever way they are computed, and by however many threads."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Array = np.ndarray[Any, Any]
 PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
-def call_of(x: tuple[int, ...], w: tuple[int, ...], crew: ThreadPool | None, **attributes: Any) -> KernelCall:
+def call_of(x: tuple[int, ...], w: tuple[int, ...], thread_pool: ThreadPool | None, **attributes: Any) -> KernelCall:
     operands = spec(float32, x), spec(float32, w)
     (result,) = infer("conv", operands, attributes)
     box = tuple((0, size) for size in result.shape)
-    return KernelCall(np, "conv", attributes, operands, result, result.shape, box, crew=crew)
+    return KernelCall(np, "conv", attributes, operands, result, result.shape, box, thread_pool=thread_pool)
 
 
 def plain(x: Array, w: Array, call: KernelCall) -> Array:
@@ -73,7 +73,10 @@ def test_it_is_what_a_convolution_is(
         patch.setattr(conv_cpu, "CACHED_WINDOW_BYTES", near)
         patch.setattr(conv_cpu, "MIN_PRODUCT_COLUMNS", 8)
         patch.setattr(conv_cpu, "MIN_SHARED_ELEMENTS", 1)
-        calls = [call_of(x, w, crew, **attributes) for crew in (None, ThreadPool(1), ThreadPool(2), ThreadPool(3))]
+        calls = [
+            call_of(x, w, thread_pool, **attributes)
+            for thread_pool in (None, ThreadPool(1), ThreadPool(2), ThreadPool(3))
+        ]
         found = [conv(call)(a, b) for call in calls]
     np.testing.assert_array_equal(found[0], plain(a, b, calls[0]))
     for each in found[1:]:
@@ -113,6 +116,6 @@ def test_bits_do_not_depend_on_how_many_lanes_there_are() -> None:
         ((32, 1, 16, 16, 16), (1, 16, 16, 3, 3), {**ones, "spreads": (2, 2), "pads": (1, 2, 1, 2)}),
     ):
         a, b = (random.standard_normal(shape).astype(np.float32) for shape in (x, w))
-        kernels = [conv(call_of(x, w, ThreadPool(lanes), **attributes)) for lanes in (1, 2, 3)]
+        kernels = [conv(call_of(x, w, ThreadPool(threads), **attributes)) for threads in (1, 2, 3)]
         for _ in range(3):
             assert len({kernel(a, b).tobytes() for kernel in kernels}) == 1

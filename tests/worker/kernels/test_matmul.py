@@ -1,4 +1,4 @@
-"""Large products by all lanes: what comes out, and that neither lanes nor time have a say in its bits."""
+"""Large products by all threads: what comes out, and that neither threads nor time have a say in its bits."""
 
 from __future__ import annotations
 
@@ -50,45 +50,47 @@ def test_the_bits_do_not_depend_on_how_many_lanes_there_are(shape: tuple[int, in
     rows, inner, columns = shape
     random = np.random.default_rng(1)
     a, b = random.standard_normal((rows, inner)), random.standard_normal((inner, columns))
-    crews = [ThreadPool(lanes) for lanes in (1, 2, 3, 5)]
+    thread_pools = [ThreadPool(threads) for threads in (1, 2, 3, 5)]
     for _ in range(5):
-        assert len({SharedMatmul(crew)(a, b).tobytes() for crew in crews}) == 1
+        assert len({SharedMatmul(thread_pool)(a, b).tobytes() for thread_pool in thread_pools}) == 1
 
 
 def test_every_lane_that_comes_takes_part_and_every_piece_is_computed_once() -> None:
-    """Two lanes that are both there share the pieces; together they make each of them, and no other."""
-    crew = ThreadPool(2)
+    """Two threads that are both there share the pieces; together they make each of them, and no other."""
+    thread_pool = ThreadPool(2)
     meet = threading.Barrier(2)
     seen: list[int] = []
 
-    run = crew.run
+    run = thread_pool.run
 
     def both(part: Callable[[int], None]) -> None:
-        def waited(lane: int) -> None:
+        def waited(thread: int) -> None:
             meet.wait(30)
-            seen.append(lane)
-            part(lane)
+            seen.append(thread)
+            part(thread)
 
         run(waited)
 
-    crew.run = both  # type: ignore[method-assign]
+    thread_pool.run = both  # type: ignore[method-assign]
     a = np.ones((MAX_PIECES * MIN_PIECE_SIZE, 4))
     np.testing.assert_array_equal(
-        SharedMatmul(crew)(a, np.ones((4, 2))), np.full((MAX_PIECES * MIN_PIECE_SIZE, 2), 4.0)
+        SharedMatmul(thread_pool)(a, np.ones((4, 2))), np.full((MAX_PIECES * MIN_PIECE_SIZE, 2), 4.0)
     )
     assert sorted(seen) == [0, 1]
 
 
-def call(rows: int, inner: int, columns: int, lanes: int | None) -> KernelCall:
+def call(rows: int, inner: int, columns: int, threads: int | None) -> KernelCall:
     result = spec(float32, (rows, columns))
     operands = (spec(float32, (rows, inner)), spec(float32, (inner, columns)))
-    crew = None if lanes is None else ThreadPool(lanes)
-    return KernelCall(np, "matmul", {}, operands, result, result.shape, ((0, rows), (0, columns)), (), 0, crew)
+    thread_pool = None if threads is None else ThreadPool(threads)
+    return KernelCall(np, "matmul", {}, operands, result, result.shape, ((0, rows), (0, columns)), (), 0, thread_pool)
 
 
-@pytest.mark.parametrize(("lanes", "size", "shared"), [(2, 2, True), (2, 0.5, False), (1, 2, False), (None, 2, False)])
-def test_what_is_small_or_has_no_lanes_is_left_to_blas(lanes: int | None, size: float, shared: bool) -> None:
+@pytest.mark.parametrize(
+    ("threads", "size", "shared"), [(2, 2, True), (2, 0.5, False), (1, 2, False), (None, 2, False)]
+)
+def test_what_is_small_or_has_no_lanes_is_left_to_blas(threads: int | None, size: float, shared: bool) -> None:
     side = math.ceil((MIN_SHARED_MULTIPLICATIONS * size) ** (1 / 3))
-    found = product(call(side, side, side, lanes), side**3, float32)
+    found = product(call(side, side, side, threads), side**3, float32)
     assert isinstance(found, SharedMatmul) == shared
     assert shared or found is np.matmul

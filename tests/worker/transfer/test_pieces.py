@@ -125,7 +125,7 @@ def test_every_dtype_travels(dtype: str) -> None:
 
 
 def test_an_input_that_moves_for_good_is_replaced() -> None:
-    """A rehomed input is stored in its new layout from then on; one that dies with the run is not stored again."""
+    """A relocated input is stored in its new layout from then on; one that dies with the run is not stored again."""
     config = Config.from_plain(
         {"sharding_config": {"up": {"strategy": "tensor_parallel", "dimension": 0, "mesh_axis": "workers"}}}
     )
@@ -138,7 +138,7 @@ def test_an_input_that_moves_for_good_is_replaced() -> None:
     x = lines.input(4, 2)
     segment = lines.segment(lines.op("relu", x, signal=("up",)))
     plan = Planner(group.mesh, policy).plan(segment, (ResidentPlacement(WHOLE, param=True),)).plan
-    assert plan.rehomed
+    assert plan.relocated
     group.all(m.DefinePlan(9, pack_plan(plan)))
     group.all(group.execute(9, [1]))
     group.all(group.execute(9, [2], base=200, dying=[0]))

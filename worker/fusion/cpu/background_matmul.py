@@ -45,7 +45,7 @@ class BackgroundMatmul:
         self._done = threading.Lock()
         self._done.acquire()
 
-    def join(self, _lane: int = 0) -> None:
+    def join(self, _thread: int = 0) -> None:
         """Compute the product, unless somebody does."""
         if not self._claim.acquire(blocking=False):
             return
@@ -78,13 +78,13 @@ def settle(slots: Slots, failed: Callable[[ProgramStep, Exception], None]) -> No
                 failed(value.step, error)
 
 
-def set_aside(groups: list[ActionSteps], wanted: set[int], crew: ThreadPool) -> list[ActionSteps]:
+def set_aside(groups: list[ActionSteps], wanted: set[int], thread_pool: ThreadPool) -> list[ActionSteps]:
     """The groups of a block, its late-read products begun where they were and met where they are read.
 
     A view of such a product, as a weight's gradient is, waits with it. `wanted`: slots that are read after the block.
     """
     writes = [step.writes for group in groups for step in group.steps]
-    if crew.lanes == 1 or len(set(writes)) < len(writes):  # slots are written again, as sums over microbatches
+    if thread_pool.threads == 1 or len(set(writes)) < len(writes):  # slots are written again, as sums over microbatches
         return groups
     costs = [sum(map(_cost, group.steps)) for group in groups]
     readers: dict[int, list[int]] = {}
@@ -107,7 +107,7 @@ def set_aside(groups: list[ActionSteps], wanted: set[int], crew: ThreadPool) -> 
         between = itertools.accumulate(costs[n] for n in range(at + 1, reader) if n not in begun and n not in moved)
         if not any(cost * 2 >= costs[at] for cost in between):
             continue
-        begun[at] = ActionSteps(_begin(step, crew), group.steps)
+        begun[at] = ActionSteps(_begin(step, thread_pool), group.steps)
         before[reader] = rendezvous + before.get(reader, [])  # the last begun first: the others are nearer to their end
         if len(rendezvous) > 1:
             moved.add(view)
@@ -121,14 +121,14 @@ def set_aside(groups: list[ActionSteps], wanted: set[int], crew: ThreadPool) -> 
     return found + before.get(len(groups), [])
 
 
-def _begin(step: ProgramStep, crew: ThreadPool) -> Action:
+def _begin(step: ProgramStep, thread_pool: ThreadPool) -> Action:
     reads, writes, dead = step.reads, step.writes, step.dead
 
     def begin(slots: Slots) -> None:
         slots[writes] = aside = BackgroundMatmul(step, [slots[slot] for slot in reads])
         for slot in dead:
             slots[slot] = None
-        crew.leave(aside)
+        thread_pool.leave(aside)
 
     return begin
 

@@ -56,10 +56,10 @@ class RowParallelSource(NamedTuple):
 
 
 def with_row_parallel_groups(
-    steps: Sequence[ProgramStep], order: Sequence[Chain | int], crew: ThreadPool
+    steps: Sequence[ProgramStep], order: Sequence[Chain | int], thread_pool: ThreadPool
 ) -> list[Chain | int | RowParallelGroup]:
     """The order in which steps and chains run, with row-parallel groups among them."""
-    if crew.lanes == 1 or not any(step.call is not None and has_parts(step.call) for step in steps):
+    if thread_pool.threads == 1 or not any(step.call is not None and has_parts(step.call) for step in steps):
         return list(order)
     if len({step.writes for step in steps}) < len(steps):
         return list(order)  # slots are written again, as sums over microbatches
@@ -136,7 +136,7 @@ class _OpenRowParallel:
 def cut_of(step: ProgramStep) -> tuple[bool, ...] | None:
     """For each operand whether a part of the result takes a part of it; None of what no row-parallel group can have."""
     call = step.call
-    if call is None or call.crew is None or not _divides(call.result):
+    if call is None or call.thread_pool is None or not _divides(call.result):
         return None
     op, result = call.op, call.result
     shapes = [operand.shape if isinstance(operand, Spec) else () for operand in call.operands]
@@ -194,9 +194,11 @@ class _RowParallelResult(NamedTuple):
 class RowParallelAction:
     """Runs a row-parallel group."""
 
-    def __init__(self, steps: Sequence[ProgramStep], wanted: set[int], crew: ThreadPool, dead: tuple[int, ...]) -> None:
+    def __init__(
+        self, steps: Sequence[ProgramStep], wanted: set[int], thread_pool: ThreadPool, dead: tuple[int, ...]
+    ) -> None:
         """`wanted`: slots of its results that others read; `dead`: those of what it reads that dies with it."""
-        self.crew = crew
+        self.thread_pool = thread_pool
         made = {step.writes: step for step in steps}
         leaving = {slot for slot in made if slot in wanted}
         self.looks: list[ProgramStep] = []
@@ -252,7 +254,7 @@ class RowParallelAction:
             while (number := next(turn)) < ROW_PARTS:
                 run.part(number)
 
-        self.crew.run(part)
+        self.thread_pool.run(part)
         if not known:
             if len(self.orders) == MAX_LAYOUTS:
                 self.orders.clear()
@@ -340,7 +342,7 @@ def _kernel(step: ProgramStep) -> tuple[Callable[..., Any], bool]:
             for operand, cut in zip(call.operands, cut_of(step) or (), strict=True)
         ]
     )
-    kernel = KERNELS[call.op](replace(call, operands=operands, result=_spec_of_part(call.result), crew=None))
+    kernel = KERNELS[call.op](replace(call, operands=operands, result=_spec_of_part(call.result), thread_pool=None))
     function = kernel.func if isinstance(kernel, partial) else kernel
     return kernel, isinstance(function, np.ufunc) and call.op not in ALONG_ROWS
 

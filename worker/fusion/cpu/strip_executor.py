@@ -71,7 +71,7 @@ class StripGeometry:
                 yield index, first, min(first + self.rows, size)
 
 
-def geometry(chain: Chain, space: MergedSpace, draft: ChainDraft, lanes: int) -> StripGeometry | None:
+def geometry(chain: Chain, space: MergedSpace, draft: ChainDraft, threads: int) -> StripGeometry | None:
     """The strips of a chain; None when one row is too long for the scratch memory."""
     shape = space.shape
     widest = max(value.call.result.dtype.itemsize for value in chain.values)
@@ -81,9 +81,9 @@ def geometry(chain: Chain, space: MergedSpace, draft: ChainDraft, lanes: int) ->
     inner, lines = math.prod(shape[peeled + 1 :]), math.prod(space.column[peeled + 1 :])
     rows = max(1, min(STRIP_BYTES // (inner * widest), shape[peeled]))
     if (
-        lanes > 1 and math.prod(shape) > MAX_SMALL_ELEMENTS and math.prod(shape) * len(draft.calls) >= MIN_SHARED_WORK
+        threads > 1 and math.prod(shape) > MAX_SMALL_ELEMENTS and math.prod(shape) * len(draft.calls) >= MIN_SHARED_WORK
     ):  # a few strips for each, as they may not be as fast
-        rows = max(1, min(rows, -(-math.prod(shape[: peeled + 1]) // (2 * lanes))))
+        rows = max(1, min(rows, -(-math.prod(shape[: peeled + 1]) // (2 * threads))))
     while draft.nbytes(rows * inner, rows * lines) > SCRATCH_BYTES:
         if rows == 1:
             return None
@@ -91,7 +91,7 @@ def geometry(chain: Chain, space: MergedSpace, draft: ChainDraft, lanes: int) ->
     return StripGeometry(space, peeled, rows)
 
 
-def worth(chain: Chain, crew: ThreadPool) -> bool:
+def worth(chain: Chain, thread_pool: ThreadPool) -> bool:
     """Whether a chain pays. What is small saves the time of calls, what is large that of memory; between, a core's caches hold
     every step's result until the next step reads it, and memory that was just freed is warm."""
     if not chain.outputs or not math.prod(chain.shape):  # of nothing there are no strips
@@ -101,7 +101,7 @@ def worth(chain: Chain, crew: ThreadPool) -> bool:
         return count >= MIN_SMALL_STEPS
     value = chain.values[-1]
     large = elements * value.call.result.dtype.itemsize > STRIP_BYTES
-    return large and (count > 1 or value.call.op == "relu" or (crew.lanes > 1 and elements >= MIN_SHARED_WORK))
+    return large and (count > 1 or value.call.op == "relu" or (thread_pool.threads > 1 and elements >= MIN_SHARED_WORK))
 
 
 def reusable_sources(chain: Chain, dead: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -126,14 +126,14 @@ class StripExecutor:
     def __init__(
         self,
         chain: Chain,
-        crew: ThreadPool,
+        thread_pool: ThreadPool,
         dead: tuple[int, ...],
         by_steps: Callable[[Slots], None],
         cut: StripGeometry,
         draft: ChainDraft,
     ) -> None:
         self.chain = chain
-        self.crew = crew
+        self.thread_pool = thread_pool
         self.dead = dead
         self.by_steps = by_steps
         self.cut = cut
@@ -153,8 +153,8 @@ class StripExecutor:
         self.patterns = patterns
         self.cuts = list(cut.strips())
         self.templates: dict[tuple[int, int], Registers] = {}
-        self.shared = crew.lanes > 1 and len(self.cuts) > 1
-        self.legators = reusable_sources(chain, dead)
+        self.shared = thread_pool.threads > 1 and len(self.cuts) > 1
+        self.memory_sources = reusable_sources(chain, dead)
 
     def _merged(self, *, column: bool) -> tuple[int, ...]:
         return self.cut.space.column if column else self.cut.space.shape
@@ -164,7 +164,7 @@ class StripExecutor:
             self.by_steps(slots)
             return
         inherited: dict[int, Any] = {}
-        heirlooms = [self._inherit(slots, legators, inherited) for legators in self.legators]
+        inherited_arrays = [self._inherit(slots, memory_sources, inherited) for memory_sources in self.memory_sources]
         views: Registers = [None] * self.draft.count
         for number, (slot, shape) in enumerate(zip(self.sources, self.shapes, strict=True)):
             source: Any = inherited.get(slot, slots[slot])
@@ -174,13 +174,13 @@ class StripExecutor:
                 source = source.reshape(())
             views[number] = source
         made = []
-        for (number, slot, shape, dtype, laid), heirloom in zip(self.results, heirlooms, strict=True):
-            array = np.empty(shape, dtype) if heirloom is None else heirloom
+        for (number, slot, shape, dtype, laid), inherited_array in zip(self.results, inherited_arrays, strict=True):
+            array = np.empty(shape, dtype) if inherited_array is None else inherited_array
             views[number] = array.reshape(laid)
             made.append((slot, array))
         cuts = iter(self.cuts)  # whoever is free takes the next
         if self.shared:
-            self.crew.run(lambda lane: self._strips(lane, views, cuts))
+            self.thread_pool.run(lambda thread: self._strips(thread, views, cuts))
         else:
             self._strips(0, views, cuts)
         for slot, array in made:
@@ -188,16 +188,16 @@ class StripExecutor:
         for slot in self.dead:
             slots[slot] = None
 
-    def _inherit(self, slots: Slots, legators: tuple[int, ...], inherited: dict[int, Any]) -> Any:
+    def _inherit(self, slots: Slots, memory_sources: tuple[int, ...], inherited: dict[int, Any]) -> Any:
         """Memory for an output out of one of these slots, or None; `inherited` remembers what was in it."""
-        for slot in legators:
+        for slot in memory_sources:
             array = take_exclusive(slots, slot)
             if array is not None:
                 inherited[slot] = array
                 return array
         return None
 
-    def _strips(self, lane: int, views: Registers, cuts: Iterator[tuple[tuple[int, ...], int, int]]) -> None:
+    def _strips(self, thread: int, views: Registers, cuts: Iterator[tuple[tuple[int, ...], int, int]]) -> None:
         """Strips until there are none left."""
         steps, peeled = self.draft.calls, self.cut.peeled
         here: tuple[int, ...] = ()
@@ -214,7 +214,7 @@ class StripExecutor:
                     (sliced if pattern[peeled] else fixed).append((number, view))
             if last - first != height:
                 height = last - first
-                registers = self._template(lane, height).copy()
+                registers = self._template(thread, height).copy()
                 for number, source in enumerate(views):
                     if self.cut_number(number):
                         registers[number] = source
@@ -228,20 +228,20 @@ class StripExecutor:
         """Whether a register holds a number, which is the same for all strips."""
         return number < len(self.sources) and self.shapes[number] is None
 
-    def _template(self, lane: int, rows: int) -> Registers:
+    def _template(self, thread: int, rows: int) -> Registers:
         """Registers with scratch memory in place, for strips of so many rows."""
-        found = self.templates.get((lane, rows))
+        found = self.templates.get((thread, rows))
         if found is None:
             found = [None] * self.draft.count
             scratch = [(register, self.cut.strip(rows, column=register.column)) for register in self.draft.scratch]
             zeros = [(register, self.cut.strip(rows, column=register.column)) for register in self.draft.zeros]
-            self.crew.lay(found, lane, scratch, zeros)
-            self.templates[lane, rows] = found
+            self.thread_pool.lay(found, thread, scratch, zeros)
+            self.templates[thread, rows] = found
         return found
 
 
 def _whole(
-    chain: Chain, crew: ThreadPool, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
+    chain: Chain, thread_pool: ThreadPool, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
 ) -> Callable[[Slots], None]:
     """The action of a chain that is one strip: nothing is cut, so nothing is merged."""
     ndim = len(chain.shape)
@@ -251,7 +251,7 @@ def _whole(
     rest: Registers = [None] * draft.count
     scratch = [(each, column if each.column else chain.shape) for each in draft.scratch]
     zeros = [(each, column if each.column else chain.shape) for each in draft.zeros]
-    crew.lay(rest, 0, scratch, zeros)
+    thread_pool.lay(rest, 0, scratch, zeros)
     del rest[: len(chain.sources)]
     sources = [source.slot for source in chain.sources]
     rowwise = _rowwise(chain)
@@ -348,14 +348,14 @@ def run(steps: Sequence[UfuncCall], registers: Registers) -> None:
 
 
 def compile_chain(
-    chain: Chain, crew: ThreadPool, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
+    chain: Chain, thread_pool: ThreadPool, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
 ) -> Callable[[Slots], None] | None:
     """The action that runs a chain over slots; None when its rows are too long for the scratch memory."""
     space = merged_space(chain)
     draft = draft_of(chain, len(space.shape) - space.edge, whole=False)
-    cut = geometry(chain, space, draft, crew.lanes)
+    cut = geometry(chain, space, draft, thread_pool.threads)
     if cut is None:
         return None
     if cut.peeled == 0 and cut.rows == space.shape[0]:
-        return _whole(chain, crew, dead, by_steps)
-    return StripExecutor(chain, crew, dead, by_steps, cut, draft)
+        return _whole(chain, thread_pool, dead, by_steps)
+    return StripExecutor(chain, thread_pool, dead, by_steps, cut, draft)

@@ -1,4 +1,4 @@
-"""Products that another lane computes: which are, that their bits are the same, and that what fails there fails as anywhere."""
+"""Products that another thread computes: which are, that their bits are the same, and that what fails there fails as anywhere."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _small_products_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Busy(ThreadPool):
-    """Lanes of which none ever comes."""
+    """Threads of which none ever comes."""
 
     def leave(self, work: Any) -> None:
         pass
@@ -46,9 +46,9 @@ class Busy(ThreadPool):
 class Alone:
     """One worker's core, which runs one plan again and again."""
 
-    def __init__(self, lines: Lines, survivors: list[int], crew: ThreadPool | None) -> None:
+    def __init__(self, lines: Lines, survivors: list[int], thread_pool: ThreadPool | None) -> None:
         known = backend("cpu")
-        self.core = WorkerCore(replace(known, crew=crew or ThreadPool(1)))
+        self.core = WorkerCore(replace(known, thread_pool=thread_pool or ThreadPool(1)))
         mesh = uniform_mesh(1, {"workers": 1}, (0,))
         self.handle(m.Welcome(0, {}))
         self.handle(m.DefineMesh(1, [["workers"], [1], [0], [[1]], []], ["0"]))
@@ -102,11 +102,11 @@ def parts(program: Any) -> list[str]:
     return [action.__name__ for action in program.actions[0] if action.__name__ in ("begin", "meet")]
 
 
-@pytest.mark.parametrize("crew", [ThreadPool(2), ThreadPool(3), Busy(2)], ids=["two", "three", "none comes"])
-def test_products_that_are_read_late_have_the_same_bits_whoever_computes_them(crew: ThreadPool) -> None:
+@pytest.mark.parametrize("thread_pool", [ThreadPool(2), ThreadPool(3), Busy(2)], ids=["two", "three", "none comes"])
+def test_products_that_are_read_late_have_the_same_bits_whoever_computes_them(thread_pool: ThreadPool) -> None:
     """All but the last, behind which nothing long is left to do, are begun, and met before they are read or stored."""
     lines, survivors = backward()
-    plain, aside_ = Alone(lines, survivors, None), Alone(lines, survivors, crew)
+    plain, aside_ = Alone(lines, survivors, None), Alone(lines, survivors, thread_pool)
     for worker in (plain, aside_):
         for tensor in (1, 2, 3):
             worker.store(tensor, drawn(tensor))
@@ -139,11 +139,11 @@ def test_a_product_that_is_read_next_is_computed_where_it_is() -> None:
     assert parts(worker.program) == []
 
 
-@pytest.mark.parametrize("crew", [ThreadPool(2), Busy(2)], ids=["two", "none comes"])
-def test_what_fails_aside_poisons_its_readers_alone_and_is_told_once(crew: ThreadPool) -> None:
+@pytest.mark.parametrize("thread_pool", [ThreadPool(2), Busy(2)], ids=["two", "none comes"])
+def test_what_fails_aside_poisons_its_readers_alone_and_is_told_once(thread_pool: ThreadPool) -> None:
     """The fault names the product and the user's line, and all else is computed, what is under way too."""
     lines, survivors = backward()
-    worker = Alone(lines, survivors, crew)
+    worker = Alone(lines, survivors, thread_pool)
     for tensor in (1, 2, 3):
         worker.store(tensor, drawn(tensor))
     for _ in range(HOT_RUN):

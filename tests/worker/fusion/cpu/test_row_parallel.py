@@ -1,4 +1,4 @@
-"""Bands: which steps lanes compute side by side, and that they give the bits and layouts that the steps give one by one."""
+"""Bands: which steps threads compute side by side, and that they give the bits and layouts that the steps give one by one."""
 
 from __future__ import annotations
 
@@ -157,13 +157,13 @@ class Net:
 
 
 @settings(max_examples=cases(60), deadline=None)
-@given(draw=st.randoms(use_true_random=False), lanes=st.integers(2, 3))
-def test_bands_give_the_bits_of_their_steps(draw: random.Random, lanes: int) -> None:
+@given(draw=st.randoms(use_true_random=False), threads=st.integers(2, 3))
+def test_bands_give_the_bits_of_their_steps(draw: random.Random, threads: int) -> None:
     """However operands lie, whatever is read later, at the first run and when it is known how results lie."""
     net = Net(draw)
     survivors = net.write()
     program = compiled(net.lines, *survivors)
-    hot = fused(program, on_cpu(ThreadPool(lanes)))
+    hot = fused(program, on_cpu(ThreadPool(threads)))
     for _ in range(3):
         same_bits(program, hot, net.arrays + net.numbers)
 
@@ -187,7 +187,7 @@ def test_layers_are_one_band_and_what_joins_rows_comes_after_it() -> None:
         for at, each in enumerate((x, v, w))
     ]
     same_bits(program, hot, drawn)
-    assert bands(fused(program, on_cpu(ThreadPool(1)))) == [], "one lane has nobody to share with"
+    assert bands(fused(program, on_cpu(ThreadPool(1)))) == [], "one thread has nobody to share with"
 
 
 def test_phases_do_not_share_bands() -> None:
@@ -211,7 +211,7 @@ def test_where_gradients_of_weights_keep_other_lanes_busy_there_is_no_band() -> 
 
 
 def test_products_have_parts_by_their_shapes_alone() -> None:
-    """Of a stack that can be halved, of rows enough, and not so many that all lanes share them anyhow."""
+    """Of a stack that can be halved, of rows enough, and not so many that all threads share them anyhow."""
 
     def parted(*shape: int, inner: int = WIDTH, columns: int = WIDTH) -> bool:
         lines = Lines()
@@ -252,7 +252,7 @@ def test_what_fails_in_a_band_poisons_its_readers_alone() -> None:
     cut = lines.op("slice", y, start, axes=(2,), sizes=(2,), steps=(1,))
     bad = lines.op("tanh", cut)
     good = lines.op("matmul", y, w)
-    core = WorkerCore(replace(CPU, crew=ThreadPool(2)))
+    core = WorkerCore(replace(CPU, thread_pool=ThreadPool(2)))
 
     def handle(event: Any) -> list[Any]:
         return [send.message for send in core.handle(event, 0.0)]
