@@ -150,6 +150,7 @@ class Session:
             self.pump()
             put = self.link.prepare(array, (path, known))
         with self.exclusive():
+            self._open()
             value = mine.allocate(known)
             self.sent += 1
             position = self.sent
@@ -192,6 +193,7 @@ class Session:
         self.usable()
         future = Future(self, f"the value of a tensor of {value.spec}")
         with self.exclusive():
+            self._open()
             number = next(self.request_numbers)
             self.requests[number] = future
             self.link.send(m.Fetch(number, value.id))
@@ -231,6 +233,7 @@ class Session:
         _interrupt("it asks the service")
         future = Future(self, f"the service's {topic}")
         with self.exclusive():
+            self._open()
             number = next(self.request_numbers)
             self.requests[number] = future
             self.link.send(m.Ask(number, topic))
@@ -244,6 +247,7 @@ class Session:
         self.flush()
         future = Future(self, "the service to take the config")
         with self.exclusive():
+            self._open()
             number = next(self.request_numbers)
             self.requests[number] = future
             self.link.send(m.Configure(number, config))
@@ -255,6 +259,7 @@ class Session:
         _interrupt("it sets an option of the session")
         self.flush()
         with self.exclusive():
+            self._open()
             self.link.send(m.Options(values))
 
     @property
@@ -322,11 +327,15 @@ class Session:
             raise SessionError(
                 "this process was forked: a session does not survive that; call gt.connect() in the child"
             )
-        if self.failure is not None:
-            raise type(self.failure)(*self.failure.args)
+        self._open()
         if self.pending_error is not None:
             error, self.pending_error = self.pending_error, None
             raise error
+
+    def _open(self) -> None:
+        """Raise the error that ended this session. Whoever sends asks under the lock: nothing may follow the farewell."""
+        if self.failure is not None:
+            raise type(self.failure)(*self.failure.args)
 
     def pump(self) -> None:
         """Act on all messages that have arrived."""
