@@ -9,11 +9,11 @@ import os
 import select
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from gt.daemon.active_clock import ActiveClock
 from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, start_timeout
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.registry import register, unregister
@@ -24,12 +24,16 @@ from gt.instruction_log.file import DEFAULT_PART_BYTES, InstructionFile
 from gt.instruction_log.text import LOGGED_MESSAGES, SessionEnded
 from gt.wire import messages as m
 from gt.wire import transport
+from gt.wire.connection import SessionRouter, StreamBroken
+from gt.wire.reliable_stream import LEASE_SECONDS
 
+from .bulk_relay import BulkRelay
 from .core import DispatcherCore
 
 log = logging.getLogger("gt.dispatcher")
 WORK_SECONDS: Final = 0.002
 """The longest time, in seconds, spent working on plans before the shell looks for messages again."""
+PING: Final = m.Ping()
 TICK_SECONDS: Final = 1.0
 """Seconds between two `Tick`s to the core, and between two heartbeats to every peer."""
 
@@ -43,9 +47,11 @@ class DispatcherShell:
         logs: DaemonLog | None = None,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
-        self.control = transport.router(address)
+        self.router = SessionRouter(address)
+        self.control = self.router.socket
         self.address = transport.endpoint(self.control)
-        self.bulk = transport.router(bulk or _beside(self.address, "bulk"))
+        self.relay = BulkRelay(bulk or _beside(self.address, "bulk"))
+        lease = environment_number("GT_LEASE", LEASE_SECONDS)
         self.published = transport.publisher(_beside(self.address, "fanout"))
         """The socket on which large groups of workers receive their messages."""
         self.fanout = Fanout(transport.endpoint(self.published), lambda: os.urandom(16))
@@ -53,13 +59,17 @@ class DispatcherShell:
         self.core = DispatcherCore(
             config=read,
             workers_expected=workers,
-            facts={"bulk_address": transport.endpoint(self.bulk), "process": host_facts()},
+            facts={"bulk_address": self.relay.address, "process": host_facts(), "lease": lease},
             log=lambda level, text, **about: getattr(log, level)(text, extra=about),
             boot=boot(),
             patience=start_timeout(),
+            lease=lease,
             capabilities=("cancel",) if self.address.startswith("ipc://") else (),
         )
         self.core.service.address, self.core.service.version = self.address, _version()
+        self.clock = ActiveClock()
+        self.paused_seconds = 0.0
+        """How long this process is known to have stood still."""
         self.due = self.publish_at = 0.0
         self.logs = logs
         self.watch = watch
@@ -78,22 +88,21 @@ class DispatcherShell:
 
     def run(self) -> None:
         """Serve until told to stop."""
-        relay = threading.Thread(target=_relay, args=(self.bulk,), name="gt-relay", daemon=True)
-        relay.start()
+        self.relay.start()
         poller = transport.poller()
         poller.register(self.control, transport.READABLE)
         for source in (self.wake_read, self.ends.fileno()):
             poller.register(source, transport.READABLE)
         if self.watch is not None:
             poller.register(self.watch, transport.READABLE)
-        self.due = time.monotonic() + TICK_SECONDS
+        self.due = self.clock() + TICK_SECONDS
         register(self.address)
         log.info("listening at %s", self.address)
         while not self.stopping:
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
                 poller.register(self.published, transport.READABLE)
             until = min(self.due, self.publish_at) if self.core.subscribers.period else self.due
-            idle = 0 if self.core.busy else int(max(0.0, until - time.monotonic()) * 1000) + 1
+            idle = 0 if self.core.busy else int(max(0.0, until - self.clock()) * 1000) + 1
             ready = dict(poller.poll(idle))
             if self.watch is not None and self.watch in ready:
                 break  # the process that started this one is gone
@@ -110,16 +119,19 @@ class DispatcherShell:
                 for descriptor, _ in self.ends.poll(0):
                     self._gone(descriptor)
             self._on_time()
-            until = time.monotonic() + WORK_SECONDS
-            while self.core.busy and time.monotonic() < until:
+            until = self.clock() + WORK_SECONDS
+            while self.core.busy and self.clock() < until:
                 self._handle(JobTurn())
         self._farewell()
 
     def _on_time(self) -> None:
         """Do everything that is due at this time."""
-        now = time.monotonic()
+        now = self.clock()
         if now >= self.due:
             self.due = now + TICK_SECONDS
+            if self.clock.paused_seconds > self.paused_seconds:
+                log.warning("this process stood still for %.1f s", self.clock.paused_seconds - self.paused_seconds)
+                self.paused_seconds = self.clock.paused_seconds
             self._handle(Tick())
             self._pulse()
             self._tidy()
@@ -155,21 +167,37 @@ class DispatcherShell:
     def _drain(self) -> None:
         """Handle the messages that have arrived, at most one batch of them, so that timers are served too."""
         for _ in range(256):
-            frames = transport.receive(self.control)
-            if frames is None:
-                return
-            peer, *rest = frames
             try:
-                number, message = m.decode(rest)
+                heard = self.router.receive()
+                if heard is None:
+                    break
+                peer, frames = heard
+                _, message = m.decode(frames) if len(frames[0]) else (0, PING)
+            except StreamBroken as error:
+                self._handle(Malformed(error.peer, str(error)))
+                continue
             except ProtocolError as error:
                 self._handle(Malformed(peer, str(error)))
                 continue
             if isinstance(message, m.Hello):
                 message.facts["watched"] = self._watch_process(peer, message)
                 self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
-            self._handle(Received(peer, number, message))
+            self._handle(Received(peer, message))
+            if isinstance(message, m.Hello) and self._known(peer):
+                self.router.keep(peer)
             if self.instruction_log is not None:
                 self._log(self.instruction_log, peer, message)
+
+        if self.router.refused:
+            self._refused()
+
+    def _refused(self) -> None:
+        """Count the messages of sessions that are not known, and log the first."""
+        counters = self.core.service.counters
+        if not counters.refused:
+            log.warning("refused a message of a session that is not known; its sender is told to begin afresh")
+        counters.refused += self.router.refused
+        self.router.refused = 0
 
     def _log(self, file: InstructionFile, peer: bytes, message: m.Message) -> None:
         """Write a client's message to the instruction log."""
@@ -188,26 +216,31 @@ class DispatcherShell:
             file.add(self.logged.pop(gone), SessionEnded())
 
     def _handle(self, event: Event) -> None:
-        broken: dict[bytes, None] = {}
-        for to, message in self.core.handle(event, time.monotonic()):
-            self._tell(to, m.encode(message), broken)
+        for to, message in self.core.handle(event, self.clock()):
+            self._tell(to, m.encode(message))
             while self.fanout.out:
                 peer, asked = self.fanout.out.pop(0)
-                self._tell((peer,), m.encode(asked), broken)
-        for peer in broken:
-            self._broken(peer)
+                self._tell((peer,), m.encode(asked))
+        if isinstance(event, (Lost, Malformed, Tick)):
+            self._forget_lost()
 
-    def _tell(self, to: tuple[bytes, ...], frames: list[Any], broken: dict[bytes, None]) -> None:
-        """Send a message to some peers, and note which of them cannot be reached."""
+    def _forget_lost(self) -> None:
+        """End the streams of peers that the core does not know any more: what they say now is of no session."""
+        for peer in [
+            each for each in self.router.streams if each not in self.router.half_open and not self._known(each)
+        ]:
+            self.router.forget(peer)
+
+    def _tell(self, to: tuple[bytes, ...], frames: list[Any]) -> None:
+        """Send a message to some peers, one by one or by the topics that they have."""
         topics, peers = self.fanout.routes(to)
         for topic in topics:
             transport.publish(self.published, topic, frames)
         for peer in peers:
-            if not transport.send(self.control, [peer, *frames]):
-                broken[peer] = None
+            self.router.send(peer, frames)
 
     def _broken(self, peer: bytes) -> None:
-        """A message to a peer was lost, so its stream cannot go on: treat the peer as lost."""
+        """What was published for a peer was lost, so its stream cannot go on: treat the peer as lost."""
         if self._known(peer):
             self._lost(Lost(peer, "its connection broke"))
 
@@ -225,8 +258,8 @@ class DispatcherShell:
             what = self.fanout.subscribed(ticket) if wanted else self.fanout.unsubscribed(ticket)
             if isinstance(what, Accept):
                 transport.set_topic(self.published, what.topic)
-                if what.switched and not transport.send(self.control, [what.switched, *m.encode(m.Switch())]):
-                    self._broken(what.switched)
+                if what.switched:
+                    self.router.send(what.switched, m.encode(m.Switch()))
             elif isinstance(what, Withdraw):
                 transport.set_topic(self.published, what.topic, wanted=False)
             elif isinstance(what, Broken):
@@ -235,11 +268,14 @@ class DispatcherShell:
     def _pulse(self) -> None:
         """Send a heartbeat to every peer."""
         ping = m.encode(m.Ping())
-        for peer in list(self.core.peers):
-            transport.send(self.control, [peer, *ping])
+        for peer in self.core.peers:
+            self.router.send_unnumbered(peer, ping)
 
     def _tidy(self) -> None:
         """Forget what the shell knows of peers that have left."""
+        service = self.core.service
+        clients = {client.bulk for client in service.clients.values()}
+        self.relay.members = frozenset(clients.union(worker.bulk for worker in service.workers.values()) - {b""})
         self.fanout.keep(self.core.service.workers)
         for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
             self._unwatch(descriptor)
@@ -281,11 +317,11 @@ class DispatcherShell:
         """Say goodbye to every peer, and close all sockets."""
         unregister()
         for peer in list(self.core.peers):
-            transport.send(self.control, [peer, *m.encode(m.Goodbye("", "the dispatcher was stopped"))])
+            self.router.send(peer, m.encode(m.Goodbye("", "the dispatcher was stopped")))
         log.info("stopped")
         if self.instruction_log is not None:
             self.instruction_log.drain()
-        for socket in (self.control, self.bulk, self.published):
+        for socket in (self.control, self.relay.router.socket, self.published):
             transport.unlink(socket)
         self.control.close(linger=200)
 
@@ -312,18 +348,6 @@ def _beside(address: str, name: str) -> str:
     if address.startswith("ipc://"):
         return f"{address}-{name}"
     return address.rpartition(":")[0] + ":*"
-
-
-def _relay(socket: transport.Socket) -> None:
-    """Pass bulk frames from peer to peer, off the main loop: [sender, receiver, header, payload] with the two swapped."""
-    poller = transport.poller()
-    poller.register(socket, transport.READABLE)
-    while True:
-        poller.poll()
-        while (frames := transport.receive(socket)) is not None:
-            if len(frames) == 4:
-                sender, receiver, header, payload = frames
-                transport.send(socket, [receiver, sender, header, payload])
 
 
 def main(arguments: list[str] | None = None) -> int:

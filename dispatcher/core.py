@@ -43,25 +43,24 @@ from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
+from gt.wire.reliable_stream import LEASE_SECONDS
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
-WORKER_TIMEOUT: Final = 10.0
-"""Seconds without a sign of life after which a worker counts as lost."""
-CLIENT_TIMEOUT: Final = 60.0
-"""The same for a client whose process cannot be watched."""
+WORKER_LEASE_SECONDS: Final = 60.0
+"""Seconds without a sign of life after which a worker counts as lost; less if the lease is shorter."""
 
 
 class DispatcherCore:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
     workers have its clock, `capabilities` what watchers may ask for ('cancel'). A client's first tensor waits `patience`
-    seconds for the workers to join."""
+    seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
         log: Callable[..., None] = lambda level, text, **about: None, boot: str = "", capabilities: Sequence[str] = (),
-        patience: float = START_TIMEOUT,
+        patience: float = START_TIMEOUT, lease: float = LEASE_SECONDS,
     ) -> None:  # fmt: skip
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
         self.service = service = DispatcherState(config, workers_expected, log)
@@ -80,6 +79,7 @@ class DispatcherCore:
             service, self.handshake, self.subscribers, self.plan_selection, self.fetches, self.surveys
         )
         self.patience = patience
+        self.lease = lease
         self.started: float | None = None
         self.confused: set[bytes] = set()
 
@@ -174,7 +174,7 @@ class DispatcherCore:
 
     def _received(self, event: Received, now: float) -> None:
         """Act on a message of a peer, if the peer may send it and it is the next one of its stream."""
-        peer, number, message = event
+        peer, message = event
         kind = type(message)
         if kind is m.Hello:
             self._hello(peer, message)
@@ -189,14 +189,9 @@ class DispatcherCore:
         elif (sender := self.handshake.pulses.get(peer)) is not None:
             role = PULSE
         else:
-            if kind is not m.Goodbye and peer not in self.disconnect.ended:
+            if kind not in (m.Goodbye, m.Ping) and peer not in self.disconnect.ended:
                 self._refuse(peer, f"{kind.__name__} before Hello")
             return
-        if role is not PULSE:
-            sender.expected += 1
-            if number != sender.expected:
-                self._refuse(peer, f"message {number} where {sender.expected} was due")
-                return
         handler = HANDLERS[role].get(kind)
         if handler is None:
             self._refuse(peer, f"{kind.__name__} from a {role}")
@@ -229,12 +224,13 @@ class DispatcherCore:
     def _tick(self, now: float) -> None:
         for peer in self.subscribers.late(now):
             self.subscribers.leave(peer)
+        worker_lease = min(WORKER_LEASE_SECONDS, self.lease)
         for worker in list(self.service.workers.values()):
-            if now - worker.heard > WORKER_TIMEOUT:
-                self._lost(worker.identity, f"no sign of life for {WORKER_TIMEOUT:.0f} s")
+            if now - worker.heard > worker_lease:
+                self._lost(worker.identity, f"no sign of life for {worker_lease:g} s")
         for client in list(self.service.clients.values()):
-            if now - client.heard > CLIENT_TIMEOUT and not client.facts.get("watched"):
-                self._lost(client.identity, f"no sign of life for {CLIENT_TIMEOUT:.0f} s")
+            if now - client.heard > self.lease and not client.facts.get("watched"):
+                self._lost(client.identity, f"no sign of life for {self.lease:g} s")
         missing = len(self.service.workers) < self.service.workers_expected
         if missing and now - self.service.expected_since > self.patience:
             self.service.log(

@@ -18,10 +18,9 @@ class Send(NamedTuple):
 
 
 class Received(NamedTuple):
-    """Message `number` of a peer's stream."""
+    """The next message of a peer's stream: each comes once, and in order."""
 
     peer: bytes
-    number: int
     message: Any
 
 

@@ -40,7 +40,6 @@ class ClientRecord:
     bulk: bytes
     program: Hashable = None
     """The program to which it belongs; the sessions of a program share its turns (`dispatcher/handlers/job_scheduler.py`)."""
-    expected: int = 1
     heard: float = 0.0
     found: tuple[Any, Any] | None = None
     """The result of a job for the message at the head of the queue, with a key that identifies it."""
@@ -96,7 +95,6 @@ class WorkerRecord:
     facts: dict[str, Any]
     address: str
     bulk: bytes
-    expected: int = 1
     heard: float = 0.0
     health: GpuHealth = field(default_factory=GpuHealth)
     """The health of its GPU."""

@@ -53,7 +53,6 @@ class Watcher:
     identity: bytes
     facts: dict[str, Any]
     heard: float
-    expected: int = 1
     level: int = t.OFF
     sent: int = 0
     seen: int = 0

@@ -19,13 +19,13 @@ from gt.errors import ConnectionFailed, GTError
 MAX_FRAME_BYTES: Final = (1 << 31) + (1 << 20)
 """The largest frame, in bytes, that a socket accepts; a peer that sends a larger one is disconnected."""
 
-LOOP_BACK_TIMEOUT_MS: Final = 4000
-
-
 _DONTWAIT: Final = int(zmq.DONTWAIT)
 _SNDMORE: Final = int(zmq.SNDMORE | zmq.DONTWAIT)
 _READABLE: Final = int(zmq.POLLIN)
 """As plain integers, because combining enumeration members takes as long as reading the next frame from a socket."""
+
+_NEVER_MS: Final = 24 * 3600 * 1000
+"""Milliseconds after which ZeroMQ would connect again by itself: longer than a session without contact lives."""
 
 _contexts: dict[int, zmq.Context[Any]] = {}
 
@@ -127,6 +127,7 @@ def router(address: str) -> zmq.Socket[bytes]:
     """A listening ROUTER that reports when a peer is gone."""
     socket = bind(zmq.ROUTER, address)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a new connection of a peer replaces its last, which may seem to live
     return socket
 
 
@@ -174,23 +175,51 @@ def pull(address: str) -> zmq.Socket[bytes]:
     return bind(zmq.PULL, address)
 
 
-def _connect(kind: int, address: str, identity: bytes = b"") -> zmq.Socket[bytes]:
+def _connect(kind: int, address: str) -> zmq.Socket[bytes]:
     socket = _socket(kind)
-    if identity:
-        socket.setsockopt(zmq.IDENTITY, identity)
     try:
-        socket.connect(address)
-    except zmq.ZMQError as error:
+        _connected(socket, address)
+    except ConnectionFailed:
         socket.close()
-        raise ConnectionFailed(
-            f"cannot connect to {address!r}: {error}; an address is tcp://host:port or ipc:///path"
-        ) from None
+        raise
     return socket
 
 
-def dealer(address: str, identity: bytes) -> zmq.Socket[bytes]:
-    """A DEALER connected to a dispatcher."""
-    return _connect(zmq.DEALER, address, identity)
+def _connected(socket: zmq.Socket[bytes], address: str) -> None:
+    """Connect a socket, which happens in the background."""
+    try:
+        socket.connect(address)
+    except zmq.ZMQError as error:
+        raise ConnectionFailed(
+            f"cannot connect to {address!r}: {error}; an address is tcp://host:port or ipc:///path"
+        ) from None
+
+
+class Dealer:
+    """A DEALER connected to a dispatcher's socket. When its connection breaks there is no other (`broken`), because ZeroMQ
+    would lose what was in flight and say nothing; what has arrived by then can still be read."""
+
+    def __init__(self, address: str, identity: bytes) -> None:
+        self.socket = _socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.IDENTITY, identity)
+        self.socket.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS)
+        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED)
+        try:
+            _connected(self.socket, address)
+        except ConnectionFailed:
+            self.close()
+            raise
+
+    @property
+    def broken(self) -> bool:
+        """Whether the connection has ended, or could not be made."""
+        return bool(self._monitor.get(zmq.EVENTS) & _READABLE)  # type: ignore[operator]
+
+    def close(self, linger: int = 0) -> None:
+        """Close it; what was sent may leave within `linger` milliseconds."""
+        self.socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self.socket.close(linger=linger)
 
 
 def push(address: str) -> zmq.Socket[bytes]:
@@ -233,15 +262,6 @@ def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
         frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
         more = frame.more
     return frames
-
-
-def loop_back(bulk: zmq.Socket[bytes], identity: bytes) -> None:
-    """Wait until the relay knows this end of a bulk socket, because messages for unknown ends are lost. Raises
-    `ConnectionFailed`."""
-    send(bulk, [identity, b"", b""])
-    if not bulk.poll(LOOP_BACK_TIMEOUT_MS):
-        raise ConnectionFailed(f"the dispatcher's bulk socket did not answer within {LOOP_BACK_TIMEOUT_MS / 1000:g} s")
-    receive(bulk)
 
 
 def poller() -> zmq.Poller:
