@@ -182,7 +182,7 @@ class DispatcherShell:
             if isinstance(message, m.Hello):
                 message.facts["watched"] = self._watch_process(peer, message)
                 self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
-            self._handle(Received(peer, message))
+            self._handle(Received(peer, message, self.router.unread_bytes(peer)))
             if isinstance(message, m.Hello) and self._known(peer):
                 self.router.keep(peer)
             if self.instruction_log is not None:

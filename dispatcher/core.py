@@ -37,6 +37,7 @@ from gt.dispatcher.handlers.puts import PutHandler
 from gt.dispatcher.handlers.runs import RunHandler
 from gt.dispatcher.handlers.session_mesh import SessionMeshes
 from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, Send
+from gt.dispatcher.state.message_state import WAITING_READER
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
 from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
@@ -174,7 +175,7 @@ class DispatcherCore:
 
     def _received(self, event: Received, now: float) -> None:
         """Act on a message of a peer, if the peer may send it and it is the next one of its stream."""
-        peer, message = event
+        peer, message, unread = event
         kind = type(message)
         if kind is m.Hello:
             self._hello(peer, message)
@@ -182,6 +183,7 @@ class DispatcherCore:
         sender: Any
         if (sender := self.service.clients.get(peer)) is not None:
             role = CLIENT
+            sender.unread_bytes = unread
         elif (sender := self.service.workers.get(peer)) is not None:
             role = WORKER
         elif (sender := self.subscribers.watchers.get(peer)) is not None:
@@ -244,7 +246,9 @@ class DispatcherCore:
     # messages, by the table below
 
     def _ping(self, sender: ClientRecord | WorkerRecord | Watcher, ping: m.Ping) -> None:
-        """A sign of life, which is noted of any message."""
+        """A sign of life, which is noted of any message, and perhaps the word that a client has read what it was sent."""
+        if isinstance(sender, ClientRecord) and sender.head is WAITING_READER:
+            self.queues.pump(sender)
 
     def _goodbye(self, sender: ClientRecord | WorkerRecord | Watcher, goodbye: m.Goodbye) -> None:
         reason, returns = "it said goodbye", False
@@ -287,7 +291,9 @@ class DispatcherCore:
             self.queues.pump(client)
 
     def _part(self, worker: WorkerRecord, part: m.Part) -> None:
-        self.fetches.part(worker, part)
+        client = self.fetches.part(worker, part)
+        if client is not None and client.head is WAITING_READER:
+            self.queues.pump(client)
 
     def _linked(self, worker: WorkerRecord, linked: m.Linked) -> None:
         bandwidth, latency = max(1.0, float(linked.bandwidth)), max(1.0, float(linked.latency)) / 1e9

@@ -17,6 +17,7 @@ from gt.dispatcher.state.message_state import (
     DONE,
     FAILED,
     WAITING_DEFINITION,
+    WAITING_READER,
     WAITING_WORKERS,
     WAITS,
     MessageState,
@@ -45,6 +46,8 @@ MAX_QUEUE: Final = 1 << 18
 """The most messages of one client that may wait; a client that respects its credits never comes near."""
 MAX_SEGMENTS: Final = 1 << 14
 """The most definitions of one session; a client drops its own long before."""
+MAX_UNREAD_BYTES: Final = 1 << 26
+"""A client that has fetched more bytes than these and has not read them must read before anything else is done for it."""
 MAX_WAITING: Final = 1 << 28
 """The most bytes of one client's waiting puts, besides one that may be as large as a frame."""
 CANCELLED_FAULT: Final[Fault] = (
@@ -95,6 +98,8 @@ class MessageQueues:
             if isinstance(message, m.Put) and _waiting(client) + len(message.data) > MAX_WAITING:
                 raise ProtocolError(f"more than {MAX_WAITING} bytes waiting: credits were ignored")
             queue.append(message)
+            if client.head is WAITING_READER:
+                self.pump(client)
         else:
             queue.append(message)
             begin(client)
@@ -131,6 +136,9 @@ class MessageQueues:
     def _act(self, client: ClientRecord, message: Any) -> MessageState:
         """Act on the message at the head of a client's queue. Returns its state then."""
         enter(client, ACTING)
+        if client.asked_bytes + client.unread_bytes > MAX_UNREAD_BYTES:
+            enter(client, WAITING_READER)
+            return WAITING_READER
         try:
             state = self.handlers[type(message)](client, message)
         except GTError as error:
@@ -160,6 +168,8 @@ class MessageQueues:
         mesh = None if client.mesh is None else service.meshes[client.mesh.number]
         landing = any(entry.landing for entry in client.table.values())
         match client.head:
+            case MessageState.WAITING_READER:
+                return client.asked_bytes + client.unread_bytes > 0
             case MessageState.WAITING_WORKERS:
                 return not service.ready(client)
             case MessageState.WAITING_PUT:

@@ -22,6 +22,8 @@ class Received(NamedTuple):
 
     peer: bytes
     message: Any
+    unread: int = 0
+    """The bytes that were sent to the peer and that it has not acknowledged."""
 
 
 class Malformed(NamedTuple):

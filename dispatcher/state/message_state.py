@@ -39,6 +39,7 @@ class MessageState(StrEnum):
 
     QUEUED = "queued"
     ACTING = "acting"
+    WAITING_READER = "waiting for its client to read"
     WAITING_WORKERS = "waiting for workers"
     WAITING_DEFINITION = "waiting for its definition"
     WAITING_STRATEGY = "waiting for strategies"
@@ -55,13 +56,19 @@ class MessageState(StrEnum):
 
 
 QUEUED, ACTING = MessageState.QUEUED, MessageState.ACTING
-WAITING_WORKERS = MessageState.WAITING_WORKERS
+WAITING_READER, WAITING_WORKERS = MessageState.WAITING_READER, MessageState.WAITING_WORKERS
 WAITING_DEFINITION = MessageState.WAITING_DEFINITION
 WAITING_STRATEGY, WAITING_PLAN = MessageState.WAITING_STRATEGY, MessageState.WAITING_PLAN
 WAITING_SEARCH, WAITING_COMPILATION = MessageState.WAITING_SEARCH, MessageState.WAITING_COMPILATION
 WAITING_PUT, WAITING_CREDIT = MessageState.WAITING_PUT, MessageState.WAITING_CREDIT
 WAITING_IDLE, WAITING_MIGRATION = MessageState.WAITING_IDLE, MessageState.WAITING_MIGRATION
 DONE, FAILED, DROPPED = MessageState.DONE, MessageState.FAILED, MessageState.DROPPED
+
+
+CLIENT_MESSAGES: Final = (
+    m.Configure, Reload, m.Define, m.Drop, m.Run, m.Put, m.Free, m.Fetch, m.Ask, m.Options,
+)  # fmt: skip
+"""All that a client's queue may hold."""
 
 
 class Wait(NamedTuple):
@@ -72,6 +79,7 @@ class Wait(NamedTuple):
 
 
 WAITS: Final[dict[MessageState, Wait]] = {
+    WAITING_READER: Wait(CLIENT_MESSAGES, "its client has asked for as much as may be that it has not read"),
     WAITING_WORKERS: Wait((m.Run, m.Put, m.Configure, Reload, m.Ask), "not all expected workers have joined"),
     WAITING_DEFINITION: Wait((m.Define,), "a job reads the definition"),
     WAITING_STRATEGY: Wait((m.Run,), "a job chooses the strategies of `auto` signals"),
@@ -97,9 +105,10 @@ CONDITIONS: Final[dict[MessageState, str]] = {
 TRANSITIONS: Final[dict[MessageState, frozenset[MessageState]]] = {
     QUEUED: frozenset({ACTING, DROPPED}),
     ACTING: frozenset({
-        WAITING_WORKERS, WAITING_DEFINITION, WAITING_STRATEGY, WAITING_PLAN, WAITING_SEARCH, WAITING_COMPILATION,
-        WAITING_PUT, WAITING_CREDIT, WAITING_IDLE, WAITING_MIGRATION, DONE, FAILED,
+        WAITING_READER, WAITING_WORKERS, WAITING_DEFINITION, WAITING_STRATEGY, WAITING_PLAN, WAITING_SEARCH,
+        WAITING_COMPILATION, WAITING_PUT, WAITING_CREDIT, WAITING_IDLE, WAITING_MIGRATION, DONE, FAILED,
     }),
+    WAITING_READER: frozenset({ACTING, DROPPED}),
     WAITING_WORKERS: frozenset({ACTING, DROPPED}),
     WAITING_DEFINITION: frozenset({ACTING, DROPPED}),
     WAITING_STRATEGY: frozenset({ACTING, DROPPED}),
@@ -134,7 +143,8 @@ def message_states_page() -> str:
     rows = ["| state | which messages | what holds meanwhile | next |", "| --- | --- | --- | --- |"]
     for state, following in TRANSITIONS.items():
         wait = WAITS.get(state)
-        kinds = ", ".join(f"`{kind.__name__}`" for kind in wait.messages) if wait else "all"
+        some = wait is not None and wait.messages is not CLIENT_MESSAGES
+        kinds = ", ".join(f"`{kind.__name__}`" for kind in wait.messages) if wait and some else "all"
         said = wait.condition if wait else CONDITIONS[state]
         order = [each for each in TRANSITIONS if each in following]
         after = "any wait, done, failed" if state is ACTING else ", ".join(order) or "–"

@@ -68,6 +68,10 @@ class ClientRecord:
     plans: PlanCache = field(default_factory=PlanCache)
     roomy: int = 0
     """The number of tensors up to which known plans run without a check of memory."""
+    asked_bytes: int = 0
+    """The bytes of the values that it has fetched and that workers have yet to send."""
+    unread_bytes: int = 0
+    """The bytes that were sent to it and that it has not acknowledged, as of its last message, and what it was sent since."""
     arrived: int = 0
     credited: int = 0
     inflight: deque[tuple[int, int]] = field(default_factory=deque)
@@ -119,6 +123,8 @@ class FetchRecord:
     """The box that each sending worker holds; all other workers only report that their copy has a value."""
     silent: int
     """How many of those others have yet to report."""
+    nbytes: int
+    """The most bytes that the dispatcher passes on for it."""
     failed: bool = False
 
 

@@ -10,8 +10,9 @@ from builders import Lines
 from one_dispatcher import NEG, RULES, Service, started
 
 from gt.dispatcher.core import HANDLERS, MESSAGES, Role
+from gt.dispatcher.handlers.message_queues import MAX_UNREAD_BYTES
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
-from gt.dispatcher.state.events import JobTurn, Lost, Reload
+from gt.dispatcher.state.events import JobTurn, Lost, Received, Reload
 from gt.dispatcher.state.message_state import TRANSITIONS, WAITS, MessageState, enter
 from gt.dispatcher.state.shared_state import MAX_TO_COMPILE, MESH_CREDITS
 from gt.ir.instruction import Segment
@@ -92,6 +93,12 @@ def work(each: Service) -> None:
         each.event(JobTurn())
 
 
+def waits_for_its_reader() -> Service:
+    each = started()
+    each.event(Received(b"c", m.Fetch(5, 1), MAX_UNREAD_BYTES + 1))
+    return each
+
+
 def waits_for_workers() -> Service:
     each = Service(1, expected=2)
     each.client()
@@ -165,6 +172,7 @@ def waits_for_a_migration() -> Service:
 
 
 CASES: dict[MessageState, Callable[[], Service]] = {
+    MessageState.WAITING_READER: waits_for_its_reader,
     MessageState.WAITING_WORKERS: waits_for_workers,
     MessageState.WAITING_DEFINITION: waits_for_its_definition,
     MessageState.WAITING_STRATEGY: waits_for_strategies,
@@ -184,6 +192,8 @@ def test_each_wait_is_one_in_which_messages_are_and_it_ends(state: MessageState)
     assert head(each) is state
     assert isinstance(each.core.service.clients[b"c"].queue[0], WAITS[state].messages)
     each.idle = True
+    if state is MessageState.WAITING_READER:
+        each.say("c", m.Ping())
     if state is MessageState.WAITING_WORKERS:
         each.join("w1")
     if state is MessageState.WAITING_PUT:
