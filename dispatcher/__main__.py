@@ -16,7 +16,7 @@ from typing import Any, Final
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, start_timeout
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
-from gt.daemon.registry import register, unregister
+from gt.daemon.registry import Registration
 from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, Tick
 from gt.dispatcher.state.multicast import Accept, Broken, Fanout, Withdraw
 from gt.errors import GTError, ProtocolError
@@ -85,6 +85,7 @@ class DispatcherShell:
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_write, False)
         self.here = host_facts()
+        self.registration: Registration | None = None
 
     def run(self) -> None:
         """Serve until told to stop."""
@@ -96,7 +97,7 @@ class DispatcherShell:
         if self.watch is not None:
             poller.register(self.watch, transport.READABLE)
         self.due = self.clock() + TICK_SECONDS
-        register(self.address)
+        self.registration = Registration(self.address)
         log.info("listening at %s", self.address)
         while not self.stopping:
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
@@ -315,7 +316,8 @@ class DispatcherShell:
 
     def _farewell(self) -> None:
         """Say goodbye to every peer, and close all sockets."""
-        unregister()
+        if self.registration is not None:
+            self.registration.close()
         for peer in list(self.core.peers):
             self.router.send(peer, m.encode(m.Goodbye("", "the dispatcher was stopped")))
         log.info("stopped")
@@ -385,6 +387,7 @@ def serve(
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # whoever started it may have blocked it until now
     logs = DaemonLog("dispatcher", level=log_level, form=log_format, folder=folder)
     try:
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", DEFAULT_PART_BYTES)
@@ -409,7 +412,7 @@ def serve(
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
-        if folder is not None:
+        if folder is not None and is_orphaned(watch):  # else whoever started it may start it again
             shutil.rmtree(folder, ignore_errors=True)
     return 0
 

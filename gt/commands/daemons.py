@@ -56,7 +56,7 @@ def up(
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
 ) -> None:
-    """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. A worker that is killed is started again."""
+    """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. Daemons that are killed are started again."""
     with errors_as_lines():
         import os
 
@@ -78,12 +78,12 @@ def up(
         logging = [] if instruction_log is None else ["--instruction-log", str(instruction_log)]
         logging += ["--with-data"] if with_data else []
         path = None if config is None else str(config)
-        local = Local(count, address=address, config=path, quiet=False, options=logging)
+        local = Local(count, address=address, config=path, quiet=False, options=logging, restart_dispatcher=True)
         try:
             exporter.start(local.address)
             if _wait_for_workers(local, count):
                 typer.echo(f"{count} {'worker' if count == 1 else 'workers'} at {address}; Ctrl-C stops them")
-            elif (ended := local.ended()) is not None:
+            elif (ended := local.given_up()) is not None:
                 raise SessionError(ended)
             local.wait()
         finally:
@@ -225,7 +225,7 @@ def _wait_for_workers(local: Local, count: int) -> bool:
     try:
         session.open({**host_facts(), "bulk": b""}, patience)
         while session.ask("statistics")["workers"] < count:
-            if time.monotonic() > deadline or local.ended() is not None:
+            if time.monotonic() > deadline or local.given_up() is not None:
                 return False
             time.sleep(0.05)
     except (GTError, TimeoutError):
