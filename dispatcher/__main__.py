@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import logging
 import os
@@ -14,10 +15,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from gt.daemon.active_clock import ActiveClock
-from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, start_timeout
+from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, shares_processes, start_timeout
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.registry import Registration
-from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, Tick
+from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, ShellError, Tick
 from gt.dispatcher.state.multicast import Accept, Broken, Fanout, Withdraw
 from gt.errors import GTError, ProtocolError
 from gt.instruction_log.file import DEFAULT_PART_BYTES, InstructionFile
@@ -50,7 +51,7 @@ class DispatcherShell:
         self.router = SessionRouter(address)
         self.control = self.router.socket
         self.address = transport.endpoint(self.control)
-        self.relay = BulkRelay(bulk or _beside(self.address, "bulk"))
+        self.relay = BulkRelay(bulk or _beside(self.address, "bulk"), self._wake)
         lease = environment_number("GT_LEASE", LEASE_SECONDS)
         self.published = transport.publisher(_beside(self.address, "fanout"))
         """The socket on which large groups of workers receive their messages."""
@@ -109,6 +110,8 @@ class DispatcherShell:
                 break  # the process that started this one is gone
             if self.wake_read in ready:
                 os.read(self.wake_read, 4096)
+                for error in self.relay.take():
+                    self._handle(error)
             if self.rereading:
                 self.rereading = False
                 self._reread()
@@ -123,7 +126,8 @@ class DispatcherShell:
             until = self.clock() + WORK_SECONDS
             while self.core.busy and self.clock() < until:
                 self._handle(JobTurn())
-        self._farewell()
+        self.farewell("the dispatcher was stopped")
+        log.info("stopped")
 
     def _on_time(self) -> None:
         """Do everything that is due at this time."""
@@ -145,12 +149,17 @@ class DispatcherShell:
     def stop(self, *_: Any) -> None:
         """Stop at the next turn. Safe in a signal handler."""
         self.stopping = True
-        os.write(self.wake_write, b"x")
+        self._wake()
 
     def reread(self, *_: Any) -> None:
         """Read the config again at the next turn. Safe in a signal handler."""
         self.rereading = True
-        os.write(self.wake_write, b"x")
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have the loop turn. Safe in a signal handler and in any thread."""
+        with contextlib.suppress(BlockingIOError):  # it is full of them: the loop will turn
+            os.write(self.wake_write, b"x")
 
     def _reread(self) -> None:
         """Apply the config file as it is now. An invalid one is logged and changes nothing."""
@@ -180,6 +189,9 @@ class DispatcherShell:
             except ProtocolError as error:
                 self._handle(Malformed(peer, str(error)))
                 continue
+            except Exception as error:  # noqa: BLE001 — a bug of the decoder is no reason to end for anybody else
+                self._handle(ShellError(peer, "a message that was received", error))
+                continue
             if isinstance(message, m.Hello):
                 message.facts["watched"] = self._watch_process(peer, message)
                 self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
@@ -188,7 +200,6 @@ class DispatcherShell:
                 self.router.keep(peer)
             if self.instruction_log is not None:
                 self._log(self.instruction_log, peer, message)
-
         if self.router.refused:
             self._refused()
 
@@ -217,13 +228,21 @@ class DispatcherShell:
             file.add(self.logged.pop(gone), SessionEnded())
 
     def _handle(self, event: Event) -> None:
+        unsent: list[ShellError] = []
         for to, message in self.core.handle(event, self.clock()):
-            self._tell(to, m.encode(message))
+            try:
+                frames = m.encode(message)
+            except Exception as error:  # noqa: BLE001 — a bug: those who miss a message cannot go on, all others can
+                unsent += [ShellError(peer, f"a {type(message).__name__} to be sent", error) for peer in to]
+                continue
+            self._tell(to, frames)
             while self.fanout.out:
                 peer, asked = self.fanout.out.pop(0)
                 self._tell((peer,), m.encode(asked))
-        if isinstance(event, (Lost, Malformed, Tick)):
+        if isinstance(event, (Lost, Malformed, ShellError, Tick)):
             self._forget_lost()
+        for each in unsent:
+            self._handle(each)
 
     def _forget_lost(self) -> None:
         """End the streams of peers that the core does not know any more: what they say now is of no session."""
@@ -284,10 +303,9 @@ class DispatcherShell:
     def _watch_process(self, peer: bytes, hello: m.Hello) -> bool:
         """Watch for the end of a peer's process on this machine. Returns whether that is possible."""
         pid = hello.facts.get("pid")
-        same = all(hello.facts.get(key) == self.here[key] for key in ("host", "namespace"))
         if (
             hello.role in ("client", "worker", "watcher")
-            and same
+            and shares_processes(hello.facts, self.here)
             and type(pid) is int
             and pid > 0
             and len(self.processes) < 4096
@@ -314,13 +332,12 @@ class DispatcherShell:
         os.close(descriptor)
         return self.processes.pop(descriptor)
 
-    def _farewell(self) -> None:
+    def farewell(self, reason: str) -> None:
         """Say goodbye to every peer, and close all sockets."""
         if self.registration is not None:
             self.registration.close()
         for peer in list(self.core.peers):
-            self.router.send(peer, m.encode(m.Goodbye("", "the dispatcher was stopped")))
-        log.info("stopped")
+            self.router.send(peer, m.encode(m.Goodbye("", reason)))
         if self.instruction_log is not None:
             self.instruction_log.drain()
         for socket in (self.control, self.relay.router.socket, self.published):
@@ -407,14 +424,21 @@ def serve(
         shell.reread()  # the file may have changed since it was read
     if listening is not None:
         listening(shell.address)
+    status = 0
     try:
         shell.run()
+    except Exception as error:
+        log.exception("a bug in GT ends the dispatcher; please report it")
+        shell.farewell(
+            f"a bug in GT ended the dispatcher ({type(error).__name__}: {error}); please report it, with its log"
+        )
+        status = 1
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
         if folder is not None and is_orphaned(watch):  # else whoever started it may start it again
             shutil.rmtree(folder, ignore_errors=True)
-    return 0
+    return status
 
 
 if __name__ == "__main__":

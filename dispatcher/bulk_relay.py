@@ -1,13 +1,19 @@
-"""The bulk relay: passes frames of large data from peer to peer, in a thread of its own, off the dispatcher's main loop."""
+"""The relay of bulk data: a thread that passes frames from peer to peer, off the dispatcher's main loop.
+
+A frame on which it fails costs its sender's session. Should the thread itself end, large data would never arrive any more and
+nobody would know: the dispatcher ends too, and is started again by whoever supervises it.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Collection
-from typing import Final
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Any, Final
 
+from gt.dispatcher.state.events import ShellError
 from gt.wire import transport
 from gt.wire.connection import SessionRouter, StreamBroken
 
@@ -17,45 +23,66 @@ HEARTBEAT_SECONDS: Final = 1.0
 
 
 class BulkRelay:
-    """A router of frames [receiver, header, payload], in which it replaces the receiver by the sender."""
+    """Passes [sender, receiver, header, payload] on with the two swapped. `wake` is called when `take` has something to say."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, wake: Callable[[], object]) -> None:
         self.router = SessionRouter(address)
         self.address = transport.endpoint(self.router.socket)
+        self.wake = wake
+        self.failure: Exception | None = None
+        """Why the thread has ended."""
         self.members: Collection[bytes] = ()
         """The identities of all who have a session; the dispatcher's thread replaces the collection."""
-        self.warned = False
+        self._errors: deque[ShellError] = deque()
+        self._warned = False
         self._joined: set[bytes] = set()
         self._beat_at = 0.0
 
     def start(self) -> None:
-        """Start the thread, which ends with the process."""
+        """Start the thread, which runs as long as the process."""
         threading.Thread(target=self._run, name="gt-relay", daemon=True).start()
 
-    def _run(self) -> None:
-        poller = transport.poller()
-        poller.register(self.router.socket, transport.READABLE)
-        while True:
-            poller.poll(int(HEARTBEAT_SECONDS * 1000))
-            try:
-                self._pass_on()
-            except StreamBroken as error:
-                self.router.forget(error.peer)
-                self.router.refused += 1
-                if not self.warned:
-                    self.warned = True
-                    log.warning("refused bulk data: %s; more of it is only counted", error)
-            now = time.monotonic()
-            if now >= self._beat_at:
-                self._beat_at = now + HEARTBEAT_SECONDS
-                self._tidy()
+    def take(self) -> list[ShellError]:
+        """The errors since the last call. Raises the one with which the thread has ended."""
+        if self.failure is not None:
+            raise self.failure
+        return [self._errors.popleft() for _ in range(len(self._errors))]
 
-    def _pass_on(self) -> None:
-        while (heard := self.router.receive()) is not None:
-            sender, frames = heard
-            if len(frames) == 3:
-                receiver, header, payload = frames
-                self.router.send(bytes(receiver), [sender, header, payload])
+    def _run(self) -> None:
+        try:
+            poller = transport.poller()
+            poller.register(self.router.socket, transport.READABLE)
+            while True:
+                poller.poll(int(HEARTBEAT_SECONDS * 1000))
+                self._drain()
+                if time.monotonic() >= self._beat_at:
+                    self._beat_at = time.monotonic() + HEARTBEAT_SECONDS
+                    self._tidy()
+        except Exception as error:  # noqa: BLE001 — it is raised again in the main thread
+            self.failure = error
+            self.wake()
+
+    def _drain(self) -> None:
+        """Pass on what has arrived, until a heartbeat is due."""
+        try:
+            while time.monotonic() < self._beat_at and (heard := self.router.receive()) is not None:
+                self._pass(*heard)
+        except StreamBroken as error:
+            self.router.forget(error.peer)
+            self.router.refused += 1
+            if not self._warned:
+                self._warned = True
+                log.warning("refused bulk data: %s; more of it is only counted", error)
+
+    def _pass(self, sender: bytes, frames: list[Any]) -> None:
+        if len(frames) != 3:
+            return
+        receiver, header, payload = frames
+        try:
+            self.router.send(bytes(receiver), [sender, header, payload])
+        except Exception as error:  # noqa: BLE001 — whatever it is, it is this frame's
+            self._errors.append(ShellError(sender, "bulk data", error, bulk=True))
+            self.wake()
 
     def _tidy(self) -> None:
         """Forget who has left, and acknowledge what the others have said."""

@@ -12,6 +12,7 @@ Invariants:
   see subsequences of one order, and collectives inside plans cannot deadlock.
 * A tensor without a value has a fault, and everything computed from it inherits the fault.
 * Work that takes longer than a look-up is divided into turns, which give all programs equal shares of the one thread.
+* An exception that should not be (a bug) ends the session of the peer whose message or job it came from, and no other.
 
 The table `MESSAGES` at the end says who may send which message and what acts on it. Peers join in `handlers/handshake.py` and
 leave in `handlers/disconnect.py`; `handlers/message_queues.py` processes clients' queues, and `handlers/job_scheduler.py`
@@ -36,7 +37,18 @@ from gt.dispatcher.handlers.plan_selection import PlanSelection
 from gt.dispatcher.handlers.puts import PutHandler
 from gt.dispatcher.handlers.runs import RunHandler
 from gt.dispatcher.handlers.session_mesh import SessionMeshes
-from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, Send
+from gt.dispatcher.state.events import (
+    Event,
+    JobTurn,
+    Lost,
+    Malformed,
+    Publish,
+    Received,
+    Reload,
+    Send,
+    ShellError,
+    Tick,
+)
 from gt.dispatcher.state.message_state import WAITING_READER
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
@@ -90,28 +102,75 @@ class DispatcherCore:
         if self.started is None:
             self.started = self.service.expected_since = now
             self.subscribers.started = int(now * 1e9)
-        if isinstance(event, Received):
-            self._received(event, now)
-        elif isinstance(event, Malformed):
-            self._refuse(event.peer, event.reason)
-        elif isinstance(event, Lost):
-            if event.ended:
-                self.disconnect.process_ended(event.peer)
-            worker = self.service.workers.get(event.peer)
-            self._lost(event.peer, event.reason, returns=worker is not None and worker.facts.get("supervised") is True)
-        elif isinstance(event, Reload):
-            self.queues.reload(event)
-        elif isinstance(event, Publish):
-            self.subscribers.publish(event.wall)
-        elif isinstance(event, JobTurn):
-            client = self.plan_selection.work()
-            if client is not None:
-                self.queues.pump(client)
-                self._admit()
-        else:
-            self._tick(now)
+        try:
+            if isinstance(event, Received):
+                self._received(event, now)
+            elif isinstance(event, Malformed):
+                self._refuse(event.peer, event.reason)
+            elif isinstance(event, Lost):
+                if event.ended:
+                    self.disconnect.process_ended(event.peer)
+                worker = self.service.workers.get(event.peer)
+                self._lost(
+                    event.peer, event.reason, returns=worker is not None and worker.facts.get("supervised") is True
+                )
+            elif isinstance(event, ShellError):
+                self.service.end_session(
+                    self._by_bulk(event.peer) if event.bulk else event.peer, event.what, event.error
+                )
+            elif isinstance(event, Reload):
+                self.queues.reload(event)
+            elif isinstance(event, Publish):
+                self.subscribers.publish(event.wall)
+            elif isinstance(event, JobTurn):
+                client = self.plan_selection.work()
+                if client is not None:
+                    self.queues.pump(client)
+                    self._admit()
+            else:
+                self._tick(now)
+        except Exception as error:  # noqa: BLE001 — a bug, whatever it is
+            self._blame(event, error)
+        if self.service.ending:
+            self._end_sessions()
         out, self.service.out = self.service.out, []
         return out
+
+    def _end_sessions(self) -> None:
+        """End the sessions that a bug has left in an unknown state."""
+        ending = self.service.ending
+        while ending:
+            peer, reason = next(iter(ending.items()))
+            self.service.send(peer, m.Goodbye("SessionError", reason))
+            self.handshake.pulses.pop(peer, None)
+            self._lost(peer, reason)
+            del ending[peer]
+
+    def _blame(self, event: Event, error: Exception) -> None:
+        """Note whose session an unexpected exception ends. Raises it again if what it left half done concerns all."""
+        if isinstance(event, Received):
+            client = self.service.clients.get(event.peer)
+            what = f"a {type(event.message).__name__}"
+            self.service.end_session(event.peer, what, error, client.number if client is not None else -1)
+        elif isinstance(event, JobTurn):
+            number = self.plan_selection.jobs.served
+            client = self.service.by_number.get(number)
+            if client is not None:
+                self.service.end_session(client.identity, "a job", error, number)
+            else:
+                self.service.internal_error("a job", error)
+        elif isinstance(event, Publish):
+            for peer in self.subscribers.watchers:
+                self.service.end_session(peer, "the events for watchers", error)
+        elif isinstance(event, (Tick, Reload)):  # the next may go well, and nobody's session has come to harm
+            self.service.internal_error(f"a {type(event).__name__}", error)
+        else:  # a peer that is half gone: others would wait for it for ever
+            raise error
+
+    def _by_bulk(self, identity: bytes) -> bytes:
+        """The peer with this bulk identity; the identity itself if there is none."""
+        peers = itertools.chain(self.service.clients.values(), self.service.workers.values())
+        return next((peer.identity for peer in peers if peer.bulk == identity), identity)
 
     @property
     def busy(self) -> bool:

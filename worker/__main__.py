@@ -142,7 +142,7 @@ class WorkerShell:
         """When the last of them had come, or polling for the next began."""
         self.reason = ""
         self.failed = ""
-        """Why the device has failed."""
+        """Why the device has failed, or the bug that this worker has met: it starts again."""
         self.refused = 0
 
     def run(self) -> int:
@@ -234,6 +234,23 @@ class WorkerShell:
         elif not self.rejoins:
             self._say(m.Goodbye("", "it was stopped"))
         return 0
+
+    def fail(self, error: Exception) -> int:
+        """Log and report the exception that ends this worker. Returns the exit status.
+
+        All sessions share what it holds, and its peers wait for its pieces, so after a bug there is nothing it could go on
+        with: it is lost, and starts again like one whose device has failed.
+        """
+        if isinstance(error, GTError):
+            log.error("%s", error)
+            reason = str(error)
+        else:
+            log.error("a bug in GT ends this worker; please report it", exc_info=error)
+            reason = self.failed = (
+                f"a bug in GT: {type(error).__name__}: {error}; please report it, with the worker's log"
+            )
+        self._say(m.Goodbye("WorkerLost", reason))
+        return 1
 
     def _ready(self, poller: Any) -> tuple[dict[Any, int], float]:
         """Wait until something arrives or is due. Returns the readable sockets and the time."""
@@ -591,6 +608,8 @@ def serve(
     began = time.monotonic()
     try:
         status = shell.run()
+    except Exception as error:  # noqa: BLE001 — whatever it is, others are told
+        status = shell.fail(error)
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end

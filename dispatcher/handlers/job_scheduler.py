@@ -93,10 +93,12 @@ class RoundRobin(Generic[T]):
 
 
 class JobScheduler:
-    """All jobs: a ring of programs, each with a ring of its jobs. Errors are given to `log`."""
+    """All jobs: a ring of programs, each with a ring of its jobs. Errors of jobs are given to `failed`."""
 
-    def __init__(self, log: Callable[..., None]) -> None:
-        self.log = log
+    def __init__(self, failed: Callable[[Job, Exception], None]) -> None:
+        self.failed = failed
+        self.served = 0
+        """The client whose job had the last turn."""
         self.ring: RoundRobin[Job] = RoundRobin()
         self.clients: dict[int, list[Job]] = {}
         """The same jobs by client; no list is empty."""
@@ -125,13 +127,13 @@ class JobScheduler:
     def work(self) -> Job | None:
         """Do one turn: the next job of the next program. Returns the job if it has finished."""
         job = self.ring.next()
+        self.served = job.client
         try:
             job.last = next(job.turns)
         except StopIteration:
             pass
-        except Exception as error:  # noqa: BLE001 — no better plan is no loss, and strategies are settled all the same
-            text = f"working out {job.what} for client {job.client}: {type(error).__name__}: {error}"
-            self.log("error", text, client=job.client)
+        except Exception as error:  # noqa: BLE001 — whatever it is, only this job has it
+            self.failed(job, error)
             job.last = None
         else:
             return None

@@ -122,7 +122,7 @@ class MessageQueues:
     def pump(self, client: ClientRecord) -> None:
         """Process a client's queue, in order, as far as possible."""
         queue = client.queue
-        while queue and client.identity in self.service.clients:
+        while queue and client.identity in self.service.clients and client.identity not in self.service.ending:
             message = queue[0]
             if client.cancelled and isinstance(message, WORK_MESSAGES):
                 client.cancelled = not isinstance(message, m.Fetch)
@@ -143,6 +143,9 @@ class MessageQueues:
             state = self.handlers[type(message)](client, message)
         except GTError as error:
             self._fail(client, message, fault_of(error))
+            state = FAILED
+        except Exception as error:  # noqa: BLE001 — a bug, whatever it is: it ends this client's session, and no other
+            self.service.end_session(client.identity, f"a {type(message).__name__}", error, client.number)
             state = FAILED
         enter(client, state)
         return state
@@ -298,6 +301,8 @@ class MessageQueues:
                 self.service.recording.defined(client)
             return
         self.service.counters.refused += 1
+        if not isinstance(found, GTError):
+            found = ProtocolError(self.service.internal_error("a definition", found, client.number))
         client.segments[message.segment] = fault_of(found)
         text = f"refused a definition of client {client.number}: {found}"
         self.service.log("warning", text, "refused", client.number)

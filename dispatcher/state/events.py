@@ -41,6 +41,15 @@ class Lost(NamedTuple):
     ended: bool = False
 
 
+class ShellError(NamedTuple):
+    """The shell met an unexpected exception with a message from this peer, or to it; `bulk`: it is named by its bulk identity."""
+
+    peer: bytes
+    what: str
+    error: Exception
+    bulk: bool = False
+
+
 class Tick(NamedTuple):
     """Time has passed."""
 
@@ -61,4 +70,4 @@ class Reload(NamedTuple):
     config: Config
 
 
-Event = Received | Malformed | Lost | Tick | Publish | Reload | JobTurn
+Event = Received | Malformed | Lost | ShellError | Tick | Publish | Reload | JobTurn

@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,14 @@ def host_facts() -> dict[str, Any]:
         "boot": boot(),
         "program": program(),
     }
+
+
+def shares_processes(facts: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
+    """Whether a process that said these `host_facts` numbers processes as this one does, so that its end can be watched.
+
+    The boot tells clones of a machine apart, which have the same name and the same namespaces.
+    """
+    return all(here[key] and facts.get(key) == here[key] for key in ("host", "namespace", "boot"))
 
 
 def is_orphaned(watch: int | None) -> bool:

@@ -221,6 +221,7 @@ class Service(NamedTuple):
     poisoned: int
     fetches: int
     puts: int
+    internal_errors: int
 
 
 class ClientJoined(NamedTuple):

@@ -1,5 +1,5 @@
-"""The restart of a worker whose device has failed, or that its dispatcher does not know any more: the same command in the same
-process, with nothing left of what it was.
+"""The restart of a worker whose device has failed, that has met a bug, or that its dispatcher does not know any more: the same
+command in the same process, with nothing left of what it was.
 
 A failed device context ends with its program, so the process loads the program anew (execve(2)). Its parent need not know: the
 process number, the output and the pipe that it watches stay. The dispatcher knows that everything is lost; the worker joins as
@@ -35,7 +35,7 @@ def restart_process(times: int, watch: int | None) -> bool:
     False after too many restarts."""
     seconds = pause(times)
     if seconds is None:
-        log.error("it started again %d times, and the device failed each time: it ends", times)
+        log.error("it started again %d times, and failed each time: it ends", times)
         return False
     log.warning("it starts again in %g s, for the %s time", seconds, _ordinal(times + 1))
     for number in (signal.SIGTERM, signal.SIGINT):
