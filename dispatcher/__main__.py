@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from gt.daemon.active_clock import ActiveClock
+from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
 from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, shares_processes, start_timeout
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.registry import Registration
@@ -27,6 +28,7 @@ from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.connection import SessionRouter, StreamBroken
 from gt.wire.reliable_stream import LEASE_SECONDS
+from gt.wire.connection_limit import ConnectionLimit
 
 from .bulk_relay import BulkRelay
 from .core import DispatcherCore
@@ -86,11 +88,15 @@ class DispatcherShell:
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_write, False)
         self.here = host_facts()
+        self.limit = ConnectionLimit(
+            [self.control, self.relay.router.socket, self.published], connection_limit(descriptor_limit())
+        )
         self.registration: Registration | None = None
 
     def run(self) -> None:
         """Serve until told to stop."""
         self.relay.start()
+        self.limit.start()
         poller = transport.poller()
         poller.register(self.control, transport.READABLE)
         for source in (self.wake_read, self.ends.fileno()):
@@ -407,6 +413,7 @@ def serve(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # whoever started it may have blocked it until now
     logs = DaemonLog("dispatcher", level=log_level, form=log_format, folder=folder)
     try:
+        raise_descriptor_limit()
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", DEFAULT_PART_BYTES)
         file = InstructionFile(instruction_log, data=with_data, size=size) if instruction_log else None
         shell = DispatcherShell(

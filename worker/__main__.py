@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gt.daemon.active_clock import ActiveClock
+from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
 from gt.daemon.host import CONNECT_TIMEOUT, environment_number, host_facts, is_orphaned, memory_limit, resident_memory
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.worker_number import write_number
@@ -27,6 +28,7 @@ from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.bulk import MAX_INLINE_BYTES, PUT, Arrived, Bulk, Frames, Key
 from gt.wire.connection import Connection
+from gt.wire.connection_limit import ConnectionLimit
 from gt.wire.lending import Borrower
 from gt.wire.memfd import DEFAULT_SHARED_BYTES
 from gt.wire.pool import Pool, half_of_memory
@@ -111,6 +113,7 @@ class WorkerShell:
         self.shared_folder = Path(folder) if folder else None
         """That of the daemons that were started together with this one."""
         self.peers_in = transport.pull(listen or f"ipc://{path}")
+        ConnectionLimit([self.peers_in], connection_limit(descriptor_limit())).start()
         self.peer_address = self.memory.announce(announce or transport.endpoint(self.peers_in))
         if card is not None:
             self.peer_address = card.announce(self.peer_address)
@@ -597,6 +600,7 @@ def serve(
     logs = DaemonLog("worker", level=log_level, form=log_format, folder=folder)
     keep_freed_memory()
     try:
+        raise_descriptor_limit()
         shell = WorkerShell(address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs)
     except GTError as error:
         if is_orphaned(watch):  # whoever started it ended before it was up, and took the folder along: that is no error

@@ -44,7 +44,11 @@ def shares_processes(facts: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
 
 def is_orphaned(watch: int | None) -> bool:
     """Whether the process at the other end of this pipe, if there is one, has ended."""
-    return watch is not None and bool(select.select([watch], [], [], 0)[0])
+    if watch is None:
+        return False
+    poll = select.poll()  # select(2) knows no descriptor from 1024 on, and a program may have so many files open
+    poll.register(watch, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def boot() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket as socketlib
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -262,6 +263,19 @@ def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
         frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
         more = frame.more
     return frames
+
+
+def accept_monitor(listening: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """A socket that tells of each connection that a listening one accepts. It may be read in another thread."""
+    return listening.get_monitor_socket(zmq.EVENT_ACCEPTED)
+
+
+def accepted(monitor: zmq.Socket[bytes]) -> int | None:
+    """The descriptor of the next connection that was accepted; None if there is none yet."""
+    frames = receive(monitor)
+    if frames is None:
+        return None
+    return int.from_bytes(frames[0][2:6], sys.byteorder, signed=True)
 
 
 def poller() -> zmq.Poller:

@@ -40,7 +40,10 @@ def restart_process(times: int, watch: int | None) -> bool:
     log.warning("it starts again in %g s, for the %s time", seconds, _ordinal(times + 1))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)  # what is ignored stays so in the next program
-    if select.select([] if watch is None else [watch], [], [], seconds)[0]:
+    poll = select.poll()
+    if watch is not None:
+        poll.register(watch, select.POLLIN)
+    if poll.poll(seconds * 1000):
         return True
     os.environ[COUNT_VARIABLE] = str(times + 1)
     return _become([sys.executable, *sys.orig_argv[1:]], watch)
