@@ -169,8 +169,9 @@ class DispatcherCore:
 
     def _by_bulk(self, identity: bytes) -> bytes:
         """The peer with this bulk identity; the identity itself if there is none."""
-        peers = itertools.chain(self.service.clients.values(), self.service.workers.values())
-        return next((peer.identity for peer in peers if peer.bulk == identity), identity)
+        clients = (client.identity for client in self.service.clients.values() if client.bulk == identity)
+        workers = (worker.identity for worker in self.service.workers.values() if worker.bulk == identity)
+        return next(itertools.chain(clients, workers), identity)
 
     @property
     def busy(self) -> bool:

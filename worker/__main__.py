@@ -144,6 +144,8 @@ class WorkerShell:
         self.asked: float | None = None
         """When the last of them had come, or polling for the next began."""
         self.reason = ""
+        self.dismissed = False
+        """Whether the dispatcher ended it for an error, and not because it stops itself."""
         self.failed = ""
         """Why the device has failed, or the bug that this worker has met: it starts again."""
         self.refused = 0
@@ -232,6 +234,9 @@ class WorkerShell:
             log.error("%s; all that it held is lost", self.failed)
             self._say(m.Goodbye("WorkerLost", self.failed))
             return 1
+        if self.dismissed:
+            log.error("%s", self.reason)
+            return 1  # whoever supervises it starts it again
         if self.reason:
             log.info("%s", self.reason)
         elif not self.rejoins:
@@ -378,6 +383,7 @@ class WorkerShell:
 
     def _goodbye(self, message: m.Goodbye) -> None:
         self.reason = f"the dispatcher ended it: {message.text}"
+        self.dismissed = bool(message.kind)
         self.stopping = True
 
     def _switch(self, _message: m.Switch) -> None:

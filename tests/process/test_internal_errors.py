@@ -26,6 +26,7 @@ def bug(*_):
 raise SystemExit(main(sys.argv[1:]))
 """
 BUG_IN_OPTIONS = "core.HANDLERS[core.CLIENT][m.Options] = bug"
+BUG_IN_HOLDINGS = "core.HANDLERS[core.WORKER][m.Holdings] = bug"
 BUG_IN_A_FRAME = """
 class Router(bulk_relay.SessionRouter):
     "The relay's: whatever is large enough to be data cannot be sent."
@@ -94,6 +95,22 @@ def test_a_bug_in_the_dispatcher_ends_one_session(machine: Machine) -> None:
     assert gt.stats()["service"]["internal_errors"] == 1
     assert dispatcher.running()
     assert worker.running()
+
+
+def test_a_bug_with_a_workers_message_costs_that_worker(machine: Machine) -> None:
+    """It ends with an error, so that whoever supervises it starts it again; the service goes on with others."""
+    address, dispatcher, worker = service(machine, BUG_IN_HOLDINGS)
+    session = gt.connect(address)
+    x = gt.ones(3)
+    assert x.sum().item() == 3
+    session.ask("memory")
+    worker.expect("the dispatcher ended it: a bug in GT: KeyError: 'put in', at a Holdings")
+    assert worker.wait() == 1
+    with pytest.raises(gt.WorkerLost, match="a bug in GT"):
+        x.numpy()
+    machine.worker(address).expect("worker 1 on cpu at your service")
+    assert gt.ones(3).sum().item() == 3
+    assert dispatcher.running()
 
 
 def test_a_bug_with_bulk_data_ends_the_session_that_sent_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,11 @@ def child(service: Process, room: str) -> psutil.Process:
     return next(each for each in psutil.Process(service.pid).children() if f"gt.{room}" in each.cmdline())
 
 
+def memory(service: Process) -> int:
+    """The bytes of the supervisor."""
+    return int(psutil.Process(service.pid).memory_info().rss)
+
+
 def left_over(machine: Machine, service: Process) -> tuple[int, list[str]]:
     """The supervisor's descriptors, and the files of the service, with no numbers of processes in their names."""
     files = [re.sub(r"\d+", "N", str(path.relative_to(machine.temp))) for path in machine.temp.rglob("*")]
@@ -46,6 +51,7 @@ def test_no_number_of_kills_ends_a_service(machine: Machine) -> None:
     gt.connect(address)
     assert gt.ones(3).sum().item() == 3
     before, descriptors = left_over(machine, service), child(service, "dispatcher").num_fds()
+    began = memory(service)
     for turn in range(ROUNDS):
         room = "dispatcher" if turn % 5 == 4 else "worker"
         victim = child(service, room)
@@ -65,6 +71,7 @@ def test_no_number_of_kills_ends_a_service(machine: Machine) -> None:
         assert gt.stats()["service"]["workers"] == 2
     assert service.running()
     assert left_over(machine, service) == before
+    assert memory(service) < began + (4 << 20)
     gt.disconnect()
     service.signal(signal.SIGTERM)
     assert service.wait() == 0
