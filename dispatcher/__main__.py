@@ -27,8 +27,8 @@ from gt.instruction_log.text import LOGGED_MESSAGES, SessionEnded
 from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.connection import SessionRouter, StreamBroken
-from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.wire.connection_limit import ConnectionLimit
+from gt.wire.reliable_stream import LEASE_SECONDS
 
 from .bulk_relay import BulkRelay
 from .core import DispatcherCore
