@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from gt.bounds import MAX_DEFINITION_BYTES
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
 from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, shares_processes, start_timeout
@@ -50,7 +51,7 @@ class DispatcherShell:
         logs: DaemonLog | None = None,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
-        self.router = SessionRouter(address)
+        self.router = SessionRouter(address, MAX_DEFINITION_BYTES)
         self.control = self.router.socket
         self.address = transport.endpoint(self.control)
         self.relay = BulkRelay(bulk or _beside(self.address, "bulk"), self._wake)
@@ -188,7 +189,8 @@ class DispatcherShell:
                 if heard is None:
                     break
                 peer, frames = heard
-                _, message = m.decode(frames) if len(frames[0]) else (0, PING)
+                sender = m.TO_DISPATCHER if self.core.joined(peer) else m.BEFORE_HELLO
+                _, message = m.decode(frames, sender) if len(frames[0]) else (0, PING)
             except StreamBroken as error:
                 self._handle(Malformed(error.peer, str(error)))
                 continue

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
+from gt.bounds import MAX_BULK_BYTES
 from gt.dispatcher.state.events import ShellError
 from gt.wire import transport
 from gt.wire.connection import SessionRouter, StreamBroken
@@ -26,7 +27,7 @@ class BulkRelay:
     """Passes [sender, receiver, header, payload] on with the two swapped. `wake` is called when `take` has something to say."""
 
     def __init__(self, address: str, wake: Callable[[], object]) -> None:
-        self.router = SessionRouter(address)
+        self.router = SessionRouter(address, MAX_BULK_BYTES)
         self.address = transport.endpoint(self.router.socket)
         self.wake = wake
         self.failure: Exception | None = None

@@ -187,6 +187,10 @@ class DispatcherCore:
         """Whether a peer is one of them."""
         return peer in self.service.clients or peer in self.service.workers or peer in self.subscribers.watchers
 
+    def joined(self, peer: bytes) -> bool:
+        """Whether a peer has said `Hello`, also one whose process has ended since."""
+        return self.knows(peer) or peer in self.handshake.pulses or peer in self.disconnect.ended
+
     def check(self) -> None:
         """The invariants between events."""
         self.subscribers.check()

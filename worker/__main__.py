@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
+from gt.bounds import MAX_INLINE_BYTES
 from gt.daemon.host import CONNECT_TIMEOUT, environment_number, host_facts, is_orphaned, memory_limit, resident_memory
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.worker_number import write_number
@@ -25,8 +26,9 @@ from gt.sharding import options
 from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.sharding.partition import extent
 from gt.wire import messages as m
+from gt.wire import telemetry as t
 from gt.wire import transport
-from gt.wire.bulk import MAX_INLINE_BYTES, PUT, Arrived, Bulk, Frames, Key
+from gt.wire.bulk import PUT, Arrived, Bulk, Frames, Key
 from gt.wire.connection import Connection
 from gt.wire.connection_limit import ConnectionLimit
 from gt.wire.lending import Borrower
@@ -275,7 +277,9 @@ class WorkerShell:
         recording = self.core.recording
         if recording is not None and recording.since >= recording.due:  # as of the last look at the clock
             events, dropped = recording.take(self.core)
-            self._say(m.Events(recording.clock(), dropped, events))
+            for batch in t.event_batches(events):
+                self._say(m.Events(recording.clock(), dropped, batch))
+                dropped = 0
 
     def _memory(self) -> tuple[int, int]:
         """The bytes in use by this process or on its GPU, and those of the machine or GPU in all."""
@@ -519,7 +523,7 @@ class WorkerShell:
     def _hear_peers(self) -> None:
         while (frames := transport.receive(self.peers_in)) is not None:
             try:
-                _, message = m.decode(frames)
+                _, message = m.decode(frames, m.FROM_PEER)
                 if SENDERS.get(type(message)) is not Sender.PEER:
                     raise ProtocolError(f"{type(message).__name__} from a peer")
             except ProtocolError as error:

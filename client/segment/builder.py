@@ -13,6 +13,7 @@ from itertools import compress
 from sys import getrefcount
 from typing import Any, Final, Protocol
 
+from gt.bounds import MAX_IDS
 from gt.errors import SessionError
 from gt.ir.dtypes import Scalar
 from gt.ir.instruction import ID_BITS
@@ -27,8 +28,6 @@ from .value import UNSHARED_REFERENCES, SentValue, TensorValue
 
 FLUSH_LENGTH: Final = 512
 """Instructions after which a segment is flushed by itself."""
-MAX_FREED: Final = 1 << 14
-"""Dead tensors that one message tells of."""
 _new: Final = object.__new__
 PUT_IDS: Final = 1 << ID_BITS - 1
 """How many of a builder's ids, the first ones, are for puts: what is not in the segment under way has an id before its base."""
@@ -308,7 +307,7 @@ class Builder:
         base, alive, scalars = self.base, self._alive(), self.scalars
         self.record, self.values, self.scalars, self.inputs, self.foreign = [], [], [], {}, []
         self.base = base + len(record)
-        messages = _free_messages(freed, MAX_FREED)
+        messages = _free_messages(freed, MAX_IDS)
         made = self.session.definitions.made
         known = self._definition((tuple(record), alive), record, alive, len(inputs), messages)
         periods = self.periods
@@ -394,7 +393,7 @@ class Builder:
             foreign, self.foreign = self.foreign, []
             inputs.clear()
             dying, freed = self._deaths({number: ~slot for slot, number in enumerate(numbers)})
-            messages = _free_messages(freed, MAX_FREED)
+            messages = _free_messages(freed, MAX_IDS)
             known = self._definition(key, traced.record, traced.alive, traced.inputs, messages)
             messages.append(Run(known, base, numbers, scalars, dying, freed))
             self.session.sink(messages)
@@ -414,6 +413,6 @@ def _free_messages(freed: list[int], limit: int) -> list[Any]:
     """`Free` messages for the dead tensors, until at most `limit` are left to go with a run."""
     messages: list[Any] = []
     while len(freed) > limit:
-        messages.append(Free(freed[:MAX_FREED]))
-        del freed[:MAX_FREED]
+        messages.append(Free(freed[:MAX_IDS]))
+        del freed[:MAX_IDS]
     return messages

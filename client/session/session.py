@@ -24,11 +24,11 @@ from weakref import WeakSet
 import numpy as np
 
 from gt import default_session
+from gt.bounds import MAX_IDS, MAX_INSTRUCTIONS
 from gt.client.segment.builder import FLUSH_LENGTH, Builder
 from gt.client.segment.definition_cache import Definitions
 from gt.client.segment.value import TensorValue
 from gt.errors import GTError, OutOfMemory, SessionError
-from gt.ir.instruction_bytes import MAX_INSTRUCTIONS
 from gt.ir.spec import pack_spec, spec
 from gt.wire import messages as m
 from gt.wire.pool import MAX_UNPOOLED_BYTES
@@ -298,7 +298,8 @@ class Session:
         """Free tensors whose builders are gone themselves."""
         if self.orphans and self.failure is None:
             self.orphans, orphans = [], self.orphans
-            self.link.send(m.Free(orphans))
+            for at in range(0, len(orphans), MAX_IDS):
+                self.link.send(m.Free(orphans[at : at + MAX_IDS]))
 
     def send_heartbeat(self) -> None:
         """Send a heartbeat."""

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from gt.bounds import MAX_INLINE_BYTES
 from gt.daemon.host import environment_number, host_facts
 from gt.ir.spec import Spec
 from gt.wire import messages as m
 from gt.wire import transport
-from gt.wire.bulk import MAX_INLINE_BYTES, Bulk, Frames
+from gt.wire.bulk import Bulk, Frames
 from gt.wire.connection import Connection
 from gt.wire.memfd import machine
 from gt.wire.pool import Pool, half_of_memory

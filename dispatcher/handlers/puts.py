@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gt.bounds import MAX_TENSORS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import Entry
@@ -16,7 +17,7 @@ from gt.sharding.placement import format_layout
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
-from .runs import MAX_ID, MAX_TENSORS
+from .runs import MAX_ID
 
 if TYPE_CHECKING:
     from gt.dispatcher.state.records import ClientRecord, WorkerRecord

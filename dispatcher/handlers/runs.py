@@ -12,11 +12,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from gt.bounds import MAX_TENSORS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import CachedPlan, Entry, SharedStorage
 from gt.dispatcher.state.records import ClientRecord
-from gt.dispatcher.state.shared_state import DispatcherState
+from gt.dispatcher.state.shared_state import DispatcherState, releases
 from gt.errors import ProtocolError
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref, sources
 from gt.ir.spec import Spec
@@ -27,8 +28,6 @@ from gt.wire.messages import Fault
 from .plan_selection import SWITCH_AT, PlanSelection
 from .session_mesh import SessionMeshes
 
-MAX_TENSORS: Final = 1 << 22
-"""The most live tensors of one session."""
 MAX_REASONS: Final = 100
 """The most different reasons that are counted for one session."""
 MAX_ID: Final = 1 << 63
@@ -178,8 +177,9 @@ class RunHandler:
     def free(self, client: ClientRecord, tensors: list[int]) -> None:
         """Free tensors that their client needs no more."""
         _remove(client.table, tensors)
-        if client.mesh is not None and tensors:
-            self.service.multicast(client.mesh, m.Release(client.number, tensors))
+        if client.mesh is not None:
+            for release in releases(client.number, tensors):
+                self.service.multicast(client.mesh, release)
 
 
 def inherited(segment: Segment, entries: Sequence[Entry]) -> dict[int, Fault]:

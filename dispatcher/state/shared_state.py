@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gt.bounds import MAX_IDS
 from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 from gt.wire import telemetry as t
@@ -229,3 +230,8 @@ class DispatcherState:
                         "plan_hits": client.hits, "queued": len(client.queue), "gpipe": dict(client.gpipe),
                         "plans_improved": client.improved, "plan_misses": dict(client.misses)},
         }  # fmt: skip
+
+
+def releases(client: int, tensors: list[int]) -> list[m.Release]:
+    """The messages that free tensors of a client, none longer than a message may be."""
+    return [m.Release(client, tensors[at : at + MAX_IDS]) for at in range(0, len(tensors), MAX_IDS)]

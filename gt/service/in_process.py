@@ -17,6 +17,7 @@ from gt.daemon.host import host_facts, memory_limit, resident_memory
 from gt.ir.spec import Spec
 from gt.sharding.options import for_workers
 from gt.wire import messages as m
+from gt.wire import telemetry as t
 from gt.wire.pool import Pool, half_of_memory
 
 if TYPE_CHECKING:
@@ -225,7 +226,9 @@ class Fabric:
             if worker.recording is not None:
                 self._rested(identity, worker)
                 events, dropped = worker.recording.take(worker)
-                self.say(identity, m.Events(self._clock(), dropped, events))
+                for batch in t.event_batches(events):
+                    self.say(identity, m.Events(self._clock(), dropped, batch))
+                    dropped = 0
         self._hand_out(self.dispatcher.handle(self.publish(time.time_ns()), self._now()))
 
     def _hear(self, message: m.Message) -> None:

@@ -182,10 +182,11 @@ class StreamBroken(ProtocolError):
 
 
 class SessionRouter:
-    """The dispatcher's end of all connections to one of its sockets. One thread may use it."""
+    """The dispatcher's end of all connections to one of its sockets. One thread may use it. A peer that sends a frame of more
+    than `frame_bytes`, besides what this layer adds, is disconnected."""
 
-    def __init__(self, address: str) -> None:
-        self.socket = transport.router(address)
+    def __init__(self, address: str, frame_bytes: int) -> None:
+        self.socket = transport.router(address, frame_bytes + HEADER_BYTES)
         self.streams: dict[bytes, ReliableStream] = {}
         self.half_open: dict[bytes, None] = {}
         """Streams whose peers nobody has said to `keep`, oldest first."""

@@ -20,6 +20,11 @@ from gt.errors import ConnectionFailed, GTError
 MAX_FRAME_BYTES: Final = (1 << 31) + (1 << 20)
 """The largest frame, in bytes, that a socket accepts; a peer that sends a larger one is disconnected."""
 
+MAX_TICKET_BYTES: Final = 256
+"""The largest subscription, in bytes."""
+MAX_PARTS: Final = 8
+"""Frames of one message that are kept, more than any message of GT has; a message with so many is refused by whoever reads it."""
+
 _DONTWAIT: Final = int(zmq.DONTWAIT)
 _SNDMORE: Final = int(zmq.SNDMORE | zmq.DONTWAIT)
 _READABLE: Final = int(zmq.POLLIN)
@@ -80,9 +85,12 @@ def check_bind(address: str) -> None:
         )
 
 
-def bind(kind: int, address: str) -> zmq.Socket[bytes]:
-    """A socket listening at `address` (checked). Raises `AddressInUse` or `AddressRefused`."""
-    return _bound(_socket(kind), address)
+def bind(kind: int, address: str, frame_bytes: int = MAX_FRAME_BYTES) -> zmq.Socket[bytes]:
+    """A socket listening at `address` (checked), for frames of at most `frame_bytes`. Raises `AddressInUse` or
+    `AddressRefused`."""
+    socket = _socket(kind)
+    socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes)
+    return _bound(socket, address)
 
 
 def _bound(socket: zmq.Socket[bytes], address: str) -> zmq.Socket[bytes]:
@@ -124,9 +132,10 @@ def unlink(socket: zmq.Socket[bytes]) -> None:
         Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
-def router(address: str) -> zmq.Socket[bytes]:
-    """A listening ROUTER that reports when a peer is gone."""
-    socket = bind(zmq.ROUTER, address)
+def router(address: str, frame_bytes: int = MAX_FRAME_BYTES) -> zmq.Socket[bytes]:
+    """A listening ROUTER that reports when a peer is gone. A peer that sends a frame of more than `frame_bytes` is
+    disconnected."""
+    socket = bind(zmq.ROUTER, address, frame_bytes)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a new connection of a peer replaces its last, which may seem to live
     return socket
@@ -136,6 +145,7 @@ def publisher(address: str) -> zmq.Socket[bytes]:
     """A listening XPUB that reports subscriptions and their ends, and leaves the choice of topics to its owner."""
     socket = _socket(zmq.XPUB)
     socket.setsockopt(zmq.XPUB_MANUAL, 1)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_TICKET_BYTES)
     return _bound(socket, address)
 
 
@@ -260,7 +270,8 @@ def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
     more = True
     while more:
         frame = socket.recv(_DONTWAIT, copy=False)
-        frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
+        if len(frames) < MAX_PARTS:
+            frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
         more = frame.more
     return frames
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgpack
 import numpy as np
 import pytest
 from builders import Lines, one
 from one_dispatcher import NEG, RULES, VECTOR, Service, fault_of, started
 
+from gt.bounds import MAX_DEFINITION_BYTES
 from gt.dispatcher.handlers import message_queues
 from gt.dispatcher.handlers.disconnect import MAX_ENDED
 from gt.dispatcher.state.events import Lost, Malformed
@@ -267,8 +267,8 @@ def test_random_streams_never_do_more_than_be_refused() -> None:
 
 
 def test_a_definition_is_bounded_by_its_frame() -> None:
-    """A control frame beyond the limit is no message: it never reaches the core."""
+    """A definition beyond the limit is no message: it never reaches the core."""
     from gt.errors import ProtocolError
 
     with pytest.raises(ProtocolError):
-        m.decode([msgpack.packb([5, 1, 1, bytes(m.MAX_CONTROL_BYTES)])])
+        m.decode(m.encode(m.Define(1, bytes(MAX_DEFINITION_BYTES + 1))), m.TO_DISPATCHER)
