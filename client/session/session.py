@@ -190,7 +190,7 @@ class Session:
             while not owner.flush_from_outside():
                 pass  # its thread is in the middle of one instruction
         self.usable()
-        future = Future(self, f"the value of a tensor of {value.spec}")
+        future = Future(self, f"the value of a tensor of {value.spec}", value.spec)
         with self.exclusive():
             self._open()
             number = next(self.request_numbers)
