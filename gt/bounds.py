@@ -35,6 +35,7 @@ MAX_FRAMES: Final = 2
 MAX_IDS: Final = 1 << 14
 MAX_SCALARS: Final = 1 << 15
 MAX_PATH_DEPTH: Final = 128
+MAX_PATH_LENGTH: Final = 4096
 MAX_NAME_LENGTH: Final = 200
 MAX_SITE_LENGTH: Final = 4096
 MAX_FAULT_LENGTH: Final = 1 << 13
@@ -81,6 +82,7 @@ BOUNDS: Final = (
     Bound("MAX_IDS", "tensors", "each list of ids in a message: inputs, dying, freed"),
     Bound("MAX_SCALARS", "numbers", "the run-time scalars of a segment"),
     Bound("MAX_PATH_DEPTH", "names", "a path of signals"),
+    Bound("MAX_PATH_LENGTH", "characters", "its names, with slashes between them"),
     Bound("MAX_NAME_LENGTH", "characters", "the name of a signal"),
     Bound("MAX_SITE_LENGTH", "characters", "the site of an instruction"),
     Bound("MAX_FAULT_LENGTH", "characters", "the text of an error in a message; the rest is cut off"),

@@ -103,7 +103,9 @@ def test_the_bounds_are_those_of_the_code() -> None:
     assert printed[1] == bounds.bounds_page(), (
         "write it anew: python -c 'from gt.bounds import bounds_page; print(bounds_page())'"
     )
-    assert sorted(each.name for each in bounds.BOUNDS) == sorted(name for name in vars(bounds) if name.startswith("MAX_"))
+    assert sorted(each.name for each in bounds.BOUNDS) == sorted(
+        name for name in vars(bounds) if name.startswith("MAX_")
+    )
 
 
 def test_every_table_has_rows_of_one_length() -> None:

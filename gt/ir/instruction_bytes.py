@@ -21,6 +21,7 @@ from gt.bounds import (
     MAX_NAME_LENGTH,
     MAX_OPERANDS,
     MAX_PATH_DEPTH,
+    MAX_PATH_LENGTH,
     MAX_SCALARS,
     MAX_SITE_LENGTH,
     MAX_TAG_BYTES,
@@ -83,9 +84,14 @@ def check_path(signal: object) -> tuple[str, ...]:
     """A path of signals from the wire. Raises `ProtocolError`."""
     if not (isinstance(signal, (list, tuple)) and all(isinstance(name, str) for name in signal)):
         raise ProtocolError("a signal path is a list of names")
-    if len(signal) > MAX_PATH_DEPTH or max(map(len, signal), default=0) > MAX_NAME_LENGTH:
+    if (
+        len(signal) > MAX_PATH_DEPTH
+        or max(map(len, signal), default=0) > MAX_NAME_LENGTH
+        or sum(map(len, signal)) + len(signal) > MAX_PATH_LENGTH
+    ):
         raise ProtocolError(
-            f"a signal path has at most {MAX_PATH_DEPTH} names of at most {MAX_NAME_LENGTH} characters: nest fewer signals"
+            f"a signal path has at most {MAX_PATH_DEPTH} names, each of at most {MAX_NAME_LENGTH} characters, and "
+            f"{MAX_PATH_LENGTH} characters in all: nest fewer signals, or give them shorter names"
         )
     return tuple(signal)
 

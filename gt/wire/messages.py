@@ -523,13 +523,11 @@ def _is_words(value: object) -> bool:
 
 
 def _is_ids(value: object) -> bool:
-    return type(value) is list and (
-        not value or ({*map(type, value)} == _INTEGERS and min(value) >= 0 and len(value) <= MAX_IDS)
-    )
+    return type(value) is list and (not value or ({*map(type, value)} == _INTEGERS and min(value) >= 0))
 
 
 def _is_scalars(value: object) -> bool:
-    return type(value) is list and _NUMBERS.issuperset(map(type, value)) and len(value) <= MAX_SCALARS
+    return type(value) is list and _NUMBERS.issuperset(map(type, value))
 
 
 def _is_block(value: object) -> bool:
@@ -546,7 +544,7 @@ _FORMS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "bool": ("true or false", lambda value: type(value) is bool),
     "bytes": ("bytes", lambda value: isinstance(value, (bytes, memoryview))),
     "dict[str, Any]": ("a mapping", lambda value: type(value) is dict and all(type(key) is str for key in value)),
-    "list[int]": (f"a list of at most {MAX_IDS} numbers from 0", _is_ids),
+    "list[int]": ("a list of numbers from 0", _is_ids),
     "list[str]": ("a list of strings", _is_strings),
     "Measure": ("-1, or a number from 0 to 2^63 - 1", _is_measure),
     "Words": (f"a list of at most {MAX_WORDS} strings of at most {MAX_WORD_LENGTH} characters", _is_words),
@@ -554,7 +552,7 @@ _FORMS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
 }
 
 _NAMED: Final = {
-    "scalars": (f"at most {MAX_SCALARS} numbers", _is_scalars),
+    "scalars": ("numbers", _is_scalars),
     "block": ("[] or [lender, loan, offset, bytes]", _is_block),
 }
 """Fields whose name says more than their type."""
@@ -572,6 +570,15 @@ _DATA_FIELDS: Final = (("data", "bytes"), ("body", "bytes"))
 _CHECKS: Final = tuple(_checks(kind) for kind in CODES)
 _HAS_DATA: Final = tuple(bool(checks) and checks[-1][:2] in _DATA_FIELDS for checks in _CHECKS)
 """Which messages have a second frame."""
+_LENGTHS: Final = tuple(
+    tuple(
+        (at, name, MAX_SCALARS if name == "scalars" else MAX_IDS)
+        for at, (name, form, _) in enumerate(checks, 2)
+        if form in (_FORMS["list[int]"][0], _NAMED["scalars"][0])
+    )
+    for checks in _CHECKS
+)
+"""The lists of numbers of each message: where they are in its frame, and how long they may be. Short frames have no long ones."""
 _PLAIN_TYPES: Final = {"an integer": int, "a string": str, "true or false": bool, "bytes": bytes}
 _TYPE_OF: Final = {**_PLAIN_TYPES, "a mapping": dict, _FORMS["Measure"][0]: int}
 """All others are lists."""
@@ -648,7 +655,11 @@ def _unpack_large(frame: Any, bounds: FrameBounds) -> Any:
     most = bounds.first.get(CODES[code], bounds.default[0])
     if len(frame) > most:
         raise ProtocolError(f"{CODES[code].__name__} has a first frame of at most {most} bytes, not {len(frame)}")
-    return unpack_bounded(frame, _unpack_other)
+    raw = unpack_bounded(frame, _unpack_other)
+    for at, name, longest in _LENGTHS[code]:
+        if type(raw) is list and at < len(raw) and type(raw[at]) is list and len(raw[at]) > longest:
+            raise ProtocolError(f"{CODES[code].__name__}.{name} is of at most {longest} numbers, not {len(raw[at])}")
+    return raw
 
 
 def decode(frames: Sequence[Any], bounds: FrameBounds = FROM_DISPATCHER) -> tuple[int, Any]:

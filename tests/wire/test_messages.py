@@ -245,9 +245,7 @@ def test_data_beyond_the_bound_is_refused() -> None:
 )
 def test_a_first_frame_beyond_the_bound_of_its_message_is_refused(message: Any, bounds: m.FrameBounds) -> None:
     """The dispatcher, which anybody may write to, reads no more of a message than its type can need."""
-    with pytest.raises(
-        ProtocolError, match=f"{type(message).__name__}(.freed)? (has a first frame of|is a list of) at most"
-    ):
+    with pytest.raises(ProtocolError, match=f"{type(message).__name__}(.freed)? (has a first frame|is) of at most"):
         m.decode(m.encode(message), bounds)
 
 
@@ -261,7 +259,7 @@ def test_messages_of_the_largest_size_that_clients_send_are_read() -> None:
 def test_a_list_of_more_ids_than_a_message_may_have_is_refused() -> None:
     """Lists are bounded by themselves, however small their numbers."""
     for message in (m.Run(1, 1, [1] * (MAX_IDS + 1), [], [], []), m.Run(1, 1, [], [1] * (MAX_SCALARS + 1), [], [])):
-        with pytest.raises(ProtocolError, match=r"Run\.(inputs|scalars) is .*at most"):
+        with pytest.raises(ProtocolError, match=r"Run\.(inputs|scalars) is of at most"):
             m.decode(m.encode(message))
 
 
