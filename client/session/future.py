@@ -47,7 +47,7 @@ class Future:
         self._spec = known
         """The dtype and shape of the tensor that was asked for; None for answers of other kinds."""
         self._boxes: dict[int, Box] = {}
-        """By worker, the box of the part that it announced; by `SILENT_WORKERS`, whether those with copies of other parts have spoken."""
+        """By worker, the box of the part that it announced; by `SILENT_WORKERS`, whether those with copies have spoken."""
         self._callbacks: list[Callable[[Future], Any]] = []
         self.what = what
 
