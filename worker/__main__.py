@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from gt.bounds import MAX_INLINE_BYTES
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
-from gt.bounds import MAX_INLINE_BYTES
 from gt.daemon.host import CONNECT_TIMEOUT, environment_number, host_facts, is_orphaned, memory_limit, resident_memory
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.worker_number import write_number

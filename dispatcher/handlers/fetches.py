@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Final
 
+from gt.bounds import MAX_INLINE_BYTES
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.message_state import DONE, WAITING_PUT, MessageState
 from gt.dispatcher.state.plan_cache import Entry
@@ -15,7 +16,6 @@ from gt.ir.spec import pack_spec
 from gt.sharding.partition import box, extent
 from gt.sharding.placement import Replicate
 from gt.wire import messages as m
-from gt.wire.bulk import MAX_INLINE_BYTES
 from gt.wire.messages import Fault
 
 MAX_ANSWER_BYTES: Final = 1024

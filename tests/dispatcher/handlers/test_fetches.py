@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from one_dispatcher import Service, started
 
+from gt.bounds import MAX_INLINE_BYTES
 from gt.dispatcher.handlers.message_queues import MAX_UNREAD_BYTES
 from gt.dispatcher.state.events import Received
 from gt.dispatcher.state.message_state import MessageState
 from gt.ir.dtypes import float32
 from gt.ir.spec import pack_spec, spec
 from gt.wire import messages as m
-from gt.wire.bulk import MAX_INLINE_BYTES
 
 FETCHES = 3 * MAX_UNREAD_BYTES // MAX_INLINE_BYTES
 
