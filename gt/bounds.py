@@ -28,6 +28,7 @@ MAX_PIECE_BYTES: Final = 1 << 31
 MAX_INSTRUCTION_BYTES: Final = 64 * KIB
 MAX_TAG_BYTES: Final = 64 * KIB
 MAX_WAITING_PUT_BYTES: Final = 256 * MIB
+MAX_UNREAD_BYTES: Final = 64 * MIB
 
 # counts
 
@@ -45,7 +46,7 @@ MAX_INPUTS: Final = 1 << 14
 MAX_OPERANDS: Final = 1 << 13
 MAX_DEADLINES: Final = 64
 MAX_SEGMENTS: Final = 1 << 14
-MAX_QUEUED_MESSAGES: Final = 1 << 18
+MAX_QUEUED_MESSAGES: Final = 1 << 16
 MAX_TENSORS: Final = 1 << 22
 MAX_WORKER_EVENTS: Final = 1 << 11
 MAX_RULES: Final = 1 << 10
@@ -77,6 +78,7 @@ BOUNDS: Final = (
     Bound("MAX_PIECE_BYTES", "bytes", "the second frame of a message to a client or worker"),
     Bound("MAX_INSTRUCTION_BYTES", "bytes", "one instruction of a definition, or the spec of one input"),
     Bound("MAX_TAG_BYTES", "bytes", "one tag of a definition"),
+    Bound("MAX_UNREAD_BYTES", "bytes", "what one client has fetched and not read; nothing else is done for it meanwhile"),
     Bound("MAX_WAITING_PUT_BYTES", "bytes", "the waiting puts of one client"),
     Bound("MAX_FRAMES", "frames", "one message on a control socket; further ones are dropped"),
     Bound("MAX_IDS", "tensors", "each list of ids in a message: inputs, dying, freed"),

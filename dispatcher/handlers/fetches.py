@@ -18,7 +18,7 @@ from gt.sharding.placement import Replicate
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
-MAX_ANSWER_BYTES: Final = 1024
+ANSWER_OVERHEAD_BYTES: Final = 1024
 """The most bytes of the answer to a fetch besides the values."""
 MAX_SOURCES: Final = 1024
 """The most combinations of spec and layout for which a mesh remembers who answers a fetch."""
@@ -46,7 +46,7 @@ class FetchHandler:
         holders, silent, boxes = self._sources(record, entry)
         number = next(self.numbers)
         parts = len(boxes) + bool(silent)  # those who only say that they are sound are one part together
-        nbytes = MAX_ANSWER_BYTES + min(entry.spec.nbytes, len(boxes) * MAX_INLINE_BYTES)
+        nbytes = ANSWER_OVERHEAD_BYTES + min(entry.spec.nbytes, len(boxes) * MAX_INLINE_BYTES)
         client.asked_bytes += nbytes
         self.collections[number] = FetchRecord(
             client.number, message.request, entry.spec, parts, set(mesh.members), boxes, len(silent), nbytes

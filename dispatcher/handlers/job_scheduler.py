@@ -2,9 +2,9 @@
 other.
 
 Reading a definition, planning, searching for a better plan and choosing strategies are *jobs*: iterators whose every turn
-takes about equally long, a fraction of a millisecond. So a client that asks for much delays only itself: if n programs ask,
-each gets an n-th of the dispatcher's single thread, however many sessions it has. Messages that need no job (runs of known
-plans, fetches) are processed as they come, between two turns.
+takes about equally long, a fraction of a millisecond; so is a long queue of messages. So a client that asks for much delays
+only itself: if n programs ask, each gets an n-th of the dispatcher's single thread, however many sessions it has. Messages that
+need no job (runs of known plans, fetches) are processed as they come, between two turns.
 """
 
 from __future__ import annotations
@@ -14,10 +14,17 @@ from collections.abc import Callable, Generator, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from gt.dispatcher.state.message_state import WAITING_DEFINITION, WAITING_PLAN, WAITING_SEARCH, WAITING_STRATEGY
+from gt.dispatcher.state.message_state import (
+    WAITING_DEFINITION,
+    WAITING_PLAN,
+    WAITING_SEARCH,
+    WAITING_STRATEGY,
+    WAITING_TURN,
+)
 
 T = TypeVar("T")
 JOB_NAMES: Final = {
+    WAITING_TURN: "what is queued",
     WAITING_DEFINITION: "a definition",
     WAITING_STRATEGY: "strategies",
     WAITING_PLAN: "a plan",

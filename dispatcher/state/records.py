@@ -60,9 +60,13 @@ class ClientRecord:
     fault: Fault | None = None
     cancelled: bool = False
     """Whether its work was cancelled without the client knowing yet: all its messages up to its next fetch are dropped."""
+    dropping: int = 0
+    """How many messages, the first ones of the queue, were in it when its work was cancelled."""
     segments: dict[int, Segment | Fault] = field(default_factory=dict)
     table: dict[int, Entry] = field(default_factory=dict)
     queue: deque[Any] = field(default_factory=deque)
+    waiting_bytes: int = 0
+    """The bytes of the puts in the queue."""
     head: MessageState = DONE
     """The state of the message at the head of the queue, or how the last one ended (`message_state.py`)."""
     plans: PlanCache = field(default_factory=PlanCache)

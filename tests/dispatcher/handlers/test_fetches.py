@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from one_dispatcher import Service, started
 
-from gt.bounds import MAX_INLINE_BYTES
-from gt.dispatcher.handlers.message_queues import MAX_UNREAD_BYTES
+from gt.bounds import MAX_INLINE_BYTES, MAX_UNREAD_BYTES
 from gt.dispatcher.state.events import Received
 from gt.dispatcher.state.message_state import MessageState
 from gt.ir.dtypes import float32
