@@ -18,7 +18,7 @@ from gt.sharding.block_grid import deal
 from gt.sharding.config_meshes import show_mesh, stage_positions
 from gt.sharding.interned import Interned
 from gt.sharding.placement import Layout, Mesh, Placement, Shard
-from gt.sharding.signal_patterns import is_pattern, literal_length, matches
+from gt.sharding.signal_patterns import NamePattern, is_pattern, literal_length
 from gt.sharding.yaml_document import Key, show_key
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Policy:
     deterministic: int = 0
     """The number of blocks of a deterministic session, whose values are the same on any number of workers; 0 for others."""
     memo: dict[tuple[tuple[str, ...], bool], RequestedPlacements] = field(default_factory=dict)
-    patterns: list[str] | None = None
+    patterns: list[NamePattern] | None = None
     """The names of rules that stand for several signals, the longest last; None: not looked for yet."""
 
     def requests(self, path: tuple[str, ...], *, backward: bool = False) -> RequestedPlacements:
@@ -136,15 +136,19 @@ class Policy:
         if not self.table:
             return
         if self.patterns is None:
-            self.patterns = sorted(filter(is_pattern, self.table), key=literal_length)
+            self.patterns = [
+                NamePattern.of(name) for name in sorted(filter(is_pattern, self.table), key=literal_length)
+            ]
         for end in range(1, len(path) + 1):
             yield from self._rules_for(path[end - 1], "/".join(path[:end]), self.patterns)
 
-    def _rules_for(self, signal: str, path: str, patterns: Sequence[str]) -> Iterator[str]:
+    def _rules_for(self, signal: str, path: str, patterns: Sequence[NamePattern]) -> Iterator[str]:
         """The names of the rules for the last signal of a path, in rising precedence."""
-        found = [name for name in patterns if matches(name, signal) or matches(name, path)]
+        texts = (signal,) if path == signal else (signal, path)
+        nested, plain = [text for text in texts if "/" in text], [text for text in texts if "/" not in text]
+        found = [name for name, slashes, match in patterns if any(map(match, nested if slashes else plain))]
         yield from found
-        for name in (signal,) if path == signal else (signal, path):
+        for name in texts:
             if name in self.table and name not in found:
                 yield name
 

@@ -40,7 +40,7 @@ from .spec import Spec, pack_spec, unpack_spec
 
 INSTRUCTIONS_PER_TURN: Final = 16
 """How many instructions of a definition are read in one turn."""
-BYTES_PER_TURN: Final = 4096
+BYTES_PER_TURN: Final = 1024
 """How many bytes of them, besides the instruction with which they exceed that, and how many operands in all."""
 ITEMS_PER_TURN: Final = 128
 """How many inputs, tags or survivors."""
