@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
 """The seconds that a daemon has to end by itself before it is killed."""
+LOG_OPTION: Final = "--instruction-log"
 WATCH_SECONDS: Final = 0.1
 """The seconds between two looks at the daemons while nothing else is to be done."""
 REJOIN_SECONDS: Final = 3.0
@@ -86,6 +87,8 @@ class _Daemon:
     """When it is to be restarted."""
     over: bool = False
     """Whether it has ended and will not be restarted."""
+    starts: int = 1
+    """How often it was started."""
     rejoin_by: float | None = None
     """Until when a worker may join the dispatcher, which was started again."""
     restarts: Restarts = field(default_factory=Restarts)
@@ -236,7 +239,8 @@ class Local:
                 worker.number, worker.rejoin_by = None, now + REJOIN_SECONDS
         else:
             daemon.rejoin_by = None
-        daemon.process = self._process(daemon.arguments, daemon.environment)
+        daemon.starts += 1
+        daemon.process = self._process(_with_new_log(daemon.arguments, daemon.starts), daemon.environment)
         daemon.since, daemon.due, daemon.number = now, None, None
 
     def log_from(self, level: str) -> None:
@@ -288,6 +292,15 @@ class Local:
                 process.kill()
                 process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _with_new_log(arguments: list[str], start: int) -> list[str]:
+    """A daemon's arguments with an instruction log of its own: that of the process that ended may tell why it did."""
+    if LOG_OPTION not in arguments:
+        return arguments
+    at = arguments.index(LOG_OPTION) + 1
+    path = Path(arguments[at])
+    return [*arguments[:at], str(path.with_name(f"{path.stem}.start-{start}{path.suffix}")), *arguments[at + 1 :]]
 
 
 def _pipe() -> tuple[int, int]:

@@ -43,10 +43,11 @@ def left_over(machine: Machine, service: Process) -> tuple[int, list[str]]:
     return psutil.Process(service.pid).num_fds(), sorted(files)
 
 
-def test_no_number_of_kills_ends_a_service(machine: Machine) -> None:
+def test_no_number_of_kills_ends_a_service(machine: Machine, tmp_path: Path) -> None:
     """Every kill of a worker costs its tensors, and of the dispatcher its sessions; after each the service computes again."""
     address = f"ipc://{machine.temp}/service"
-    service = machine.command("up", "--workers", "2", "--address", address, "--log-level", "info")
+    options = ["--workers", "2", "--log-level", "info", "--instruction-log", str(tmp_path / "run.log")]
+    service = machine.command("up", "--address", address, *options)
     service.expect("2 workers at")
     gt.connect(address)
     assert gt.ones(3).sum().item() == 3
@@ -76,3 +77,6 @@ def test_no_number_of_kills_ends_a_service(machine: Machine) -> None:
     service.signal(signal.SIGTERM)
     assert service.wait() == 0
     assert machine.left() == []
+    logs = {"run.log", *(f"run.start-{start}.log" for start in range(2, 2 + ROUNDS // 5))}
+    assert {path.name for path in tmp_path.iterdir()} == logs
+    assert all("fetch" in (tmp_path / log).read_text() for log in logs), "what led to a kill is still there"
