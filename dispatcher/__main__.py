@@ -175,6 +175,9 @@ class DispatcherShell:
         except GTError as error:
             log.error("the config stays as it was: %s", error)
             return
+        except Exception:
+            log.exception("a bug in GT; please report it; the config stays as it was")
+            return
         if config is None:
             log.warning("there is no config to read again: this dispatcher was started without --config")
         else:

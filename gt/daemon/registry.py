@@ -45,10 +45,13 @@ class Registration:
             if place.stat().st_uid == os.getuid():
                 name = f"{os.getpid()}-{os.urandom(4).hex()}"  # never used twice, so what is removed is what was read
                 draft = place / f".{name}"
-                self._descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.write(self._descriptor, said.encode())
-                self.file = draft.replace(place / f"{name}.json")
+                self._descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+                try:
+                    fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.write(self._descriptor, said.encode())
+                    self.file = draft.replace(place / f"{name}.json")
+                except OSError:  # a file system without locks, or a full one
+                    draft.unlink()
 
     def close(self) -> None:
         """Remove the entry: this process serves no longer."""
