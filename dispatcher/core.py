@@ -47,7 +47,6 @@ from gt.dispatcher.state.events import (
     Reload,
     Send,
     ShellError,
-    Tick,
 )
 from gt.dispatcher.state.message_state import WAITING_READER
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
@@ -95,6 +94,8 @@ class DispatcherCore:
         self.lease = lease
         self.started: float | None = None
         self.confused: set[bytes] = set()
+        self.dropping = False
+        """Whether a peer is half gone: all that refers to it is being dropped."""
 
     def handle(self, event: Event, now: float) -> list[Send]:
         """Act on one event; the messages to send, in order."""
@@ -147,25 +148,26 @@ class DispatcherCore:
             del ending[peer]
 
     def _blame(self, event: Event, error: Exception) -> None:
-        """Note whose session an unexpected exception ends. Raises it again if what it left half done concerns all."""
-        if isinstance(event, Received):
+        """Note whose session an unexpected exception ends. Raises it again if it left a peer half gone: others might wait for
+        that for ever."""
+        if self.dropping:
+            raise error
+        client: ClientRecord | None
+        if isinstance(event, (Received, Malformed)):
             client = self.service.clients.get(event.peer)
-            what = f"a {type(event.message).__name__}"
-            self.service.end_session(event.peer, what, error, client.number if client is not None else -1)
+            what = type(event.message).__name__ if isinstance(event, Received) else "malformed message"
+            self.service.end_session(event.peer, f"a {what}", error, client.number if client is not None else -1)
         elif isinstance(event, JobTurn):
-            number = self.plan_selection.jobs.served
-            client = self.service.by_number.get(number)
+            client = self.service.by_number.get(self.plan_selection.jobs.served)
             if client is not None:
-                self.service.end_session(client.identity, "a job", error, number)
+                self.service.end_session(client.identity, "a job", error, client.number)
             else:
                 self.service.internal_error("a job", error)
         elif isinstance(event, Publish):
             for peer in self.subscribers.watchers:
                 self.service.end_session(peer, "the events for watchers", error)
-        elif isinstance(event, (Tick, Reload)):  # the next may go well, and nobody's session has come to harm
+        else:  # nobody's session has come to harm, and the next such event may go well
             self.service.internal_error(f"a {type(event).__name__}", error)
-        else:  # a peer that is half gone: others would wait for it for ever
-            raise error
 
     def _by_bulk(self, identity: bytes) -> bytes:
         """The peer with this bulk identity; the identity itself if there is none."""
@@ -284,7 +286,10 @@ class DispatcherCore:
                 self._refuse(peer, str(error))
 
     def _lost(self, peer: bytes, reason: str, *, returns: bool = False) -> None:
-        if self.disconnect.lost(peer, reason, returns=returns):
+        self.dropping = True
+        was_worker = self.disconnect.lost(peer, reason, returns=returns)
+        self.dropping = False
+        if was_worker:
             self.queues.pump_all()  # only now: whoever waited for the worker must find the mesh gone
 
     def _tick(self, now: float) -> None:

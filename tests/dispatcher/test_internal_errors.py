@@ -11,7 +11,7 @@ import pytest
 from one_dispatcher import Service, fault_of, made, started
 
 from gt.dispatcher.core import HANDLERS, WORKER
-from gt.dispatcher.state.events import Lost, Publish, Received, ShellError, Tick
+from gt.dispatcher.state.events import Lost, Malformed, Publish, Received, ShellError, Tick
 from gt.dispatcher.state.shared_state import MESH_CREDITS
 from gt.wire import messages as m
 
@@ -165,13 +165,20 @@ def test_a_bug_in_a_tick_is_counted_and_the_next_comes() -> None:
     goes_on(each)
 
 
-def test_a_bug_while_a_peer_is_dropped_is_not_gone_over() -> None:
+@pytest.mark.parametrize("how", ["killed", "goodbye", "silent", "malformed"])
+def test_a_bug_while_a_peer_is_dropped_is_not_gone_over(how: str) -> None:
     """Others might wait for ever for what is half gone: the dispatcher ends, and is started again."""
     each = two()
     made.remove(each)  # something of the client is left, which is why
     each.core.disconnect._leave = bug  # type: ignore[method-assign]
+    number = each.numbers["c"] + 1
+    events: dict[str, Any] = {
+        "killed": Lost(b"c", "killed"), "goodbye": Received(b"c", number, m.Goodbye("", "")), "silent": Tick(),
+        "malformed": Malformed(b"c", "no message"),
+    }  # fmt: skip
+    each.now = 1000.0
     with pytest.raises(KeyError):
-        each.event(Lost(b"c", "killed"))
+        each.event(events[how])
 
 
 @pytest.mark.parametrize(("name", "bulk"), [(b"c", False), (b"bulk-c", True)])
