@@ -22,7 +22,7 @@ from gt.bounds import MAX_OPERANDS
 from gt.client.segment.signature import Signature
 from gt.client.segment.value import TensorValue
 from gt.client.session import session
-from gt.ir.infer import infer
+from gt.ir.infer import derive
 from gt.ir.instruction import Tag
 from gt.ir.ops import OPS
 
@@ -301,9 +301,8 @@ def _sign(
     whole = (*key[: 3 + arity], site)
     signature = _by_line.get(whole)
     if signature is None:
-        attributes = dict(zip(OPS[op].attributes, values, strict=True))
         operands = key[3 : 3 + arity]
-        results = infer(op, operands, attributes)
+        attributes, results = derive(op, operands, dict(zip(OPS[op].attributes, values, strict=True)))
         signature = Signature(
             op, attributes, operands, results, Tag(context.signal, context.phase, site or "", context.hints)
         )

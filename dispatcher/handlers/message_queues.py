@@ -27,7 +27,7 @@ from gt.dispatcher.state.message_state import (
     begin,
     enter,
 )
-from gt.dispatcher.state.records import ClientRecord
+from gt.dispatcher.state.records import ClientRecord, RefusedSurvivors
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import GTError, ProtocolError
 from gt.ir.instruction_bytes import segment_in_turns
@@ -294,21 +294,27 @@ class MessageQueues:
         return DONE
 
     def _defined(self, client: ClientRecord, message: m.Define, found: Any) -> None:
-        """A definition was read, or failed with this error."""
-        if not isinstance(found, Exception):
-            client.segments[message.segment] = found
+        """A definition was read, as far as its instructions are legal, or failed with this error."""
+        if isinstance(found, Exception) and not isinstance(found, GTError):
+            found = ProtocolError(self.service.internal_error("a definition", found, client.number))
+        error = found if isinstance(found, Exception) else found.error
+        if isinstance(found, Exception):
+            client.segments[message.segment] = fault_of(found)
+        else:
+            client.segments[message.segment] = found.segment
+            if error is not None:
+                client.refused[message.segment] = RefusedSurvivors(found.refused, fault_of(error))
             if self.service.recording is not None:
                 self.service.recording.defined(client)
+        if error is None:
             return
         self.service.counters.refused += 1
-        if not isinstance(found, GTError):
-            found = ProtocolError(self.service.internal_error("a definition", found, client.number))
-        client.segments[message.segment] = fault_of(found)
-        text = f"refused a definition of client {client.number}: {found}"
+        text = f"refused a definition of client {client.number}: {error}"
         self.service.log("warning", text, "refused", client.number)
 
     def _drop(self, client: ClientRecord, message: m.Drop) -> MessageState:
         client.segments.pop(message.segment, None)
+        client.refused.pop(message.segment, None)
         self.plan_selection.drop_segment(client, message.segment)
         return DONE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gt.dispatcher.cost.cost_model import LinkProfile, Speeds
 from gt.dispatcher.planner.planner import Planner
@@ -17,6 +17,13 @@ from gt.wire.messages import Fault
 from .gpu_health import GpuHealth
 from .message_state import DONE, MessageState
 from .plan_cache import Entry, PlanCache
+
+
+class RefusedSurvivors(NamedTuple):
+    """The survivors of a definition that are not computed, because of a refused instruction."""
+
+    survivors: tuple[int, ...]
+    fault: Fault
 
 
 @dataclass(slots=True)
@@ -63,6 +70,9 @@ class ClientRecord:
     dropping: int = 0
     """How many messages, the first ones of the queue, were in it when its work was cancelled."""
     segments: dict[int, Segment | Fault] = field(default_factory=dict)
+    """The definitions; a fault in place of one that is malformed as a whole."""
+    refused: dict[int, RefusedSurvivors] = field(default_factory=dict)
+    """Of the definitions that have a refused instruction: `segments` has what comes before it."""
     table: dict[int, Entry] = field(default_factory=dict)
     queue: deque[Any] = field(default_factory=deque)
     waiting_bytes: int = 0

@@ -7,8 +7,9 @@ Equal segments have equal bytes, and all workers of a mesh get the same bytes of
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import Any, Final
+from bisect import bisect_left
+from collections.abc import Generator
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -30,10 +31,10 @@ from gt.bounds import (
 from gt.errors import DTypeError, GTError, ProtocolError, ShapeError
 from gt.sharding.placement import Layout, format_layout, parse_layout
 
-from .attributes import Attributes, check_attributes, pack_attributes
+from .attributes import Attributes, pack_attributes
 from .dtypes import KINDS
 from .hints import pack_hints, unpack_hints
-from .infer import infer
+from .infer import derive
 from .instruction import MOVE, PHASES, VERIFY, Instruction, Pipeline, Plan, Segment, Tag
 from .ops import OPS
 from .spec import Spec, pack_spec, unpack_spec
@@ -173,6 +174,16 @@ def _instruction_list(raw: object) -> list[object]:
     return raw
 
 
+class SegmentReading(NamedTuple):
+    """What was read of a definition: of one that has a refused instruction, the segment of those before it."""
+
+    segment: Segment
+    refused: tuple[int, ...] = ()
+    """The survivors that the refused instruction or later ones would have computed."""
+    error: GTError | None = None
+    """Why the instruction was refused; None if there is none."""
+
+
 def unpack_segment(data: bytes) -> Segment:
     """A segment from the wire, every shape derived again. Raises `ProtocolError`, `ShapeError` or `DTypeError`."""
     turns = segment_in_turns(data)
@@ -180,12 +191,17 @@ def unpack_segment(data: bytes) -> Segment:
         try:
             next(turns)
         except StopIteration as end:
-            segment: Segment = end.value
-            return segment
+            reading: SegmentReading = end.value
+            if reading.error is not None:
+                raise reading.error from None
+            return reading.segment
 
 
-def segment_in_turns(data: bytes) -> Generator[None, None, Segment]:
-    """As `unpack_segment`, a few items in each turn."""
+def segment_in_turns(data: bytes) -> Generator[None, None, SegmentReading]:
+    """Reads a few items in each turn, and derives the instructions up to the first that is refused.
+
+    Raises `ProtocolError` if the definition is malformed as a whole.
+    """
     if len(data) > MAX_DEFINITION_BYTES:
         raise ProtocolError(f"a definition has at most {MAX_DEFINITION_BYTES} bytes, not {len(data)}: flush earlier")
     source = BoundedSequence(data)
@@ -205,40 +221,62 @@ def segment_in_turns(data: bytes) -> Generator[None, None, Segment]:
         if not len(tags) % INSTRUCTIONS_PER_TURN:
             yield
     reader = _InstructionReader(tuple(inputs), kinds, tuple(tags))
-    yield from _read_instructions(reader, source)
+    count, error = yield from _read_instructions(reader, source)
     alive: list[int] = []
-    for _ in range(source.enter(len(reader.values), "survivors")):
+    for _ in range(source.enter(count, "survivors")):
         alive += _ints([source.item(MAX_NUMBER_BYTES, "a survivor")], "survivors")
-        if alive[-1] >= len(reader.values) or (len(alive) > 1 and alive[-1] <= alive[-2]):
+        if alive[-1] >= count or (len(alive) > 1 and alive[-1] <= alive[-2]):
             raise ProtocolError("survivors are distinct outputs in order")
         if not len(alive) % ITEMS_PER_TURN:
             yield
     source.end()
-    return Segment(
-        reader.inputs, reader.kinds, reader.tags, tuple(reader.instructions), tuple(reader.values), tuple(alive)
+    made = bisect_left(alive, len(reader.values))
+    segment = Segment(
+        reader.inputs, reader.kinds, reader.tags, tuple(reader.instructions), tuple(reader.values), tuple(alive[:made])
     )
+    return SegmentReading(segment, tuple(alive[made:]), error)
 
 
-def _read_instructions(reader: _InstructionReader, source: BoundedSequence) -> Iterator[None]:
-    """Read the instructions of a segment, and derive every shape."""
-    work = 0
-    for index in range(source.enter(MAX_INSTRUCTIONS, "instructions")):
+def _read_instructions(
+    reader: _InstructionReader, source: BoundedSequence
+) -> Generator[None, None, tuple[int, GTError | None]]:
+    """Reads the instructions of a segment, and derives every shape up to the first that is refused. Returns how many
+    instructions there are, and the error of that one."""
+    work, error = 0, None
+    count = source.enter(MAX_INSTRUCTIONS, "instructions")
+    for index in range(count):
         if index and (not index % INSTRUCTIONS_PER_TURN or work > BYTES_PER_TURN):
             work = 0
             yield
         start = source.at
-        op, inputs, raw, tag = _fields(source.item(MAX_INSTRUCTION_BYTES, "an instruction"), 4)
+        item = source.item(MAX_INSTRUCTION_BYTES, "an instruction")
         work += source.at - start
-        if len(_ints(inputs, "operands")) > MAX_OPERANDS:
-            raise ProtocolError(f"an instruction has at most {MAX_OPERANDS} operands, not {len(inputs)}")
-        attributes = check_attributes(_known(op), raw)
-        try:
-            results = infer(op, [reader.operand(r) for r in inputs], attributes)
-        except (ShapeError, DTypeError, ProtocolError):
-            raise
-        except Exception as error:  # noqa: BLE001 — whatever a hostile definition finds in a rule is its own fault alone
-            raise ProtocolError(f"{op} does not derive: {error}") from None
-        reader.add(op, inputs, attributes, tag, results)
+        if error is None:
+            try:
+                _read_instruction(reader, item)
+            except (ShapeError, DTypeError, ProtocolError) as refusal:
+                error = type(refusal)(f"{refusal}{_place(reader.tags, item)}")
+    return count, error
+
+
+def _read_instruction(reader: _InstructionReader, item: object) -> None:
+    op, inputs, raw, tag = _fields(item, 4)
+    if len(_ints(inputs, "operands")) > MAX_OPERANDS:
+        raise ProtocolError(f"an instruction has at most {MAX_OPERANDS} operands, not {len(inputs)}")
+    operands = [reader.operand(r) for r in inputs]
+    try:
+        attributes, results = derive(_known(op), operands, raw)
+    except (ShapeError, DTypeError, ProtocolError):
+        raise
+    except Exception as error:  # noqa: BLE001 — whatever a hostile definition finds in a rule is its own fault alone
+        raise ProtocolError(f"{op} does not derive: {error}") from None
+    reader.add(op, inputs, attributes, tag, results)
+
+
+def _place(tags: tuple[Tag, ...], item: object) -> str:
+    """Where the program has an instruction, as far as it says so."""
+    tag = item[3] if isinstance(item, list) and len(item) == 4 else None
+    return f", at {tags[tag].site}" if type(tag) is int and 0 <= tag < len(tags) and tags[tag].site else ""
 
 
 def pack_plan(plan: Plan) -> bytes:
@@ -298,8 +336,8 @@ def unpack_plan(data: bytes) -> Plan:
                 reader.add(op, inputs, {"of": of}, tag, (found,))
                 layouts.extend(parse_layout(text) for text in placed)
             else:
-                attributes = check_attributes(_known(op), raw)
-                reader.add(op, inputs, attributes, tag, infer(op, operands, attributes))
+                attributes, results = derive(_known(op), operands, raw)
+                reader.add(op, inputs, attributes, tag, results)
                 layouts.extend(parse_layout(text) for text in placed)
         pairs = [tuple((int(a), int(b)) for a, b in table) for table in (survivors, relocated)]
         placed_inputs = tuple(parse_layout(text) for text in input_layouts)
