@@ -31,7 +31,7 @@ from gt.ir.dtypes import (
     scalar_of,
     uint8,
 )
-from gt.ir.spec import MAX_DIMENSIONS, MAX_ELEMENTS
+from gt.ir.spec import size_error
 
 from . import shape_ops
 
@@ -51,8 +51,9 @@ def shape_of(name: str, size: tuple[Any, ...]) -> tuple[int, ...]:
     shape = shape_ops.ints(size)
     if any(each < 0 for each in shape):
         raise ShapeError(f"{name}: shape {shape} has a negative size")
-    if len(shape) > MAX_DIMENSIONS or math.prod(shape) > MAX_ELEMENTS:
-        raise ShapeError(f"{name}: shape {shape} is beyond {MAX_DIMENSIONS} dimensions or {MAX_ELEMENTS} elements")
+    wrong = size_error(shape)
+    if wrong is not None:
+        raise ShapeError(f"{name}: {wrong}")
     return shape
 
 

@@ -28,8 +28,8 @@ from gt.bounds import MAX_IDS, MAX_INSTRUCTIONS
 from gt.client.segment.builder import FLUSH_LENGTH, Builder
 from gt.client.segment.definition_cache import Definitions
 from gt.client.segment.value import TensorValue
-from gt.errors import GTError, OutOfMemory, SessionError
-from gt.ir.spec import pack_spec, spec
+from gt.errors import GTError, OutOfMemory, SessionError, ShapeError
+from gt.ir.spec import pack_spec, size_error, spec
 from gt.wire import messages as m
 from gt.wire.pool import MAX_UNPOOLED_BYTES
 
@@ -140,6 +140,9 @@ class Session:
 
         self.usable()
         _interrupt("it puts data from the program's memory: do that outside, and pass the tensor")
+        wrong = size_error(array.shape)
+        if wrong is not None:
+            raise ShapeError(wrong)
         array = np.ascontiguousarray(array).reshape(array.shape)
         known = spec(as_dtype(array.dtype), array.shape)
         mine = builder()

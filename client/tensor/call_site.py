@@ -5,8 +5,12 @@ from __future__ import annotations
 from types import FrameType
 from typing import Any, Final
 
+from gt.bounds import MAX_SITE_LENGTH
+
 MAX_SCOPES: Final = 1 << 14
 """Modules whose owner is remembered; beyond that all are forgotten and looked at again."""
+MAX_FILE_LENGTH: Final = MAX_SITE_LENGTH // 8
+"""Characters of a file's name in a site, of which each may need six, for the name may be no proper text."""
 
 scopes: dict[int, tuple[dict[str, Any], bool]] = {}
 """By the id of a module's globals: these globals, kept alive, and whether the module is GT's own."""
@@ -32,5 +36,6 @@ def user_frame(frame: FrameType) -> FrameType:
 
 
 def site_of(frame: FrameType) -> str:
-    """'file:line' of a frame."""
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    """'file:line' of a frame, as text that any message can carry."""
+    file = frame.f_code.co_filename[-MAX_FILE_LENGTH:]
+    return f"{file.encode(errors='backslashreplace').decode()}:{frame.f_lineno}"

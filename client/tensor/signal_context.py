@@ -10,10 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ContextDecorator, contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from gt.bounds import MAX_NAME_LENGTH
 from gt.errors import GTError
 from gt.ir.hints import check, hints_within
+from gt.ir.signal_path import path_error
 
 from . import emission, emission_context
 from .operands import tensor_of
@@ -27,12 +30,27 @@ __all__ = ["attach", "context", "current", "detach", "enter", "exit", "tensor"]
 
 _log = logging.getLogger("gt")
 _NONE: Final[Mapping[str, Any]] = {}
+MAX_REMEMBERED_NAMES: Final = 1 << 12
+"""Names whose parts are remembered."""
 
 
 def _components(name: str) -> tuple[str, ...]:
-    parts = tuple(str(name).split("/"))
+    return _parts(str(name))
+
+
+@lru_cache(MAX_REMEMBERED_NAMES)
+def _parts(name: str) -> tuple[str, ...]:
+    """The signals that a name joins. Raises `ValueError`."""
+    parts = tuple(name.split("/"))
     if not all(parts):
-        raise ValueError(f"a signal is a name, or several joined by '/', not {name!r}")
+        raise ValueError(f"a signal is a name, or several joined by '/', not {name[:MAX_NAME_LENGTH]!r}")
+    wrong = path_error(parts)
+    if wrong is not None:
+        raise ValueError(wrong)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"a signal's name is text that UTF-8 can express, not {name[:MAX_NAME_LENGTH]!r}") from None
     return parts
 
 
@@ -47,6 +65,9 @@ def _push(
         back: tuple[str, ...] | None = outer + parts[:-1] + backward
     else:
         back = None if now.backward is None else now.backward + parts
+    wrong = path_error(path) or path_error(back or ())
+    if wrong is not None:
+        raise ValueError(f"{wrong}; the outermost are {'/'.join(path[:3])}")
     said = hints_within(now.hints, path, hints)
     return emission_context.enter(emission_context.interned(path, now.phase, now.site, now.grad, back, now.lower, said))
 
@@ -69,7 +90,8 @@ class context(ContextDecorator):  # noqa: N801  # read as gt.signal.context(...)
     * `comm="ring"` ("direct", "two-step", "tree") chooses the all-reduce algorithm, where it is legal.
     * `deadline=0.05` warns once if the signal is predicted to take longer, in seconds, in some plan.
 
-    Raises `TypeError` for unknown hints, and `ValueError` for invalid values.
+    Raises `TypeError` for unknown hints, and `ValueError` for invalid values, for names of more than 200
+    characters, and on entry if more than 128 signals nest or their names together have more than 4,096 characters.
     """
 
     def __init__(self, name: str, backward: str | None = None, **hints: Any) -> None:

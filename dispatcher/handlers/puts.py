@@ -11,7 +11,7 @@ from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import Entry
 from gt.errors import ProtocolError
-from gt.ir.instruction_bytes import check_path
+from gt.ir.signal_path import check_path
 from gt.ir.spec import Spec, unpack_spec
 from gt.sharding.partition import box, extent
 from gt.sharding.placement import format_layout

@@ -17,7 +17,7 @@ from gt.errors import DTypeError, ShapeError
 from .attributes import Attributes, check_attributes
 from .dtypes import KINDS, DType, bool_, int64
 from .ops import OPS, Op
-from .spec import MAX_DIMENSIONS, MAX_ELEMENTS, Spec, spec
+from .spec import Spec, size_error, spec
 
 Operand = Spec | str
 
@@ -50,10 +50,9 @@ def infer(name: str, operands: Sequence[Operand], attributes: Attributes) -> tup
     _check_operands(name, op, operands)
     results = _FAMILIES[op.family](name, op, operands, attributes)
     for result in results:
-        if result.size > MAX_ELEMENTS or result.ndim > MAX_DIMENSIONS or max(result.shape, default=0) > MAX_ELEMENTS:
-            raise ShapeError(
-                f"{name}: a tensor has at most {MAX_DIMENSIONS} dimensions and {MAX_ELEMENTS} elements, not shape {result.shape}"
-            )
+        wrong = size_error(result.shape)
+        if wrong is not None:
+            raise ShapeError(f"{name}: {wrong}")
     return results
 
 

@@ -19,10 +19,7 @@ from gt.bounds import (
     MAX_INPUTS,
     MAX_INSTRUCTION_BYTES,
     MAX_INSTRUCTIONS,
-    MAX_NAME_LENGTH,
     MAX_OPERANDS,
-    MAX_PATH_DEPTH,
-    MAX_PATH_LENGTH,
     MAX_SCALARS,
     MAX_SITE_LENGTH,
     MAX_TAG_BYTES,
@@ -37,6 +34,7 @@ from .hints import pack_hints, unpack_hints
 from .infer import derive
 from .instruction import MOVE, PHASES, VERIFY, Instruction, Pipeline, Plan, Segment, Tag
 from .ops import OPS
+from .signal_path import check_path
 from .spec import Spec, pack_spec, unpack_spec
 
 INSTRUCTIONS_PER_TURN: Final = 16
@@ -79,22 +77,6 @@ def _unpack(data: bytes, length: int, what: str) -> list[Any]:
     if not (isinstance(raw, list) and len(raw) == length and all(isinstance(part, (list, str, int)) for part in raw)):
         raise ProtocolError(f"{what} is a list of {length} parts")
     return raw
-
-
-def check_path(signal: object) -> tuple[str, ...]:
-    """A path of signals from the wire. Raises `ProtocolError`."""
-    if not (isinstance(signal, (list, tuple)) and all(isinstance(name, str) for name in signal)):
-        raise ProtocolError("a signal path is a list of names")
-    if (
-        len(signal) > MAX_PATH_DEPTH
-        or max(map(len, signal), default=0) > MAX_NAME_LENGTH
-        or sum(map(len, signal)) + len(signal) > MAX_PATH_LENGTH
-    ):
-        raise ProtocolError(
-            f"a signal path has at most {MAX_PATH_DEPTH} names, each of at most {MAX_NAME_LENGTH} characters, and "
-            f"{MAX_PATH_LENGTH} characters in all: nest fewer signals, or give them shorter names"
-        )
-    return tuple(signal)
 
 
 def _unpack_tag(item: object) -> Tag:
@@ -155,10 +137,10 @@ def _fields(item: object, length: int) -> list[Any]:
 
 
 def _unpack_head(specs: object, kinds: object, tags: object) -> _InstructionReader:
-    if not (isinstance(kinds, str) and set(kinds) <= set(KINDS)):
-        raise ProtocolError(f"kinds of scalars are among {KINDS}")
-    if not isinstance(specs, list):
-        raise ProtocolError("inputs are a list of specs")
+    if not (isinstance(kinds, str) and len(kinds) <= MAX_SCALARS and set(kinds) <= set(KINDS)):
+        raise ProtocolError(f"kinds of scalars are at most {MAX_SCALARS} among {KINDS}")
+    if not (isinstance(specs, list) and len(specs) <= MAX_INPUTS):
+        raise ProtocolError(f"inputs are a list of at most {MAX_INPUTS} specs")
     return _InstructionReader(tuple(unpack_spec(item) for item in specs), kinds, _unpack_tags(tags))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from gt.errors import ProtocolError
@@ -39,6 +40,14 @@ def spec(dtype: DType, shape: tuple[int, ...]) -> Spec:
     if found is None:
         found = _interned.setdefault(key, Spec(dtype, shape))
     return found
+
+
+def size_error(shape: Sequence[int]) -> str | None:
+    """What is wrong with a shape that is too large for a tensor; None for nothing."""
+    if len(shape) <= MAX_DIMENSIONS and max(shape, default=0) <= MAX_ELEMENTS and math.prod(shape) <= MAX_ELEMENTS:
+        return None
+    shown = tuple(shape) if len(shape) <= MAX_DIMENSIONS else f"{len(shape)} dimensions"
+    return f"a tensor has at most {MAX_DIMENSIONS} dimensions and {MAX_ELEMENTS} elements, not {shown}"
 
 
 def pack_spec(value: Spec) -> list[object]:
