@@ -157,7 +157,7 @@ def selu(input: Any, inplace: bool = False) -> Tensor:
 def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """`x` above 0, else `alpha · (e^(x / alpha) − 1)` (Barron, 2017, arXiv:1704.07483)."""
     if alpha == 0:
-        raise ZeroDivisionError("celu: alpha is not 0")
+        raise ValueError("celu: alpha is not 0")
     x = tensor_of("celu", input)
     return _finished("celu", x, where(x > 0, x, mul(expm1(div(_below(x), alpha)), alpha)), inplace)
 

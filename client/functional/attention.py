@@ -49,6 +49,7 @@ def scaled_dot_product_attention(
     """
     if is_causal and attn_mask is not None:
         raise ValueError("scaled_dot_product_attention: give either attn_mask or is_causal, not both")
+    query, key, value = [tensor_of("scaled_dot_product_attention", each) for each in (query, key, value)]
     if min(query.ndim, key.ndim, value.ndim) < 2:
         raise ShapeError(
             f"scaled_dot_product_attention: shapes {query.shape}, {key.shape} and {value.shape}: "

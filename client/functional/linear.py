@@ -14,6 +14,8 @@ from gt.errors import ShapeError
 
 def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """`input @ weightᵀ + bias`, with a weight of shape (out, in)."""
+    if not isinstance(weight, Tensor):
+        weight = tensor_of("linear", weight)
     if weight.ndim == 2:
         x = tensor_of("linear", input)
         if x.ndim and x.shape[-1] != weight.shape[1]:

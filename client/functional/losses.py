@@ -255,7 +255,7 @@ def _check_classes(name: str, x: Tensor, target: Tensor) -> None:
 
 
 def _check_weight(name: str, x: Tensor, axis: int, weight: Tensor | None) -> None:
-    if weight is not None and weight.shape != (x.shape[axis],):
+    if weight is not None and tensor_of(name, weight).shape != (x.shape[axis],):
         raise ShapeError(f"{name}: {x.shape[axis]} classes need a weight of that size, not of shape {weight.shape}")
 
 

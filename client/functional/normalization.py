@@ -50,6 +50,7 @@ def _channelled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor
 def _remember(running: Tensor | None, fresh: Tensor, momentum: Any) -> None:
     """A running statistic takes its part of a new one; a momentum is a number or a tensor without dimensions."""
     if running is not None:
+        running = tensor_of("a running statistic", running)
         with grad_mode.no_grad():
             step = mul(sub(cast(shape_ops.reshape(fresh, running.shape), running.dtype), running), momentum)
             running.add_(step)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
 
 from gt.client.ops import arithmetic, creation, join_and_pad, reductions, shape_ops
 from gt.client.tensor import emission
-from gt.client.tensor.operands import cast, tensor_of
+from gt.client.tensor.operands import cast, tensor_of, unrolled
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, ShapeError
 from gt.ir.infer import conv_extent
@@ -192,7 +193,12 @@ def _targets(name: str, x: Tensor, output_size: Any, count: int) -> tuple[int, .
     wanted = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,) * count
     if len(wanted) != count or x.ndim not in (count + 1, count + 2):
         raise ShapeError(f"{name}: {count} sizes for an input of {count + 1} or {count + 2} dimensions, not {x.shape}")
-    return tuple(x.shape[x.ndim - count + at] if size is None else size for at, size in enumerate(wanted))
+    sizes = tuple(x.shape[x.ndim - count + at] if size is None else index(size) for at, size in enumerate(wanted))
+    for size in sizes:
+        if size < 0:
+            raise ShapeError(f"{name}: sizes from 0, not {sizes}")
+        unrolled(name, size)
+    return sizes
 
 
 def _adaptive(name: str, count: int, input: Any, output_size: Any, reduce: str) -> Tensor:

@@ -244,6 +244,8 @@ def multi_head_attention_forward(
         raise NotImplementedError(
             "multi_head_attention_forward: keys and values are projected: leave static_k and static_v"
         )
+    if num_heads < 1 or embed_dim_to_check % num_heads:
+        raise ShapeError(f"multi_head_attention_forward: {num_heads} heads do not divide {embed_dim_to_check} features")
     if query.shape[-1] != embed_dim_to_check:
         raise ShapeError(f"multi_head_attention_forward: queries {query.shape} of {embed_dim_to_check} features")
     if is_causal and attn_mask is None and not need_weights:

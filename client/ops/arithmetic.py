@@ -468,7 +468,7 @@ def isinf(input: Any) -> Tensor:
 
 def isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Where `|input − other| ≤ atol + rtol · |other|`, or the two are equal."""
-    a, b = meet("isclose", input, tensor_of("isclose", other))
+    a, b = meet("isclose", tensor_of("isclose", input), tensor_of("isclose", other))
     if a.dtype is bool_:
         return eq(a, b)
     close = logical_or(eq(a, b), logical_and(le(abs(sub(a, b)), add(mul(abs(b), rtol), atol)), isfinite(b)))

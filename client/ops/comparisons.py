@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gt.client.tensor.operands import tensor_of
 from gt.client.tensor.tensor import Tensor
 
 from . import reductions
@@ -14,7 +15,8 @@ __all__ = ["allclose", "equal"]
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether two tensors have one shape and equal elements; waits."""
-    return input.shape == other.shape and bool(reductions.all(eq(input, other)))
+    a, b = tensor_of("equal", input), tensor_of("equal", other)
+    return a.shape == b.shape and bool(reductions.all(eq(a, b)))
 
 
 def allclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:

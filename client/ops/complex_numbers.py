@@ -72,12 +72,12 @@ def view_as_complex(input: Any) -> Tensor:
 
 def is_complex(input: Tensor) -> bool:
     """Whether a tensor holds complex numbers."""
-    return input.dtype.kind == "c"
+    return tensor_of("is_complex", input).dtype.kind == "c"
 
 
 def is_floating_point(input: Tensor) -> bool:
     """Whether a tensor holds floating-point numbers; complex ones are not."""
-    return input.dtype.kind == "f"
+    return tensor_of("is_floating_point", input).dtype.kind == "f"
 
 
 def adjoint(input: Any) -> Tensor:

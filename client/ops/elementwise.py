@@ -134,6 +134,7 @@ def mvlgamma(input: Any, p: int) -> Tensor:
     x = floating("mvlgamma", input)
     if p < 1:
         raise ValueError(f"mvlgamma: a dimension of at least 1, not {p}")
+    operands.unrolled("mvlgamma", p)
     total = lgamma(x)
     for j in range(1, p):
         total = add(total, lgamma(sub(x, j / 2)))

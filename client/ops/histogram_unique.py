@@ -136,7 +136,11 @@ def histogram(
     low, high = (None, None) if range is None else range
     edges = _edges("histogram", flat, bins, low, high)
     place, inside = _range_of(flat, edges)
-    values = creation.ones(flat.shape, dtype=x.dtype) if weight is None else weight.reshape(flat.shape)
+    values = (
+        creation.ones(flat.shape, dtype=x.dtype)
+        if weight is None
+        else tensor_of("histogram", weight).reshape(flat.shape)
+    )
     counted = arithmetic.where(inside, values, 0.0)
     hist = emission.emit("segment_sum", (counted, place), 0, edges.shape[0] - 1)
     if density:

@@ -198,7 +198,8 @@ def rand_like(
     memory_format: Any = None,
 ) -> Tensor:
     """Uniform numbers in [0, 1), of the shape and dtype of `input`."""
-    return _drawn("uniform", (input.shape,), input.dtype if dtype is None else dtype, requires_grad, generator)
+    x = tensor_of("rand_like", input)
+    return _drawn("uniform", (x.shape,), x.dtype if dtype is None else dtype, requires_grad, generator)
 
 
 def randn_like(
@@ -213,7 +214,8 @@ def randn_like(
     memory_format: Any = None,
 ) -> Tensor:
     """Numbers of the standard normal distribution, of the shape and dtype of `input`."""
-    return _drawn("normal", (input.shape,), input.dtype if dtype is None else dtype, requires_grad, generator)
+    x = tensor_of("randn_like", input)
+    return _drawn("normal", (x.shape,), x.dtype if dtype is None else dtype, requires_grad, generator)
 
 
 def randint(
@@ -251,7 +253,8 @@ def randint_like(
 ) -> Tensor:
     """Integers from `low` up to but excluding `high` (or from 0), with the shape and dtype of `input`."""
     first, last = (0, low) if high is None else (low, high)
-    return randint(first, last, input.shape, dtype=input.dtype if dtype is None else dtype, generator=generator)
+    x = tensor_of("randint_like", input)
+    return randint(first, last, x.shape, dtype=x.dtype if dtype is None else dtype, generator=generator)
 
 
 def limit(dtype: DType) -> int:

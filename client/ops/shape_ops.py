@@ -10,15 +10,13 @@ import itertools
 import math
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gt.client.tensor import emission, views
-from gt.client.tensor.operands import cast, clone, tensor_of
+from gt.client.tensor.operands import MAX_UNROLLED, cast, clone, tensor_of, unrolled
+from gt.client.tensor.tensor import Tensor
 from gt.errors import AxisError, ShapeError
 from gt.ir.dtypes import int64
-
-if TYPE_CHECKING:
-    from gt.client.tensor.tensor import Tensor
 
 __all__ = [
     "broadcast_to", "chunk", "dsplit", "expand", "expand_as", "flatten", "hsplit", "moveaxis", "movedim", "narrow",
@@ -91,7 +89,7 @@ def view(input: Any, *shape: Any) -> Tensor:
 
 def reshape_as(input: Any, other: Tensor) -> Tensor:
     """`input` in the shape of `other`."""
-    return _reshape(input, other.shape)
+    return _reshape(input, tensor_of("reshape_as", other).shape)
 
 
 def flatten(input: Any, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -203,7 +201,7 @@ def expand(input: Any, *sizes: Any) -> Tensor:
 
 def expand_as(input: Any, other: Tensor) -> Tensor:
     """Broadcast to the shape of `other`."""
-    return expand(input, other.shape)
+    return expand(input, tensor_of("expand_as", other).shape)
 
 
 def broadcast_to(input: Any, shape: Sequence[int]) -> Tensor:
@@ -252,7 +250,7 @@ def chunk(input: Any, chunks: int, dim: int = 0, *, axis: int | None = None) -> 
         raise ShapeError(f"chunk: {chunks} parts of shape {x.shape}")
     at = axis_of("chunk", dim if axis is None else axis, x.shape)
     size = -(-x.shape[at] // chunks)
-    return split(x, size, at) if size else tuple(narrow(x, at, 0, 0) for _ in range(chunks))
+    return split(x, size, at) if size else tuple(narrow(x, at, 0, 0) for _ in range(unrolled("chunk", chunks)))
 
 
 def tensor_split(
@@ -269,11 +267,11 @@ def tensor_split(
     if len(said) != 1:
         raise TypeError("tensor_split takes one of indices_or_sections, indices and sections")
     (given,) = said
-    if not isinstance(given, (int, Sequence)):
+    if isinstance(given, Tensor):
         given = given.tolist()
     if isinstance(given, int):
-        if given < 1:
-            raise ShapeError(f"tensor_split: {given} parts of shape {x.shape}")
+        if not 1 <= given <= MAX_UNROLLED:
+            raise ShapeError(f"tensor_split: {given} parts of shape {x.shape}, not from 1 to {MAX_UNROLLED}")
         small, longer = divmod(size, given)
         ends = [part * small + min(part, longer) for part in range(given + 1)]
     else:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.tensor import emission
-from gt.client.tensor.operands import cast, floating, tensor_of
+from gt.client.tensor.operands import cast, floating, tensor_of, unrolled
 from gt.client.tensor.tensor import Tensor
 from gt.ir.dtypes import get_default_dtype, int64
 
@@ -119,6 +119,7 @@ def _polynomial(name: str, first: Callable[[Tensor], Any], step: Callable[[Tenso
         x = x if x.dtype.kind == "f" else cast(x, get_default_dtype())
         orders = cast(n, int64) if isinstance(n, Tensor) else None
         last = int(n) if orders is None else int(orders.max()) if orders.numel() else 0
+        unrolled(name, last)
         if orders is not None:
             x = arithmetic.add(x, creation.zeros(orders.shape, dtype=x.dtype))
         one = creation.ones_like(x)

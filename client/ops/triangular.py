@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,7 +77,7 @@ def diagonal(
     input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1, *, axis1: int | None = None, axis2: int | None = None
 ) -> Tensor:
     """The diagonal of two axes, as the last axis: a view."""
-    return _band(input, offset, dim1 if axis1 is None else axis1, dim2 if axis2 is None else axis2)
+    return _band(input, operator.index(offset), dim1 if axis1 is None else axis1, dim2 if axis2 is None else axis2)
 
 
 def diag_embed(input: Any, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:

@@ -19,6 +19,9 @@ __all__ = ["cast", "clone"]
 _NATIVE: Final = frozenset(dtype.numpy for dtype in ALL_DTYPES)
 
 
+MAX_UNROLLED: Final = 1 << 14
+"""Parts or orders that one call computes by instructions of their own."""
+
 _PYTHON: Final[tuple[type[Any], ...]] = (bool, int, float, complex)
 
 
@@ -113,9 +116,10 @@ def cast(input: Any, dtype: Any) -> Tensor:
 
 def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     """An independent tensor with the same values. Values are immutable, so nothing is copied."""
-    if input._edge is not None and emission_context.current().grad:
-        return emission.emit("reshape", (input,), input.shape)
-    return Tensor(input._current())
+    x = tensor_of("clone", input)
+    if x._edge is not None and emission_context.current().grad:
+        return emission.emit("reshape", (x,), x.shape)
+    return Tensor(x._current())
 
 
 def result_type_of(input: Any, other: Any) -> DType:
@@ -123,6 +127,13 @@ def result_type_of(input: Any, other: Any) -> DType:
     operands = (plain("result_type", input), plain("result_type", other))
     tensors = [(o.dtype, o.ndim == 0) for o in operands if isinstance(o, Tensor)]
     return result_type(tensors, [o for o in operands if not isinstance(o, Tensor)])
+
+
+def unrolled(name: str, count: int) -> int:
+    """How many parts or orders a call computes by instructions of their own. Raises `ValueError` if they are too many."""
+    if count > MAX_UNROLLED:
+        raise ValueError(f"{name}: at most {MAX_UNROLLED}, each computed by instructions of its own, not {count}")
+    return count
 
 
 def integers(name: str, index: Any) -> Tensor:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gt.errors import DTypeError
+
 from .devices import SERVICE_DEVICE
 
 if TYPE_CHECKING:
@@ -119,6 +121,8 @@ class TensorState:
 
     def is_same_size(self, other: TensorState) -> bool:
         """Whether the shapes are equal."""
+        if not isinstance(other, TensorState):
+            raise DTypeError(f"is_same_size takes a tensor, not {other!r}")
         return self.shape == other.shape
 
     def _current(self) -> TensorValue:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gt.client.tensor.operands import tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.public_api.name_table import public_names
 
@@ -13,7 +14,7 @@ def _calling(name: str) -> Callable[..., Tensor]:
     """The function that calls its first argument's method of this name."""
 
     def function(input: Tensor, *args: Any, **options: Any) -> Tensor:
-        written: Tensor = getattr(input, name)(*args, **options)
+        written: Tensor = getattr(tensor_of(name, input), name)(*args, **options)
         return written
 
     function.__name__ = function.__qualname__ = name

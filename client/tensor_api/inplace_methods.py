@@ -20,7 +20,7 @@ from gt.client.ops import (
     triangular,
 )
 from gt.client.tensor import emission, views
-from gt.client.tensor.operands import cast
+from gt.client.tensor.operands import cast, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.errors import GradientError, ShapeError
 from gt.ir.dtypes import float64
@@ -122,12 +122,12 @@ class InPlace:
 
     def resize_as_(self, the_template: Tensor, memory_format: Any = None) -> Tensor:
         """In place: the elements in the shape of another tensor, as `resize_`."""
-        return self.resize_(the_template.shape)
+        return self.resize_(tensor_of("resize_as_", the_template).shape)
 
     def set_(self, source: Any = None) -> Tensor:
         """In place: the values, dtype and shape of another tensor, shared with it; of none, no elements."""
         x = self._itself()
-        views.share(x, creation.zeros(0, dtype=x.dtype) if source is None else source)
+        views.share(x, creation.zeros(0, dtype=x.dtype) if source is None else tensor_of("set_", source))
         return x
 
     def _itself(self) -> Tensor:

@@ -12,7 +12,7 @@ from gt.client.ops import arithmetic, complex_numbers, creation, elementwise, sh
 from gt.client.ops.linalg.least_squares import pinv
 from gt.client.ops.linalg.lu_factorization import householder_product
 from gt.client.tensor import views
-from gt.client.tensor.operands import cast
+from gt.client.tensor.operands import cast, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.client.torch_compat import legacy_linalg
 from gt.ir import dtypes
@@ -69,7 +69,7 @@ class Methods(FunctionMethods, InPlace, Operators, TapeMethods, Protocols):
         return arithmetic.where(condition, self, other)
 
     def view_as(self, other: Tensor) -> Tensor:
-        return shape_ops.view(self, other.shape)
+        return shape_ops.view(self, tensor_of("view_as", other).shape)
 
     def contiguous(self, memory_format: Any = None) -> Tensor:
         """The same values in row-major order: the tensor itself, unless it is a view that lies otherwise."""
@@ -140,7 +140,7 @@ class Methods(FunctionMethods, InPlace, Operators, TapeMethods, Protocols):
         return self if dtype is None else cast(self, dtype)  # type: ignore[return-value]
 
     def type_as(self, other: Tensor) -> Tensor:
-        return cast(self, other.dtype)
+        return cast(self, tensor_of("type_as", other).dtype)
 
     def type(self, dtype: Any = None) -> Any:
         """In another dtype, said also as `gt.LongTensor` is; without one the name of the dtype that it has."""
@@ -235,7 +235,10 @@ class Methods(FunctionMethods, InPlace, Operators, TapeMethods, Protocols):
 
     def is_set_to(self, tensor: Tensor) -> Any:
         """Whether another tensor shows the same elements in the same way."""
-        mine, theirs = ((id(strided_views.root_of(x)), x.shape, x.stride(), x.storage_offset()) for x in (self, tensor))  # type: ignore[arg-type]
+        mine, theirs = (
+            (id(strided_views.root_of(x)), x.shape, x.stride(), x.storage_offset())
+            for x in (self, tensor_of("is_set_to", tensor))
+        )  # type: ignore[arg-type]
         return mine == theirs
 
     def is_inference(self) -> Any:

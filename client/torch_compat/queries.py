@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from gt.client.ops import creation
 from gt.client.tensor import devices
+from gt.client.tensor.operands import tensor_of
 from gt.client.tensor.tensor import Tensor
 
 __all__ = [
@@ -25,32 +26,32 @@ def is_tensor(obj: Any) -> bool:
 
 def numel(input: Tensor) -> int:
     """The number of elements."""
-    return input.numel()
+    return tensor_of("numel", input).numel()
 
 
 def is_nonzero(input: Tensor) -> bool:
     """Whether the single element is not 0; waits."""
-    return input.is_nonzero()
+    return tensor_of("is_nonzero", input).is_nonzero()
 
 
 def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Whether the shapes are equal."""
-    return input.shape == other.shape
+    return tensor_of("is_same_size", input).shape == tensor_of("is_same_size", other).shape
 
 
 def is_signed(input: Tensor) -> bool:
     """Whether the elements can be negative."""
-    return input.is_signed()
+    return tensor_of("is_signed", input).is_signed()
 
 
 def get_device(input: Tensor) -> int:
     """−1, like PyTorch's tensors on a CPU."""
-    return int(input.get_device())
+    return int(tensor_of("get_device", input).get_device())
 
 
 def detach(input: Tensor) -> Tensor:
     """The same values without gradient history: a view."""
-    return input.detach()
+    return tensor_of("detach", input).detach()
 
 
 def resolve_conj(input: Tensor) -> Tensor:

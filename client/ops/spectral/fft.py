@@ -274,5 +274,7 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, requires_grad: bool =
 
 
 def _frequencies(places: Tensor, length: float, dtype: Any, requires_grad: bool) -> Tensor:
+    if not length:
+        raise ValueError("frequencies of points: neither their number nor their distance is 0")
     found = cast(places, get_default_dtype() if dtype is None else dtype)
     return creation.finished(arithmetic.mul(found, 1 / length), requires_grad)

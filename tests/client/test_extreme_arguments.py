@@ -1,0 +1,53 @@
+"""The whole public API with extreme arguments: one clear error or a value, and no other tensor harmed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from effort import PROVED, cases
+from fuzz.api_calls import public_calls, violation
+
+import gt
+from gt.client.session import session as sessions
+from gt.service.in_process import Fabric, InprocLink
+
+CALLS = public_calls()
+PARTS = 16
+
+
+@pytest.fixture(scope="module")
+def encoded() -> Iterator[Any]:
+    """A session whose messages are encoded and decoded, as by sockets."""
+    gt.disconnect()
+    opened = sessions.Session(InprocLink(Fabric(1, None, codec=True)), "inproc", idle_flush=False)
+    opened.open({"bulk": b""}, 5)
+    sessions.adopt(opened)
+    yield opened
+    gt.disconnect()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", range(PARTS))
+def test_extreme_arguments_harm_nobody(encoded: Any, part: int) -> None:
+    """Each function, method and operator, called with drawn arguments: what `violation` says of none."""
+    count = cases(10)
+    found = [
+        wrong
+        for name in list(CALLS)[part::PARTS]
+        for seed in range(count)
+        if (wrong := violation(name, CALLS[name], seed)) is not None
+    ]
+    PROVED["calls with extreme arguments, of which none harmed others"] += count * len(list(CALLS)[part::PARTS])
+    assert found == []
+
+
+FOUND = {"gt.mvlgamma": 11, "Tensor.chunk": 8, "Tensor.diagonal": 3, "special.hermite_polynomial_h": 7, "F.celu_": 9}
+"""Seeds that once found something; to each comes what it found."""
+
+
+@pytest.mark.parametrize(("name", "seed"), FOUND.items())
+def test_what_was_found_stays_found(encoded: Any, name: str, seed: int) -> None:
+    """A drawn call that once broke a rule breaks none."""
+    assert violation(name, CALLS[name], seed) is None
