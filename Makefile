@@ -23,6 +23,10 @@ export PYTHONDONTWRITEBYTECODE :=
 # How much `make prove` tries; `make test` tries 0.3. EFFORT=20 is a night's work.
 EFFORT ?= 4
 
+# How long `make fuzz` goes on, and what it reads: all of tests/fuzz/targets.py and the public API, or some of them.
+MINUTES ?= 1
+TARGETS ?=
+
 # What `make pretend-test` runs.
 TESTS ?= tests/gpu
 
@@ -40,7 +44,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove check bench gpu-test gpu-bench docs-images torch browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test prove fuzz check bench gpu-test gpu-bench docs-images torch browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -54,6 +58,9 @@ test: $(VENV)/.installed ## every test that needs no GPU
 
 prove: $(VENV)/.installed ## what is drawn at length: 3 × EFFORT times as many programs, plans, services, shapes (EFFORT=4)
 	@GT_EFFORT=$(EFFORT) $(PYTEST) -m "drawn and not gpu"
+
+fuzz: $(VENV)/.installed ## fuzz decoders, the dispatcher and the public API for MINUTES (1); TARGETS="message plan" takes some
+	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz --minutes $(MINUTES) $(TARGETS)
 
 check: lint types ## format, lint and strict types: a minute, before every commit
 

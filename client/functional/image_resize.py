@@ -129,6 +129,8 @@ def _sizes(
     if (size is None) is (scale_factor is None):
         raise ValueError("interpolate: give either size or scale_factor")
     asked = scale_factor if size is None else size
+    if size is None and not all(factor > 0 for factor in (asked if isinstance(asked, Sequence) else (asked,))):
+        raise ValueError(f"interpolate: a scale_factor is above 0, not {asked}")
     listed = list(asked) if isinstance(asked, Sequence) else [asked] * field
     if len(listed) != field:
         raise ShapeError(f"interpolate: {asked} does not name {field} dimensions of shape {x.shape}")

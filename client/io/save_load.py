@@ -91,7 +91,14 @@ def load(
             found = {name: creation.from_numpy(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118  # no dict
     except safetensors.SafetensorError as error:
         raise GTError(f"{os.fspath(f)} is neither a safetensors file ({error}) nor one of torch.save") from None
-    return found if form is None else _put_together(json.loads(form), found)
+    if form is None:
+        return found
+    try:
+        return _put_together(json.loads(form), found)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise GTError(
+            f"{os.fspath(f)}: its metadata do not say how its tensors belong together: save it again"
+        ) from None
 
 
 def _taken_apart(obj: Any, name: str, found: dict[str, Tensor]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from gt.client.functional import attention, dropout_functions, functional, linear
 from gt.client.ops import arithmetic, creation, join_and_pad, reductions, shape_ops
 from gt.client.ops.matrix_products import matmul
-from gt.client.tensor.operands import cast
+from gt.client.tensor.operands import cast, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
 
@@ -244,6 +244,7 @@ def multi_head_attention_forward(
         raise NotImplementedError(
             "multi_head_attention_forward: keys and values are projected: leave static_k and static_v"
         )
+    query, key, value = [tensor_of("multi_head_attention_forward", each) for each in (query, key, value)]
     if num_heads < 1 or embed_dim_to_check % num_heads:
         raise ShapeError(f"multi_head_attention_forward: {num_heads} heads do not divide {embed_dim_to_check} features")
     if query.shape[-1] != embed_dim_to_check:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gt.client.tensor import emission, operands
 from gt.client.tensor.operands import binary, cast, clone, convert, dtype_of, floating, meet, meet_float, tensor_of
@@ -113,6 +113,10 @@ def logit(input: Any, eps: float | None = None) -> Tensor:
     return arithmetic.log(div(x, sub(1, x)))
 
 
+MAX_FACTORIAL: Final = 170
+"""The largest number whose factorial is a float64."""
+
+
 def polygamma(n: int, input: Any) -> Tensor:
     """The n-th derivative of `digamma`."""
     x = floating("polygamma", input)
@@ -125,7 +129,7 @@ def polygamma(n: int, input: Any) -> Tensor:
         tail = emission.emit("zeta", (2.0, where(low, sub(1, x), x)))
         turned = sub(arithmetic.square(div(math.pi, arithmetic.sin(mul(where(low, x, 0.5), math.pi)))), tail)
         return where(low, turned, tail)
-    factor = float(math.factorial(n)) * (1.0 if n % 2 else -1.0)
+    factor = (float(math.factorial(n)) if n <= MAX_FACTORIAL else math.inf) * (1.0 if n % 2 else -1.0)
     return mul(emission.emit("zeta", (float(n + 1), x)), factor)
 
 

@@ -114,6 +114,8 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
 def range_to(start: Any = 0, end: Any = None, step: Any = 1, **options: Any) -> Tensor:
     """The numbers from `start` up to and with `end`, `step` apart; of numbers alone in the default dtype."""
     start, end = (0, start) if end is None else (start, end)
+    if step == 0:
+        raise ValueError("range: the numbers are apart: step is not 0")
     count = int((end - start) / step) + 1
     dtype = options.pop("dtype", None)
     line = creation.arange(count, dtype=get_default_dtype() if dtype is None else dtype, **options)

@@ -287,6 +287,23 @@ def pack_plan(plan: Plan) -> bytes:
     return packed
 
 
+def _pairs(raw: object, first: int, second: int, what: str) -> tuple[tuple[int, int], ...]:
+    """Pairs of numbers below these bounds."""
+    if not isinstance(raw, list):
+        raise ProtocolError(f"{what} are a list of pairs")
+    for pair in raw:
+        if len(_ints(pair, what)) != 2 or pair[0] >= first or pair[1] >= second:
+            raise ProtocolError(f"{what} are pairs of numbers below {first} and {second}")
+    return tuple((a, b) for a, b in raw)
+
+
+def _pipeline(raw: object) -> Pipeline:
+    if not (isinstance(raw, list) and len(raw) == 4 and isinstance(raw[3], str)):
+        raise ProtocolError("a pipeline is a list of 4 parts")
+    microbatches, axis = _ints(raw[:2], "a pipeline's numbers")
+    return Pipeline(microbatches, axis, tuple(_ints(raw[2], "stages")), raw[3])
+
+
 def unpack_plan(data: bytes) -> Plan:
     """A plan from the dispatcher. Raises `ProtocolError`."""
     mesh, specs, input_layouts, kinds, tags, instructions, survivors, relocated, piped, blocks, tf32 = _unpack(
@@ -321,14 +338,19 @@ def unpack_plan(data: bytes) -> Plan:
                 attributes, results = derive(_known(op), operands, raw)
                 reader.add(op, inputs, attributes, tag, results)
                 layouts.extend(parse_layout(text) for text in placed)
-        pairs = [tuple((int(a), int(b)) for a, b in table) for table in (survivors, relocated)]
+            if len(layouts) != len(reader.values):
+                raise ProtocolError(f"{op} has a layout for each of its results")
+        alive = _pairs(survivors, MAX_INSTRUCTIONS, len(reader.values), "survivors")
+        moved = _pairs(relocated, len(reader.inputs), len(reader.values), "relocated inputs")
         placed_inputs = tuple(parse_layout(text) for text in input_layouts)
-        pipeline = Pipeline(int(piped[0]), int(piped[1]), tuple(map(int, piped[2])), str(piped[3])) if piped else None
+        if len(placed_inputs) != len(reader.inputs):
+            raise ProtocolError("each input has a layout")
+        pipeline = _pipeline(piped) if piped else None
     except GTError:
         raise
     except Exception as error:  # noqa: BLE001 — anything else malformed
         raise ProtocolError(f"a plan does not read: {error}") from None
     return Plan(
         mesh, reader.inputs, placed_inputs, reader.kinds, reader.tags,
-        tuple(reader.instructions), tuple(reader.values), tuple(layouts), pairs[0], pairs[1], pipeline, blocks, tf32,
+        tuple(reader.instructions), tuple(reader.values), tuple(layouts), alive, moved, pipeline, blocks, tf32,
     )  # fmt: skip

@@ -23,12 +23,12 @@ from gt.public_api.function_table import FUNCTIONS
 
 CALL_SECONDS: Final = 20
 """Seconds after which a call counts as one that does not end."""
-CLEAR_ERRORS: Final = (GTError, TypeError, ValueError, IndexError, OverflowError, NotImplementedError)
+CLEAR_ERRORS: Final = (GTError, TypeError, ValueError, IndexError, OverflowError, MemoryError, NotImplementedError)
 """What a call may raise, but for errors of the protocol and of the session."""
 FETCH_ERRORS: Final = (OutOfMemory, IndexOutOfRange)
 """What the values of arguments, or sizes, may do to a result."""
-NUMERIC_ERRORS: Final = ("LinAlgError: ", "ZeroDivisionError: ")
-"""How errors of workers begin that numbers make: a matrix that has no inverse, integers divided by zero."""
+NUMERIC_ERRORS: Final = ("LinAlgError: ", "ZeroDivisionError: ", "ValueError: pow: ")
+"""How errors of workers begin that numbers make: a matrix without inverse, integers divided by zero or to a negative power."""
 GLOBAL_STATE: Final = frozenset({
     "set_default_device", "set_deterministic_debug_mode", "use_deterministic_algorithms", "set_num_threads",
     "set_num_interop_threads", "set_flush_denormal", "set_rng_state", "seed", "manual_seed",
