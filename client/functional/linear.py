@@ -12,10 +12,9 @@ from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
 
 
-def linear(input: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(input: Any, weight: Any, bias: Tensor | None = None) -> Tensor:
     """`input @ weightᵀ + bias`, with a weight of shape (out, in)."""
-    if not isinstance(weight, Tensor):
-        weight = tensor_of("linear", weight)
+    weight = tensor_of("linear", weight)
     if weight.ndim == 2:
         x = tensor_of("linear", input)
         if x.ndim and x.shape[-1] != weight.shape[1]:

@@ -237,8 +237,8 @@ class Methods(FunctionMethods, InPlace, Operators, TapeMethods, Protocols):
         """Whether another tensor shows the same elements in the same way."""
         mine, theirs = (
             (id(strided_views.root_of(x)), x.shape, x.stride(), x.storage_offset())
-            for x in (self, tensor_of("is_set_to", tensor))
-        )  # type: ignore[arg-type]
+            for x in (tensor_of("is_set_to", self), tensor_of("is_set_to", tensor))
+        )
         return mine == theirs
 
     def is_inference(self) -> Any:

@@ -127,7 +127,7 @@ def eigh(A: Any, UPLO: str = "L") -> Eigh:
     read.
     """
     x = matrix("eigh", A, square=True)
-    if not isinstance(UPLO, str) or UPLO.upper() not in ("L", "U"):
+    if str(UPLO).upper() not in ("L", "U"):
         raise ValueError(f"eigh: UPLO is 'L' or 'U', not {UPLO!r}")
     return Eigh(*_factored("eigh", mh(x) if UPLO.upper() == "U" else x))
 
