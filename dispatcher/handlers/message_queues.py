@@ -328,6 +328,8 @@ def _check_definition(client: ClientRecord, number: int) -> None:
 
 def _weight(message: Any) -> int:
     """For how many short messages a message counts."""
+    if isinstance(message, (m.Configure, Reload)):
+        return MESSAGES_PER_TURN
     if isinstance(message, m.Run):
         return 1 + (len(message.inputs) + len(message.freed)) // IDS_PER_MESSAGE
     return 1 + (len(message.tensors) // IDS_PER_MESSAGE if isinstance(message, m.Free) else 0)

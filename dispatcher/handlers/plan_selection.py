@@ -279,24 +279,42 @@ def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:
 
 
 def held_beside(client: ClientRecord, run: m.Run) -> tuple[Counter[tuple[Spec, Layout]], Lot]:
-    """What a client holds besides the inputs of a run, and what becomes of those inputs."""
-    freed, dying = {*run.freed}, {run.inputs[position] for position in run.dying}
-    taken: dict[int, tuple[Spec, Layout]] = {}
+    """What a client holds besides the inputs of a run, and what becomes of those inputs.
+
+    Entries are interned, so there are few of them however many tensors there are: those are counted, not looked at one by one.
+    """
+    table, freed = client.table, {*run.freed}
+    dying = {run.inputs[position] for position in run.dying} - freed
+    counts = Counter(table.values())
+    counts.subtract(table[number] for number in freed if number in table)
+    ending = Counter(map(table.__getitem__, dying))
+    held: Counter[tuple[Spec, Layout]] = Counter()
+    shared: dict[int, tuple[Spec, Layout]] = {}
     users: Counter[int] = Counter()
-    for number, entry in client.table.items():
-        if number not in freed and entry.fault is None:
-            key, memory = _memory(number, entry)
-            taken[key] = memory
-            users[key] += number not in dying
+    for entry, count in counts.items():
+        if not count or entry.fault is not None:
+            continue
+        key, memory = _memory(0, entry)
+        if entry.root is None:
+            held[memory] += count
+        else:
+            shared[key] = memory
+            users[key] += count - ending[entry]
     own: dict[int, int] = {}
     for position, number in enumerate(run.inputs):
-        entry = client.table[number]
+        entry = table[number]
         key, memory = _memory(number, entry)
-        if memory == (entry.spec, entry.resident.layout):
-            own.setdefault(key, position)
-    held = Counter(memory for key, memory in taken.items() if key not in own)
+        if memory != (entry.spec, entry.resident.layout) or key in own:
+            continue
+        own[key] = position
+        if entry.root is not None:
+            shared.pop(key, None)
+        elif number not in freed and entry.fault is None:
+            held[memory] -= 1
+            users[key] = number not in dying
+    held.update(shared.values())
     lot = Lot(
         frozenset(position for key, position in own.items() if not users[key]),
         frozenset(range(len(run.inputs))) - {*own.values()},
     )
-    return held, lot
+    return +held, lot

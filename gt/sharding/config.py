@@ -30,7 +30,7 @@ from .spelling import are_two, meant, nearest
 from .strategies import DEFAULT_BLOCKS, MAX_BLOCKS, MAX_NUMBER, STRATEGIES, allowed_at, rule_key
 from .yaml_document import Key, Mistake, Places, place_of, read_document, read_text, refusal, show
 
-MAX_SOUGHT_MISTAKES: Final = 64
+MAX_SOUGHT_MISTAKES: Final = 32
 """The most mistakes that are looked for in one config."""
 _AXIS_NAME: Final = "a name of letters, digits and _, not starting with a digit"
 _SIGNAL_NAME: Final = "a name of 1 to 200 printable characters"

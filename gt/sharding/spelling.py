@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
-MAX_COMPARED: Final = 256
+MAX_COMPARED: Final = 64
 """The most words of which one is thought to be meant."""
 
 

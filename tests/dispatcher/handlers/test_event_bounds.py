@@ -22,6 +22,7 @@ from gt.bounds import (
     MAX_PATH_LENGTH,
     MAX_PATTERNS,
     MAX_QUEUED_MESSAGES,
+    MAX_RULES,
     MAX_SCALARS,
     MAX_WORKER_EVENTS,
 )
@@ -120,6 +121,17 @@ def many_tensors(each: Service, count: int) -> list[int]:
     return tensors
 
 
+def test_a_new_plan_costs_no_more_beside_many_tensors() -> None:
+    """What its client holds besides is counted, not looked at one by one."""
+    steps = []
+    for count in (10, 20_000):
+        each = started()
+        many_tensors(each, count)
+        steps.append(most_steps(each, "c", m.Run(1, 1 << 60, [1], [], [], [])))
+        each.done()
+    assert max(steps) < min(steps) + 50
+
+
 def test_as_many_frees_as_may_be_take_few_steps() -> None:
     each = started()
     tensors = many_tensors(each, MAX_IDS)
@@ -156,8 +168,19 @@ def test_a_cancellation_of_a_long_queue_goes_on_in_turns() -> None:
     assert not queue
 
 
-def rules(count: int, **rule: Any) -> dict[str, Any]:
-    return {"mesh": {"data": 1}, "sharding_config": {f"s{number}": rule for number in range(count)}}
+@pytest.mark.parametrize(
+    "rule", [{"strategy": "replicate"}, {"strategy": "replicate", "backward": "unknown"}, {"oops": 1}]
+)
+def test_a_config_costs_no_more_for_each_rule_the_more_it_has(rule: dict[str, Any]) -> None:
+    """Also one that is wrong everywhere. Several in a row take a turn each."""
+    steps = []
+    for count in (MAX_RULES // 4, MAX_RULES):
+        signals = {f"s{number}": rule for number in range(count)}
+        config = {"config": {"sharding_config": signals}, "mesh_where": "a.yaml:1", "where": [["a.yaml:1"]] * count}
+        each = started()
+        steps.append(most_steps(each, "c", *[m.Configure(1, config)] * 3))
+        assert b"c" in each.core.service.clients
+    assert steps[1] < 5 * steps[0]
 
 
 SAID: dict[str, tuple[str, Callable[[], Any]]] = {
