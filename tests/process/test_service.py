@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -418,3 +419,38 @@ def heard(peer: Any, kind: type[Any]) -> Any:
             _, message = m.decode([first[HEADER_BYTES:], *rest])
             if isinstance(message, kind):
                 return message
+
+
+def test_hostile_frames_take_neither_memory_nor_time(machine: Machine) -> None:
+    """Of what a stranger or a client sends beyond its bounds nothing is kept, and another session hardly waits for it."""
+    address, dispatcher, _ = machine.service(1)
+    gt.connect(address)
+    right()
+    before = peak_memory(dispatcher.pid)
+    context = zmq.Context()
+    bombs = (
+        [b"\xdd\x00\x0f\xff\xf0" + b"\x80" * 0xFFFF0],
+        [b"\x98\x07\x01" + b"\xdc\xff\xff" * 300_000],
+        m.encode(m.Define(1, b"\x95\xdc\x40\x00" + b"\x90" * 4_000_000)),
+        [bytes(16 << 20)],
+    )
+    for _ in range(5):
+        for bomb in bombs:
+            stranger = context.socket(zmq.DEALER)
+            stranger.setsockopt(zmq.LINGER, 1000)
+            stranger.setsockopt(zmq.RCVTIMEO, 20_000)
+            stranger.connect(address)
+            stranger.send(HEADER.pack(OPEN_NEW, 0))
+            stranger.send(HEADER.pack(1, 0) + m.encode(m.Hello(m.VERSION, "client", {"bulk": b"b"}))[0])
+            assert heard(stranger, m.Welcome)
+            stranger.send_multipart([HEADER.pack(2, 0) + bomb[0], *bomb[1:]])
+            right()
+            stranger.close()
+    assert peak_memory(dispatcher.pid) - before < 200 << 20
+    context.destroy(linger=0)
+
+
+def peak_memory(pid: int) -> int:
+    """The most bytes of memory that a process has had."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
