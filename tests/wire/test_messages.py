@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from measured_calls import allocated_bytes
 
 from gt.bounds import (
     MAX_ANSWER_BYTES,
@@ -265,16 +265,7 @@ def test_a_list_of_more_ids_than_a_message_may_have_is_refused() -> None:
 
 def allocated(read: Callable[[], object]) -> int:
     """The most bytes that were allocated at a time while something was read or refused by `ProtocolError`."""
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        try:
-            read()
-        except ProtocolError:
-            pass
-        return tracemalloc.get_traced_memory()[1] - before
-    finally:
-        tracemalloc.stop()
+    return allocated_bytes(read, (ProtocolError,))
 
 
 MAX_GROWTH = 100

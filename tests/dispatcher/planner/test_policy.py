@@ -1,7 +1,7 @@
 """How a session's rules become wishes on its mesh."""
 
 import pytest
-from counted_steps import counted_steps
+from measured_calls import counted_steps
 
 from gt.dispatcher.planner.policy import Policy, resolve
 from gt.errors import ConfigError

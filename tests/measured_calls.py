@@ -1,0 +1,41 @@
+"""Measures what a call does, by its input alone and not by how fast the machine is: lines of Python executed, and memory."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+def allocated_bytes(call: Callable[[], object], refusals: tuple[type[Exception], ...]) -> int:
+    """The most bytes that Python has allocated at a time during a call, which may end with one of these errors."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        try:
+            call()
+        except refusals:
+            pass
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+def counted_steps(call: Callable[[], object]) -> int:
+    """The lines of Python that a call executes, in all functions that it calls."""
+    steps = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal steps
+        steps += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return steps
