@@ -41,7 +41,7 @@ from .job_scheduler import JOB_NAMES, Job
 from .memory_survey import MemorySurveys, devices
 from .plan_selection import PlanSelection
 from .puts import PutHandler
-from .runs import RunHandler, dead
+from .runs import REDUCED_FROM, RunHandler, dead
 from .session_mesh import SessionMeshes
 from .why import explain_tensor, tensors_read_by
 
@@ -313,13 +313,17 @@ class MessageQueues:
         self.service.log("warning", text, "refused", client.number)
 
     def _drop(self, client: ClientRecord, message: m.Drop) -> MessageState:
-        client.segments.pop(message.segment, None)
-        client.refused.pop(message.segment, None)
-        self.plan_selection.drop_segment(client, message.segment)
+        reduced = client.reduced.pop(message.segment, None)
+        for number in (message.segment, *([reduced.number] if reduced else [])):
+            client.segments.pop(number, None)
+            client.refused.pop(number, None)
+            self.plan_selection.drop_segment(client, number)
         return DONE
 
 
 def _check_definition(client: ClientRecord, number: int) -> None:
+    if number >= REDUCED_FROM:
+        raise ProtocolError(f"numbers of segments lie below {REDUCED_FROM}")
     if number in client.segments:
         raise ProtocolError(f"segment {number} is defined already")
     if len(client.segments) >= MAX_SEGMENTS:

@@ -7,6 +7,8 @@ that has to be checked only once.
 from __future__ import annotations
 
 import itertools
+import sys
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -14,11 +16,12 @@ from typing import Any, Final
 
 from gt.bounds import MAX_TENSORS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
+from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import CachedPlan, Entry, SharedStorage
-from gt.dispatcher.state.records import ClientRecord, RefusedSurvivors
+from gt.dispatcher.state.records import ClientRecord, ReducedSegment, RefusedSurvivors
 from gt.dispatcher.state.shared_state import DispatcherState, releases
-from gt.errors import ProtocolError
+from gt.errors import OutOfMemory, ProtocolError
 from gt.ir.dtypes import bool_
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref, sources
 from gt.ir.spec import Spec, spec
@@ -34,6 +37,8 @@ MAX_REASONS: Final = 100
 MAX_ID: Final = 1 << 63
 """The upper bound of tensor ids, so that they fit every integer type that carries them."""
 NOTHING_REFUSED: Final = RefusedSurvivors((), ("", ""))
+REDUCED_FROM: Final = 1 << 62
+"""Numbers of segments from here on are those of reduced ones."""
 UNKNOWN_SPEC: Final = spec(bool_, (0,))
 """The spec of a tensor that has none, because the instruction that would have computed it was refused."""
 SCALARS: Final[dict[str, tuple[type, ...]]] = {
@@ -75,6 +80,7 @@ class RunHandler:
 
     def _run_anew(self, client: ClientRecord, message: m.Run, entries: tuple[Entry, ...]) -> MessageState:
         """A run whose inputs have not occurred in this form: everything is checked, and planned if necessary."""
+        message = _as_reduced(client, message)
         segment = client.segments.get(message.segment)
         if segment is None:
             raise ProtocolError(f"segment {message.segment} is not defined")
@@ -94,9 +100,13 @@ class RunHandler:
             return WAITING_PUT
         if not self.service.has_credit(planner.mesh):
             return WAITING_CREDIT
-        cached = self.plan_selection.plan(
-            client, planner, message, sound(segment, entries, planner.mesh) if lost else entries
-        )
+        placed = sound(segment, entries, planner.mesh) if lost else entries
+        try:
+            cached = self.plan_selection.plan(client, planner, message, placed)
+        except OutOfMemory as error:
+            if refused.survivors or not self._reduce(client, planner, message.segment, segment, error):
+                raise
+            return self._run_anew(client, message, entries)
         if isinstance(cached, MessageState):
             return cached
         if cached.runs >= SWITCH_AT and not lost and not refused.survivors:
@@ -109,6 +119,27 @@ class RunHandler:
         for number in refused.survivors:
             client.table[message.base + number] = _faulty(UNKNOWN_SPEC, refused.fault)
         return DONE
+
+    def _reduce(
+        self, client: ClientRecord, planner: Planner, number: int, segment: Segment, error: OutOfMemory
+    ) -> bool:
+        """Have a segment run only up to a value that is larger than the memory of its whole mesh, so that nothing else has its
+        error. False if it has no such value, or no survivor before it."""
+        room = sum(device.capacity or sys.maxsize for device in planner.known_speeds.devices)
+        end = next((n for n, value in enumerate(segment.values) if value.nbytes > room), 0)
+        made = bisect_left(segment.survivors, end)
+        if not made:
+            return False
+        hidden = REDUCED_FROM + number
+        client.segments[hidden] = replace(
+            segment,
+            instructions=segment.instructions[:end],
+            values=segment.values[:end],
+            survivors=segment.survivors[:made],
+        )
+        client.refused[hidden] = RefusedSurvivors(segment.survivors[made:], m.fault_of(error))
+        client.reduced[number] = ReducedSegment(planner.mesh.number, hidden)
+        return True
 
     def _outputs(self, client: ClientRecord, message: m.Run, survivors: Sequence[int]) -> list[int]:
         """The ids of the tensors that a run creates, which must be new."""
@@ -209,6 +240,14 @@ def sound(segment: Segment, entries: Sequence[Entry], mesh: Mesh) -> tuple[Entry
         entry if entry.fault is None else Entry(spec, mesh.number, ResidentPlacement(everywhere, entry.resident.param))
         for spec, entry in zip(segment.inputs, entries, strict=True)
     )
+
+
+def _as_reduced(client: ClientRecord, run: m.Run) -> m.Run:
+    """A run, of the reduced segment if the whole one has a value that is too large for the mesh."""
+    reduced = client.reduced.get(run.segment)
+    if reduced is None or client.mesh is None or client.mesh.number != reduced.mesh:
+        return run
+    return run._replace(segment=reduced.number)
 
 
 def _faulty(spec: Spec, fault: Fault) -> Entry:

@@ -26,6 +26,13 @@ class RefusedSurvivors(NamedTuple):
     fault: Fault
 
 
+class ReducedSegment(NamedTuple):
+    """What a segment computes before a value that is too large for a mesh, as a segment of its own."""
+
+    mesh: int
+    number: int
+
+
 @dataclass(slots=True)
 class MeshMigration:
     """A session on its way to another mesh: the new planner, a mesh of all workers of both meshes (if some are new), and the
@@ -73,6 +80,8 @@ class ClientRecord:
     """The definitions; a fault in place of one that is malformed as a whole."""
     refused: dict[int, RefusedSurvivors] = field(default_factory=dict)
     """Of the definitions that have a refused instruction: `segments` has what comes before it."""
+    reduced: dict[int, ReducedSegment] = field(default_factory=dict)
+    """Of the definitions with a value that is too large for a mesh: what is run on that mesh."""
     table: dict[int, Entry] = field(default_factory=dict)
     queue: deque[Any] = field(default_factory=deque)
     waiting_bytes: int = 0

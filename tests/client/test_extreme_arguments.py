@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 from effort import PROVED, cases
-from fuzz.api_calls import public_calls, violation
-
-import gt
-from gt.client.session import session as sessions
-from gt.service.in_process import Fabric, InprocLink
+from fuzz.api_calls import encoded_session, public_calls, violation
 
 CALLS = public_calls()
 PARTS = 16
@@ -19,13 +15,9 @@ PARTS = 16
 
 @pytest.fixture(scope="module")
 def encoded() -> Iterator[Any]:
-    """A session whose messages are encoded and decoded, as by sockets."""
-    gt.disconnect()
-    opened = sessions.Session(InprocLink(Fabric(1, None, codec=True)), "inproc", idle_flush=False)
-    opened.open({"bulk": b""}, 5)
-    sessions.adopt(opened)
-    yield opened
-    gt.disconnect()
+    """One session for all calls, so that what one harms another meets."""
+    with encoded_session() as opened:
+        yield opened
 
 
 @pytest.mark.filterwarnings("ignore")

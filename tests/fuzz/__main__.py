@@ -7,13 +7,14 @@ rule, which file keeps the input, and inputs per second. `--coverage` gives one 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 import warnings
 from collections import Counter
 from typing import Any
 
-from .api_calls import public_calls, violation
+from .api_calls import encoded_session, public_calls, violation
 from .running import fuzz, keep, samples
 from .targets import TARGETS
 
@@ -38,7 +39,9 @@ def main() -> int:
     names = chosen.targets or [*TARGETS, API]
     if chosen.coverage:
         return _guided(names[0], chosen.minutes)
-    return _drawn(names, chosen.minutes * 60, chosen.seed)
+    logging.disable()
+    with encoded_session():
+        return _drawn(names, chosen.minutes * 60, chosen.seed)
 
 
 def _drawn(names: list[str], seconds: float, seed: int) -> int:

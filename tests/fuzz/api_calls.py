@@ -18,11 +18,15 @@ import numpy as np
 
 import gt
 import gt.nn.functional as F
+from gt.client.session import session as sessions
 from gt.errors import GTError, IndexOutOfRange, OutOfMemory, ProtocolError, SessionError, WorkerError
 from gt.public_api.function_table import FUNCTIONS
+from gt.service.in_process import Fabric, InprocLink
 
 CALL_SECONDS: Final = 20
 """Seconds after which a call counts as one that does not end."""
+MEMORY_BYTES: Final = 1 << 28
+"""What the worker says that it has, so that large tensors are refused and not computed."""
 CLEAR_ERRORS: Final = (GTError, TypeError, ValueError, IndexError, OverflowError, MemoryError, NotImplementedError)
 """What a call may raise, but for errors of the protocol and of the session."""
 FETCH_ERRORS: Final = (OutOfMemory, IndexOutOfRange)
@@ -86,6 +90,21 @@ def ending(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def encoded_session() -> Iterator[sessions.Session]:
+    """A session in this thread whose messages are encoded and decoded, as by sockets; it is the default one."""
+    gt.disconnect()
+    opened = sessions.Session(
+        InprocLink(Fabric(1, None, codec=True, facts=[{"memory": MEMORY_BYTES}])), "inproc", idle_flush=False
+    )
+    opened.open({"bulk": b""}, 5)
+    sessions.adopt(opened)
+    try:
+        yield opened
+    finally:
+        gt.disconnect()
 
 
 def public_calls() -> dict[str, Callable[..., Any]]:

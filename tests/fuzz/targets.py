@@ -47,6 +47,8 @@ RULES: Final[dict[str, Any]] = {
         "head": {"strategy": "tensor_parallel", "dimension": 0, "mesh_axis": "data"},
     },
 }
+MEMORY_BYTES: Final = 1 << 28
+"""What each worker says that it has, so that large tensors are refused and not computed."""
 HONEST, HOSTILE = b"honest", b"hostile"
 
 
@@ -369,7 +371,7 @@ class Service(Fabric):
     """A service that delivers what a client says frame by frame, and notes what clients are told."""
 
     def __init__(self) -> None:
-        super().__init__(2, Config.from_plain(RULES), codec=True)
+        super().__init__(2, Config.from_plain(RULES), codec=True, facts=[{"memory": MEMORY_BYTES}] * 2)
         self.generation = 0
 
     def join(self, peer: bytes) -> None:

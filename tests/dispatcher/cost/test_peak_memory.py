@@ -118,6 +118,21 @@ def test_what_cannot_fit_is_refused_by_its_rule_and_the_session_goes_on(tmp_path
     fabric.dispatcher.check()
 
 
+def test_what_comes_before_a_value_too_large_for_all_workers_is_computed() -> None:
+    """Such a value is an error of its own and of what follows in its segment; what the segment makes before it has a value."""
+    fabric = connect(10_000)
+    for _ in range(5):  # so often that a plan is hot
+        before = gt.ones(3) * 2
+        large = gt.zeros(1 << 40)
+        with pytest.raises(gt.OutOfMemory, match=r"the largest result is f32\[1099511627776\]"):
+            (large + 1)[:3].numpy()
+        assert before.tolist() == [2, 2, 2]
+        assert (before + 1).tolist() == [3, 3, 3]
+        del large
+    gt.synchronize()
+    fabric.dispatcher.check()
+
+
 def test_what_dies_with_a_run_is_free_after_its_last_reader() -> None:
     """A chain holds two values at a time, and so fits where two fit."""
     fabric = connect(9_000)
