@@ -135,8 +135,13 @@ def _sizes(
     if len(listed) != field:
         raise ShapeError(f"interpolate: {asked} does not name {field} dimensions of shape {x.shape}")
     if size is not None:
-        return [int(each) for each in listed], [None] * field
-    sizes = [math.floor(old * float(factor)) for old, factor in zip(x.shape[2:], listed, strict=True)]
+        sizes = [int(each) for each in listed]
+    else:
+        sizes = [math.floor(old * float(factor)) for old, factor in zip(x.shape[2:], listed, strict=True)]
+    if min(sizes, default=1) < 1:
+        raise ShapeError(f"interpolate: {sizes} of shape {x.shape}: every new size is at least 1")
+    if size is not None:
+        return sizes, [None] * field
     return sizes, [None if recompute else float(factor) for factor in listed]
 
 

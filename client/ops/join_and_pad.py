@@ -158,12 +158,13 @@ def dstack(tensors: Sequence[Any]) -> Tensor:
 
 def column_stack(tensors: Sequence[Any]) -> Tensor:
     """Concatenate along the second axis; vectors become columns."""
-    return hstack([x if x.ndim > 1 else shape_ops.reshape(x, -1, 1) for x in tensors])
+    parts = [tensor_of("column_stack", x) for x in tensors]
+    return hstack([x if x.ndim > 1 else shape_ops.reshape(x, -1, 1) for x in parts])
 
 
 def block_diag(*tensors: Any) -> Tensor:
     """A matrix with the given matrices along its diagonal, and zeros elsewhere."""
-    parts = _each(tensors, atleast_2d)
+    parts = [atleast_2d(tensor_of("block_diag", x)) for x in tensors]
     width = sum(part.shape[1] for part in parts)
     rows, start = [], 0
     for part in parts:
