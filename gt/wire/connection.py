@@ -35,6 +35,7 @@ FIRST_RETRY_SECONDS: Final = 0.05
 MAX_RETRY_SECONDS: Final = 2.0
 """Attempts to connect that fail follow each other in at least the first of these times, and each in twice the time of the one
 before. One that neither fails nor succeeds is given up after the second."""
+UNKNOWN_SESSION: Final = "it does not know this session any more: it was started again since, or has given the session up; its tensors are lost"
 MAX_HALF_OPEN: Final = 1024
 """Streams without a session that a router keeps; the oldest makes room for the next."""
 
@@ -103,7 +104,7 @@ class Connection:
                 self._accept(acknowledged)
             elif sequence == UNKNOWN:
                 self.unknown = True
-                self.failed = self.failed or "the dispatcher does not know this session, or no longer"
+                self.failed = self.failed or UNKNOWN_SESSION
             elif sequence == UNNUMBERED:
                 stream.acknowledge(min(acknowledged, stream.sent))
                 if len(first) > HEADER_BYTES:
