@@ -24,7 +24,9 @@ from gt.instruction_log.file import DEFAULT_PART_BYTES, InstructionFile
 from gt.instruction_log.text import LOGGED_MESSAGES, SessionEnded
 from gt.wire import messages as m
 from gt.wire import transport
+from gt.wire.principals import OWN_PROCESS, Origin
 
+from .access import Access, BulkOwners, process_to_watch
 from .core import DispatcherCore
 
 log = logging.getLogger("gt.dispatcher")
@@ -57,7 +59,7 @@ class DispatcherShell:
             log=lambda level, text, **about: getattr(log, level)(text, extra=about),
             boot=boot(),
             patience=start_timeout(),
-            capabilities=("cancel",) if self.address.startswith("ipc://") else (),
+            capabilities=("cancel",),
         )
         self.core.service.address, self.core.service.version = self.address, _version()
         self.due = self.publish_at = 0.0
@@ -70,6 +72,9 @@ class DispatcherShell:
         """Peers by a file descriptor that becomes readable when their process ends."""
         self.ends = select.epoll()
         """An epoll object over all of these descriptors, so that one turn of the loop costs the same with any number of peers."""
+        self.sender = transport.MessageSender()
+        self.access = Access(self.address)
+        self.bulk_owners = BulkOwners()
         self.stopping = False
         self.rereading = False
         self.wake_read, self.wake_write = os.pipe()
@@ -78,7 +83,7 @@ class DispatcherShell:
 
     def run(self) -> None:
         """Serve until told to stop."""
-        relay = threading.Thread(target=_relay, args=(self.bulk,), name="gt-relay", daemon=True)
+        relay = threading.Thread(target=_relay, args=(self.bulk, self.bulk_owners), name="gt-relay", daemon=True)
         relay.start()
         poller = transport.poller()
         poller.register(self.control, transport.READABLE)
@@ -155,7 +160,7 @@ class DispatcherShell:
     def _drain(self) -> None:
         """Handle the messages that have arrived, at most one batch of them, so that timers are served too."""
         for _ in range(256):
-            frames = transport.receive(self.control)
+            frames = transport.receive(self.control, self.sender)
             if frames is None:
                 return
             peer, *rest = frames
@@ -164,10 +169,14 @@ class DispatcherShell:
             except ProtocolError as error:
                 self._handle(Malformed(peer, str(error)))
                 continue
+            origin = OWN_PROCESS  # of a peer that is known already nobody asks it again
             if isinstance(message, m.Hello):
-                message.facts["watched"] = self._watch_process(peer, message)
+                who = self.sender.credentials(self.address)
+                origin = self.access.origin(who)
+                self.bulk_owners.add(message.facts.get("bulk"), who)
+                message.facts["watched"] = self._watch_process(peer, message, origin)
                 self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
-            self._handle(Received(peer, number, message))
+            self._handle(Received(peer, number, message, origin))
             if self.instruction_log is not None:
                 self._log(self.instruction_log, peer, message)
 
@@ -241,20 +250,15 @@ class DispatcherShell:
     def _tidy(self) -> None:
         """Forget what the shell knows of peers that have left."""
         self.fanout.keep(self.core.service.workers)
+        service = self.core.service
+        self.bulk_owners.keep([each.bulk for each in (*service.clients.values(), *service.workers.values())])
         for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
             self._unwatch(descriptor)
 
-    def _watch_process(self, peer: bytes, hello: m.Hello) -> bool:
+    def _watch_process(self, peer: bytes, hello: m.Hello, origin: Origin) -> bool:
         """Watch for the end of a peer's process on this machine. Returns whether that is possible."""
-        pid = hello.facts.get("pid")
-        same = all(hello.facts.get(key) == self.here[key] for key in ("host", "namespace"))
-        if (
-            hello.role in ("client", "worker", "watcher")
-            and same
-            and type(pid) is int
-            and pid > 0
-            and len(self.processes) < 4096
-        ):
+        pid = process_to_watch(hello.facts, origin, self.here)
+        if hello.role in ("client", "worker", "watcher") and pid > 0 and len(self.processes) < 4096:
             try:
                 descriptor = os.pidfd_open(pid)
             except (OSError, OverflowError):
@@ -314,14 +318,15 @@ def _beside(address: str, name: str) -> str:
     return address.rpartition(":")[0] + ":*"
 
 
-def _relay(socket: transport.Socket) -> None:
+def _relay(socket: transport.Socket, owners: BulkOwners) -> None:
     """Pass bulk frames from peer to peer, off the main loop: [sender, receiver, header, payload] with the two swapped."""
+    address, sent_by = transport.endpoint(socket), transport.MessageSender()
     poller = transport.poller()
     poller.register(socket, transport.READABLE)
     while True:
         poller.poll()
-        while (frames := transport.receive(socket)) is not None:
-            if len(frames) == 4:
+        while (frames := transport.receive(socket, sent_by)) is not None:
+            if len(frames) == 4 and owners.sent(frames[0], sent_by.credentials(address)):
                 sender, receiver, header, payload = frames
                 transport.send(socket, [receiver, sender, header, payload])
 

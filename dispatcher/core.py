@@ -43,6 +43,7 @@ from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
+from gt.wire.principals import Origin
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
@@ -174,10 +175,10 @@ class DispatcherCore:
 
     def _received(self, event: Received, now: float) -> None:
         """Act on a message of a peer, if the peer may send it and it is the next one of its stream."""
-        peer, number, message = event
+        peer, number, message, origin = event
         kind = type(message)
         if kind is m.Hello:
-            self._hello(peer, message)
+            self._hello(peer, message, origin)
             return
         sender: Any
         if (sender := self.service.clients.get(peer)) is not None:
@@ -207,7 +208,7 @@ class DispatcherCore:
         except ProtocolError as error:
             self._refuse(peer, str(error))
 
-    def _hello(self, peer: bytes, hello: m.Hello) -> None:
+    def _hello(self, peer: bytes, hello: m.Hello, origin: Origin) -> None:
         if hello.version != m.VERSION:
             text = f"this dispatcher speaks protocol {m.VERSION}, not {hello.version}"
             self.service.send(peer, m.Goodbye("ProtocolError", text))
@@ -215,7 +216,7 @@ class DispatcherCore:
             self._refuse(peer, "a second Hello")
         else:
             try:
-                if self.handshake.hello(peer, hello):
+                if self.handshake.hello(peer, hello, origin):
                     self.queues.pump_all()
             except SessionError as error:
                 self.service.send(peer, m.Goodbye("SessionError", str(error)))
@@ -320,8 +321,8 @@ class DispatcherCore:
     def _cancel(self, watcher: Watcher, cancel: m.Cancel) -> None:
         """Drop what a client asked for and was not issued, and answer."""
         client = self.service.by_number.get(cancel.client)
-        if "cancel" not in self.facts["capabilities"]:
-            text = "this service is only watched: work is cancelled at a Unix socket (ipc://), which its user alone reaches"
+        if "cancel" not in self.facts["capabilities"] or not watcher.operates:
+            text = "only an operator cancels work: whoever runs the service, or a key with that role (docs/security.md)"
             answer: m.Message = m.Failed(cancel.request, "SessionError", text)
         elif client is None:
             answer = m.Failed(cancel.request, "SessionError", f"client {cancel.client} is not there (any more)")

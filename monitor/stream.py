@@ -123,7 +123,7 @@ class Stream:
         """
         if "cancel" not in self.capabilities:
             raise SessionError(
-                f"the service at {self.address} is only watched: work is cancelled at a Unix socket (ipc://)"
+                f"the service at {self.address} is only watched: to cancel work needs the role operator (docs/security.md)"
             )
         deadline = time.monotonic() + timeout
         self._request += 1

@@ -14,6 +14,7 @@ from gt.ir.instruction_bytes import pack_segment
 from gt.ir.spec import pack_spec, spec
 from gt.sharding.config import Config
 from gt.wire import messages as m
+from gt.wire.principals import OWN_PROCESS, Origin
 
 VECTOR = spec(float32, (4,))
 NEG = one("neg", VECTOR)
@@ -40,6 +41,8 @@ class Service:
         self.now = 0.0
         self.idle = True
         """Whether there is time for what is done when nothing else is to be done."""
+        self.origins: dict[str, Origin] = {}
+        """Where the connections of peers come from, if not from this process."""
         self.numbers: dict[str, int] = {}
         self.told: dict[str, list[Any]] = {}
         for n in range(workers):
@@ -58,7 +61,7 @@ class Service:
         for message in messages:
             self.numbers[peer] = number or self.numbers.get(peer, 0) + 1
             number, decoded = m.decode(m.encode(message, self.numbers[peer]))
-            self.event(Received(peer.encode(), number, decoded))
+            self.event(Received(peer.encode(), number, decoded, self.origins.get(peer, OWN_PROCESS)))
             number = None
 
     def hello(self, peer: str, role: str, **facts: Any) -> None:

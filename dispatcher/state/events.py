@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gt.wire import messages as m
+from gt.wire.principals import OWN_PROCESS, Origin
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
@@ -18,11 +19,12 @@ class Send(NamedTuple):
 
 
 class Received(NamedTuple):
-    """Message `number` of a peer's stream."""
+    """Message `number` of a peer's stream. `origin` is told with a `Hello`."""
 
     peer: bytes
     number: int
     message: Any
+    origin: Origin = OWN_PROCESS
 
 
 class Malformed(NamedTuple):

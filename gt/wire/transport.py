@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import socket as socketlib
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import zmq
 
@@ -222,8 +223,47 @@ def send(socket: zmq.Socket[bytes], frames: list[Any]) -> bool:
     return True
 
 
-def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
-    """The frames of one message (large ones uncopied, in ZeroMQ's memory), or None if there is none."""
+class PeerCredentials(NamedTuple):
+    """What a socket knows of a message's sender that the sender cannot choose: the user and process at the other end of an
+    `ipc` connection (-1 and 0: unknown), or the public key, as text, with which it has proved itself on TCP."""
+
+    uid: int = -1
+    pid: int = 0
+    key: str = ""
+
+
+class MessageSender:
+    """The sender of the message that `receive` has returned last."""
+
+    __slots__ = ("frame",)
+
+    def __init__(self) -> None:
+        self.frame: zmq.Frame | None = None
+
+    def credentials(self, address: str) -> PeerCredentials:
+        """Who that was, on a socket that listens at `address`."""
+        if self.frame is None:
+            return PeerCredentials()
+        if not address.startswith("ipc://"):
+            return PeerCredentials(key=_property(self.frame, "User-Id"))
+        found = _PEER_PROCESS.search(_property(self.frame, "Peer-Address"))
+        return PeerCredentials() if found is None else PeerCredentials(int(found[1]), int(found[2]))
+
+
+_PEER_PROCESS: Final = re.compile(r":(\d+):\d+:(\d+)$")
+"""User, group and process at the end of the address that libzmq gives the peers of a Unix socket."""
+
+
+def _property(frame: zmq.Frame, name: str) -> str:
+    try:
+        return str(frame.get(name))
+    except zmq.ZMQError:
+        return ""
+
+
+def receive(socket: zmq.Socket[bytes], sender: MessageSender | None = None) -> list[Any] | None:
+    """The frames of one message (large ones uncopied, in ZeroMQ's memory), or None if there is none. `sender` is told who has
+    sent it."""
     if not socket.get(zmq.EVENTS) & _READABLE:  # type: ignore[operator]  # cheaper than being told by an exception
         return None
     frames: list[Any] = []
@@ -232,6 +272,8 @@ def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
         frame = socket.recv(_DONTWAIT, copy=False)
         frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
         more = frame.more
+    if sender is not None:
+        sender.frame = frame
     return frames
 
 

@@ -1,0 +1,77 @@
+"""Who may do what at this dispatcher: from what a socket knows of a peer to its principal and roles."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from gt.wire.principals import ALL_ROLES, OBSERVER, USER, WORKER, Origin, Principal
+from gt.wire.transport import PeerCredentials
+
+log = logging.getLogger("gt.dispatcher")
+ANONYMOUS: Final = Principal("anonymous", frozenset({USER, WORKER, OBSERVER}))
+"""Everybody who reaches a TCP address without keys."""
+NOBODY: Final = Principal("nobody", frozenset())
+"""A peer of whom the socket knows nothing."""
+
+
+class Access:
+    """The principals of a service at `address`, which belongs to the user `uid` (default: of this process)."""
+
+    def __init__(self, address: str, *, uid: int | None = None) -> None:
+        self.local = address.startswith("ipc://")
+        self.uid = os.getuid() if uid is None else uid
+
+    def origin(self, credentials: PeerCredentials) -> Origin:
+        """Where a connection comes from. The service's own user may do everything; other users whom the socket's folder lets
+        in may run programs."""
+        if not self.local:
+            return Origin(ANONYMOUS)
+        if credentials.uid < 0:
+            return Origin(NOBODY)
+        roles = ALL_ROLES if credentials.uid == self.uid else frozenset({USER})
+        return Origin(Principal(f"user {credentials.uid}", roles), credentials.pid)
+
+
+class BulkOwners:
+    """Whose each identity on the bulk socket is. Peers are told the identities of others, so an identity alone proves nothing
+    once its owner's connection is gone. The thread that relays bulk data only reads."""
+
+    def __init__(self) -> None:
+        self.known: dict[bytes, PeerCredentials] = {}
+        self.refused = 0
+        """How many frames came from others than the owners of the identities that they used."""
+
+    def add(self, identity: object, owner: PeerCredentials) -> None:
+        """A peer says that this identity is its own. The first one to say so is believed."""
+        if isinstance(identity, bytes) and identity:
+            self.known.setdefault(identity, owner)
+
+    def keep(self, identities: Collection[bytes]) -> None:
+        """Forget all identities but these."""
+        for gone in self.known.keys() - set(identities):
+            del self.known[gone]
+
+    def sent(self, identity: bytes, sender: PeerCredentials) -> bool:
+        """Whether a frame that came from `sender` under this identity is its owner's; others are counted."""
+        if self.known.get(identity) == sender:
+            return True
+        self.refused += 1
+        if self.refused == 1:
+            log.warning("refused bulk data that came in another peer's name, or from a peer that never said Hello")
+        return False
+
+
+def process_to_watch(facts: Mapping[str, Any], origin: Origin, here: Mapping[str, Any]) -> int:
+    """The process of a peer on this machine whose end can be noticed; 0 if there is none.
+
+    What the kernel says counts. Where it says nothing, on TCP, the process that the peer says counts if machine, boot and
+    process namespace are this one's (`here`): clones of a machine share its name, but no boot.
+    """
+    if origin.pid > 0:
+        return origin.pid
+    pid = facts.get("pid")
+    same = all(here[key] and facts.get(key) == here[key] for key in ("host", "namespace", "boot"))
+    return pid if same and type(pid) is int and pid > 0 else 0

@@ -1,0 +1,108 @@
+"""Two users of one machine, and what each may do at the other's service. Tests of a second user need root."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+from daemons import Machine, Process
+
+import gt
+
+pytestmark = pytest.mark.process
+STRANGER = 54321
+"""The number of a user who has no account."""
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture(autouse=True)
+def _no_session() -> Iterator[None]:
+    yield
+    gt.disconnect()
+
+
+def service(machine: Machine) -> tuple[str, Process]:
+    """A service with one worker, on a socket in the folder of this test."""
+    address = f"ipc://{machine.temp}/here"
+    dispatcher = machine.command("dispatcher", "--address", address, "--log-level", "info")
+    dispatcher.expect("listening")
+    machine.worker(address).expect("worker 0")
+    return address, dispatcher
+
+
+def opened(machine: Machine) -> None:
+    """Let every user of the machine reach the sockets."""
+    for path in (machine.temp, *machine.temp.glob("here*")):
+        path.chmod(0o777)
+
+
+def by_stranger(machine: Machine, code: str) -> Process:
+    """A program of another user."""
+    become = f"import os; os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER}); os.environ['HOME'] = '/'\n"
+    for name in ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "GT_CACHE"):
+        become += f"os.environ.pop({name!r}, None)\n"
+    loaded = "gt.connect('inproc'); gt.ones(3).numpy(); gt.disconnect(); import gt.client.session.socket_link\n"
+    return machine.program(loaded + become + textwrap.dedent(code))  # modules first: it may not read where they are
+
+
+@needs_root
+def test_another_user_computes_and_does_nothing_else(machine: Machine) -> None:
+    """At a socket that is open to it, another user runs programs, with large data too, and cannot join as worker or watch."""
+    address, _ = service(machine)
+    opened(machine)
+    program = by_stranger(
+        machine,
+        f"""
+address = {address!r}
+gt.connect(address)
+big = np.arange(1 << 20, dtype=np.float32)
+assert ((gt.from_numpy(big) * 2).numpy() == big * 2).all()
+gt.disconnect()
+from gt.wire import messages as m, transport
+for role in ("worker", "pulse", "watcher"):
+    socket = transport.dealer(address, transport.new_identity())
+    transport.send(socket, m.encode(m.Hello(m.VERSION, role, {{"address": "ipc:///none", "bulk": b"", "speed": 1e18}}), 1))
+    assert socket.poll(5000)
+    answer = m.decode(transport.receive(socket))[1]
+    assert isinstance(answer, m.Goodbye), answer
+    say(answer.text)
+say("done")
+""",
+    )
+    for role in ("worker", "pulse", "watcher"):
+        assert program.expect("may not join").startswith(f"user {STRANGER} may not join as {role}")
+    program.expect("done")
+    assert program.wait() == 0
+
+
+@needs_root
+def test_a_private_folder_keeps_another_user_out(machine: Machine) -> None:
+    """Where the folder is its owner's alone, another user does not even connect."""
+    address, _ = service(machine)
+    for path in machine.temp.glob("here*"):
+        path.chmod(0o777)
+    program = by_stranger(machine, f"gt.connect({address!r})")
+    assert program.wait() != 0
+    assert "no dispatcher answered" in "".join(program.lines)
+
+
+def test_bulk_data_of_a_peer_that_never_said_hello_is_refused(machine: Machine) -> None:
+    """It is not relayed, and logged once; nobody else notices."""
+    address, dispatcher = service(machine)
+    session = gt.connect(address)
+    bulk_address = str(session.facts["bulk_address"])
+    gt.zeros(3).numpy()
+    program = machine.program(
+        f"""
+from gt.wire import transport
+usurper = transport.dealer({bulk_address!r}, {b"g" * 16!r})
+transport.send(usurper, [{b"g" * 16!r}, b"", b""])
+say("nothing" if not usurper.poll(500) else "heard")
+"""
+    )
+    program.expect("nothing")
+    assert program.wait() == 0
+    dispatcher.expect("refused bulk data that came in another peer's name")
+    assert (gt.ones(3) * 2).numpy().tolist() == [2, 2, 2]
