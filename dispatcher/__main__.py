@@ -26,7 +26,7 @@ from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.principals import OWN_PROCESS, Origin
 
-from .access import Access, BulkOwners, process_to_watch
+from .access import Access, BulkOwners, ServiceKeys, process_to_watch
 from .core import DispatcherCore
 
 log = logging.getLogger("gt.dispatcher")
@@ -42,13 +42,20 @@ class DispatcherShell:
     def __init__(
         self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None,
         bulk: str | None = None, instruction_log: InstructionFile | None = None,
-        logs: DaemonLog | None = None,
+        logs: DaemonLog | None = None, insecure: bool = False,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
-        self.control = transport.router(address)
-        self.address = transport.endpoint(self.control)
-        self.bulk = transport.router(bulk or _beside(self.address, "bulk"))
-        self.published = transport.publisher(_beside(self.address, "fanout"))
+        self.keys = ServiceKeys(address, bulk, insecure=insecure)
+        check = self.keys.check
+        register(address, self.keys.public)  # before it listens: who finds a listener finds its key
+        try:
+            self.control = transport.router(address, check)
+            self.address = transport.endpoint(self.control)
+            self.bulk = transport.router(bulk or _beside(self.address, "bulk"), check)
+            self.published = transport.publisher(_beside(self.address, "fanout"), check)
+        except GTError:
+            unregister()
+            raise
         """The socket on which large groups of workers receive their messages."""
         self.fanout = Fanout(transport.endpoint(self.published), lambda: os.urandom(16))
         self.config = config
@@ -56,6 +63,7 @@ class DispatcherShell:
             config=read,
             workers_expected=workers,
             facts={"bulk_address": transport.endpoint(self.bulk), "process": host_facts()},
+            worker_facts={"peer_secret": os.urandom(transport.KEY_BYTES)},  # by it workers know each other on TCP
             log=lambda level, text, **about: getattr(log, level)(text, extra=about),
             boot=boot(),
             patience=start_timeout(),
@@ -73,7 +81,7 @@ class DispatcherShell:
         self.ends = select.epoll()
         """An epoll object over all of these descriptors, so that one turn of the loop costs the same with any number of peers."""
         self.sender = transport.MessageSender()
-        self.access = Access(self.address)
+        self.access = Access(self.address, keys=self.keys.authorized)
         self.bulk_owners = BulkOwners()
         self.stopping = False
         self.rereading = False
@@ -92,7 +100,7 @@ class DispatcherShell:
         if self.watch is not None:
             poller.register(self.watch, transport.READABLE)
         self.due = time.monotonic() + TICK_SECONDS
-        register(self.address)
+        register(self.address, self.keys.public)
         log.info("listening at %s", self.address)
         while not self.stopping:
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
@@ -173,6 +181,7 @@ class DispatcherShell:
             if isinstance(message, m.Hello):
                 who = self.sender.credentials(self.address)
                 origin = self.access.origin(who)
+                self.access.note(peer, who)
                 self.bulk_owners.add(message.facts.get("bulk"), who)
                 message.facts["watched"] = self._watch_process(peer, message, origin)
                 self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
@@ -250,6 +259,10 @@ class DispatcherShell:
     def _tidy(self) -> None:
         """Forget what the shell knows of peers that have left."""
         self.fanout.keep(self.core.service.workers)
+        for peer in self.access.withdrawn(self._known):
+            transport.send(self.control, [peer, *m.encode(m.Goodbye("SessionError", "its key was withdrawn"))])
+            self._handle(Lost(peer, "its key was withdrawn"))
+        self.core.service.counters.refused += self.keys.refused()
         service = self.core.service
         self.bulk_owners.keep([each.bulk for each in (*service.clients.values(), *service.workers.values())])
         for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
@@ -344,25 +357,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--log-format", choices=LOG_FORMATS, default=os.environ.get("GT_LOG_FORMAT", "text"))
     parser.add_argument("--instruction-log", help="log what all clients do to this file")
     parser.add_argument("--with-data", action="store_true", help="and keep the values of small puts beside it")
+    parser.add_argument("--insecure", action="store_true", help="need no keys on TCP (loopback alone)")
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     return serve(
         options.address, config=options.config, workers=options.workers, log_level=options.log_level,
         watch=options.watch, folder=options.folder, instruction_log=options.instruction_log, with_data=options.with_data,
-        log_format=options.log_format,
+        log_format=options.log_format, insecure=options.insecure,
     )  # fmt: skip
 
 
 def serve(
     address: str, *, config: str | None = None, workers: int = 1, log_level: str = "info", watch: int | None = None,
     folder: str | None = None, bulk: str | None = None, instruction_log: str | None = None, with_data: bool = False,
-    log_format: str = "text", listening: Callable[[str], object] | None = None,
+    log_format: str = "text", listening: Callable[[str], object] | None = None, insecure: bool = False,
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, with large data at `bulk`; returns the exit status.
 
     It stops when the descriptor `watch` reaches its end of file. What clients send is logged to the file `instruction_log`.
-    `listening` is called with the address that was bound.
+    `listening` is called with the address that was bound. On TCP, peers need keys unless it is `insecure`.
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
@@ -371,7 +385,14 @@ def serve(
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", DEFAULT_PART_BYTES)
         file = InstructionFile(instruction_log, data=with_data, size=size) if instruction_log else None
         shell = DispatcherShell(
-            address, config=config, workers=workers, watch=watch, bulk=bulk, instruction_log=file, logs=logs
+            address,
+            config=config,
+            workers=workers,
+            watch=watch,
+            bulk=bulk,
+            instruction_log=file,
+            logs=logs,
+            insecure=insecure,
         )
     except (GTError, OSError) as error:
         if is_orphaned(watch):  # as a worker's

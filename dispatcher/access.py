@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
+from gt.wire.keys import AuthorizedKeys, service_key
 from gt.wire.principals import ALL_ROLES, OBSERVER, USER, WORKER, Origin, Principal
-from gt.wire.transport import PeerCredentials
+from gt.wire.transport import AddressRefused, KeyCheck, PeerCredentials, check_bind
 
 log = logging.getLogger("gt.dispatcher")
 ANONYMOUS: Final = Principal("anonymous", frozenset({USER, WORKER, OBSERVER}))
@@ -17,22 +18,70 @@ NOBODY: Final = Principal("nobody", frozenset())
 """A peer of whom the socket knows nothing."""
 
 
-class Access:
-    """The principals of a service at `address`, which belongs to the user `uid` (default: of this process)."""
+class ServiceKeys:
+    """The keys of a service that listens at `address`, with its large data at `bulk`: none on a Unix socket, or if it is
+    `insecure`. Raises `AddressRefused` or `KeyRefused`."""
 
-    def __init__(self, address: str, *, uid: int | None = None) -> None:
+    def __init__(self, address: str, bulk: str | None, *, insecure: bool) -> None:
+        self.authorized: AuthorizedKeys | None = None
+        self.check: KeyCheck | None = None
+        self.public = ""
+        if bulk is not None and address.startswith("ipc://") != bulk.startswith("ipc://"):
+            raise AddressRefused(
+                f"{address} and {bulk} are not of one kind: say ipc:///PATH for both, or tcp:// for both"
+            )
+        if insecure or not address.startswith("tcp://"):
+            return
+        key = service_key()
+        self.authorized = AuthorizedKeys()
+        self.public = key.public
+        for each in (address, bulk or address):
+            check_bind(each, keyed=self.authorized.others())
+        self.check = KeyCheck(key.secret, self.authorized.accepts)
+        self.warned = False
+
+    def refused(self) -> int:
+        """How many connections were refused since the last call."""
+        count = 0 if self.check is None else self.check.refused()
+        if count and not self.warned:
+            self.warned = True
+            log.warning("refused a connection: its key is not authorised, or it has none (gt keys new NAME)")
+        return count
+
+
+class Access:
+    """The principals of a service at `address`, which belongs to the user `uid` (default: of this process). `keys` are those
+    of peers on TCP; None: they need none."""
+
+    def __init__(self, address: str, *, uid: int | None = None, keys: AuthorizedKeys | None = None) -> None:
         self.local = address.startswith("ipc://")
         self.uid = os.getuid() if uid is None else uid
+        self.keys = keys
+        self.holders: dict[bytes, tuple[str, Principal]] = {}
+        """The peers that have said Hello with a key."""
 
     def origin(self, credentials: PeerCredentials) -> Origin:
         """Where a connection comes from. The service's own user may do everything; other users whom the socket's folder lets
         in may run programs."""
         if not self.local:
-            return Origin(ANONYMOUS)
+            return Origin(ANONYMOUS if self.keys is None else self.keys.principal(credentials.key) or NOBODY)
         if credentials.uid < 0:
             return Origin(NOBODY)
         roles = ALL_ROLES if credentials.uid == self.uid else frozenset({USER})
         return Origin(Principal(f"user {credentials.uid}", roles), credentials.pid)
+
+    def note(self, peer: bytes, credentials: PeerCredentials) -> None:
+        """Remember with which key a peer has said Hello."""
+        if self.keys is not None:
+            self.holders[peer] = credentials.key, self.origin(credentials).principal
+
+    def withdrawn(self, known: Callable[[bytes], bool]) -> list[bytes]:
+        """The peers, of those who are `known`, whose keys are no longer authorised, or have another role by now."""
+        if self.keys is None:
+            return []
+        self.keys.look()
+        self.holders = {peer: held for peer, held in self.holders.items() if known(peer)}
+        return [peer for peer, (key, principal) in self.holders.items() if self.keys.principal(key) != principal]
 
 
 class BulkOwners:

@@ -57,12 +57,13 @@ CLIENT_TIMEOUT: Final = 60.0
 class DispatcherCore:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
     workers have its clock, `capabilities` what watchers may ask for ('cancel'). A client's first tensor waits `patience`
-    seconds for the workers to join."""
+    seconds for the workers to join. `facts` are what all peers are told in a `Welcome`, `worker_facts` what workers are told
+    besides."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
         log: Callable[..., None] = lambda level, text, **about: None, boot: str = "", capabilities: Sequence[str] = (),
-        patience: float = START_TIMEOUT,
+        patience: float = START_TIMEOUT, worker_facts: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
         self.service = service = DispatcherState(config, workers_expected, log)
@@ -76,7 +77,7 @@ class DispatcherCore:
         self.queues = MessageQueues(
             service, self.plan_selection, self.meshes, runs, self.puts, self.fetches, self.surveys
         )
-        self.handshake = Handshake(service, self.subscribers, self.facts)
+        self.handshake = Handshake(service, self.subscribers, self.facts, worker_facts or {})
         self.disconnect = Disconnect(
             service, self.handshake, self.subscribers, self.plan_selection, self.fetches, self.surveys
         )

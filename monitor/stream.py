@@ -19,6 +19,7 @@ from gt.errors import ConnectionFailed, ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire import transport
+from gt.wire.keys import keys_for
 
 from .snapshot import CLOSED, CONNECTING, LIVE, RECONNECTING, Status
 
@@ -67,8 +68,9 @@ class Stream:
         self._called = False
         """Whether the descriptor given to `listen` has become readable."""
         self._socket: transport.Socket | None = None
-        self._connect()
         deadline = time.monotonic() + timeout
+        transport.await_listener(self.address, timeout)
+        self._connect()
         with contextlib.ExitStack() as unless:
             unless.callback(self.close)
             while self._state == CONNECTING:
@@ -158,7 +160,7 @@ class Stream:
     # the connection
 
     def _connect(self) -> None:
-        self._socket = transport.dealer(self.address, transport.new_identity())
+        self._socket = transport.dealer(self.address, transport.new_identity(), keys_for(self.address))
         self._poller.register(self._socket, transport.READABLE)
         self._number = self._seen = 0
         self._answers.clear()

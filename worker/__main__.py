@@ -25,6 +25,7 @@ from gt.sharding.partition import extent
 from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.bulk import MAX_INLINE_BYTES, PUT, Arrived, Bulk, Frames, Key
+from gt.wire.keys import keys_for
 from gt.wire.lending import Borrower
 from gt.wire.memfd import DEFAULT_SHARED_BYTES
 from gt.wire.pool import Pool, half_of_memory
@@ -43,6 +44,7 @@ from gt.worker.nccl.communicators import Communicators, in_thread
 from gt.worker.telemetry.recorder import Instruments
 from gt.worker.transfer.compression import packer
 from gt.worker.transfer.link_probe import LinkProbes
+from gt.worker.transfer.peer_keys import PeerKeys
 from gt.worker.transfer.shared_memory import LentMemory
 
 from .core import PEER_TIMEOUT_SECONDS, SENDERS, Sender, WorkerCore
@@ -106,12 +108,14 @@ class WorkerShell:
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}{f'-{times}' if times else ''}"
         self.shared_folder = Path(folder) if folder else None
         """That of the daemons that were started together with this one."""
-        self.peers_in = transport.pull(listen or f"ipc://{path}")
-        self.peer_address = self.memory.announce(announce or transport.endpoint(self.peers_in))
+        self.peer_keys = PeerKeys()
+        self.peers_in = transport.pull(listen or f"ipc://{path}", self.peer_keys.check_for(listen))
+        self.peer_address = self.memory.announce(self.peer_keys.announce(announce or transport.endpoint(self.peers_in)))
         if card is not None:
             self.peer_address = card.announce(self.peer_address)
         self.peers_out: dict[str, transport.Socket] = {}
-        self.control = transport.dealer(address, transport.new_identity())
+        self.keys = keys_for(address)
+        self.control = transport.dealer(address, transport.new_identity(), self.keys)
         self.published: transport.Socket | None = None
         """The socket for messages to large groups, once this worker is in one."""
         self.bulk: transport.Socket | None = None
@@ -180,6 +184,8 @@ class WorkerShell:
             self._handle(None)
         if idle:
             self.pool.trim(now)
+            for _ in range(self.peer_keys.refused()):
+                self._refuse(ProtocolError("a connection of a peer that has not the key of this service's workers"))
         self._give_back()
         self._report(idle=True)
         self._tell()
@@ -326,7 +332,9 @@ class WorkerShell:
 
     def _welcome(self, welcome: m.Welcome) -> list[transport.Socket]:
         """Connect the bulk socket, and start the thread that sends heartbeats."""
-        self.bulk = transport.dealer(str(welcome.facts["bulk_address"]), self.bulk_identity)
+        self.peer_keys.shared(welcome.facts.get("peer_secret"))
+        bulk_address = transport.reachable(str(welcome.facts["bulk_address"]), self.address)
+        self.bulk = transport.dealer(bulk_address, self.bulk_identity, self.keys)
         transport.loop_back(self.bulk, self.bulk_identity)
         if self.logs is not None:
             self.logs.facts["worker"] = welcome.number
@@ -334,7 +342,8 @@ class WorkerShell:
             write_number(self.shared_folder, welcome.number)
         bus = self.core.backend.bus
         samples = None if bus is None else HealthSamples(NvmlGpu(bus)).start()
-        threading.Thread(target=_pulse, args=(self.address, self.peer_address, self.logs, samples), daemon=True).start()
+        pulse = (self.address, self.keys, self.peer_address, self.logs, samples)
+        threading.Thread(target=_pulse, args=pulse, daemon=True).start()
         log.info("worker %d on %s at your service", welcome.number, self.core.backend.name)
         return [self.bulk]
 
@@ -342,7 +351,7 @@ class WorkerShell:
         """Subscribe to a topic of published messages by its ticket, or end the subscription."""
         if self.published is None:
             assert isinstance(message, m.Subscribe), "only a ticket that was sent is asked back"
-            self.published = transport.subscriber(message.address)
+            self.published = transport.subscriber(transport.reachable(message.address, self.address), self.keys)
         transport.subscribe(self.published, message.ticket, wanted=isinstance(message, m.Subscribe))
         return []
 
@@ -380,7 +389,7 @@ class WorkerShell:
     def _to_peer(self, address: str, message: m.Piece | m.Read | m.Probe | m.Echo) -> None:
         socket = self.peers_out.get(address)
         if socket is None:
-            socket = self.peers_out[address] = transport.push(address.partition("#")[0])
+            socket = self.peers_out[address] = transport.push(*self.peer_keys.for_peer(address))
         transport.send(socket, m.encode(message))
 
     def _part(self, send: BulkOut) -> None:
@@ -479,10 +488,16 @@ def _limited(computed: Backend) -> MemoryLimiter | None:
     return memory_limiter(said, computed, int(memory_limit() * share))
 
 
-def _pulse(address: str, peer_address: str, logs: DaemonLog | None, samples: HealthSamples | None) -> None:
+def _pulse(
+    address: str,
+    keys: transport.CurveKeys | None,
+    peer_address: str,
+    logs: DaemonLog | None,
+    samples: HealthSamples | None,
+) -> None:
     """Sends heartbeats and the state of the GPU on a connection of its own, also while a long kernel runs, and follows changes
     of the log level. Runs in a thread that ends with the process."""
-    socket = transport.dealer(address, transport.new_identity())
+    socket = transport.dealer(address, transport.new_identity(), keys)
     transport.send(socket, m.encode(m.Hello(m.VERSION, "pulse", {"address": peer_address}), 1))
     while True:
         time.sleep(HEARTBEAT_SECONDS)
@@ -529,6 +544,7 @@ def serve(
     """
     logs = DaemonLog("worker", level=log_level, form=log_format, folder=folder)
     keep_freed_memory()
+    transport.await_listener(address, CONNECT_TIMEOUT, lambda: not is_orphaned(watch))
     try:
         shell = WorkerShell(address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs)
     except GTError as error:

@@ -16,6 +16,7 @@ from gt.ir.spec import Spec
 from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.bulk import MAX_INLINE_BYTES, Bulk, Frames
+from gt.wire.keys import keys_for
 from gt.wire.memfd import machine
 from gt.wire.pool import Pool, half_of_memory
 
@@ -46,11 +47,14 @@ def _has_ended(process: int) -> bool:
 
 
 class SocketLink:
-    """A connection to the dispatcher at `address`. `local` is the set of daemons started for this process, if any."""
+    """A connection to the dispatcher at `address`. `local` is the set of daemons started for this process, if any; `key` is the
+    path of a key file, where the service needs another key than this user's own (`gt/wire/keys.py`)."""
 
-    def __init__(self, address: str, local: Any = None) -> None:
+    def __init__(self, address: str, local: Any = None, key: str | None = None) -> None:
         self.local = local
-        self.control = transport.dealer(address, transport.new_identity())
+        self.address = address
+        self.keys = keys_for(address, key)
+        self.control = transport.dealer(address, transport.new_identity(), self.keys)
         self.descriptors = [self.control.fileno()]
         self.bulk: transport.Socket | None = None
         self.bulk_identity = transport.new_identity()
@@ -74,7 +78,8 @@ class SocketLink:
     def connect_bulk(self, facts: dict[str, Any]) -> None:
         """Connect the bulk socket that the dispatcher named in its welcome."""
         self.client = self.fetches.client = int(facts["number"])
-        self.bulk = transport.dealer(str(facts["bulk_address"]), self.bulk_identity)
+        bulk_address = transport.reachable(str(facts["bulk_address"]), self.address)
+        self.bulk = transport.dealer(bulk_address, self.bulk_identity, self.keys)
         transport.loop_back(self.bulk, self.bulk_identity)
         self.descriptors.append(self.bulk.fileno())
         self.pollers = threading.local()

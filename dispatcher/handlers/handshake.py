@@ -30,12 +30,16 @@ PRINCIPAL_RATE: Final = (512, 32.0)
 
 
 class Handshake:
-    """Gives numbers to peers that join. `facts` are what every peer is told about the service."""
+    """Gives numbers to peers that join. `facts` are what every peer is told about the service, `worker_facts` what workers are
+    told besides."""
 
-    def __init__(self, service: DispatcherState, subscribers: Subscribers, facts: dict[str, Any]) -> None:
+    def __init__(
+        self, service: DispatcherState, subscribers: Subscribers, facts: dict[str, Any], worker_facts: dict[str, Any]
+    ) -> None:
         self.service = service
         self.subscribers = subscribers
         self.facts = facts
+        self.worker_facts = worker_facts
         self.clients = itertools.count(1)
         self.workers = itertools.count()
         self.pulses: dict[bytes, WorkerRecord] = {}
@@ -139,7 +143,7 @@ class Handshake:
         worker = service.workers[peer] = WorkerRecord(
             peer, number, hello.facts, address, bulk, heard=now, principal=origin.principal
         )
-        service.send(peer, m.Welcome(number, self.facts))
+        service.send(peer, m.Welcome(number, {**self.facts, **self.worker_facts}))
         if service.recording is not None:
             service.recording.worker_joined(worker)
             self.subscribers.tell(worker)

@@ -13,7 +13,18 @@ import typer
 from gt.daemon.host import DEFAULT_ADDRESS
 
 from .metrics import LOOPBACK, ExporterProcess, MetricsHost, MetricsPort
-from .shared import Address, ConfigFile, Format, InstructionLog, Level, LogFormat, LogLevel, WithData, errors_as_lines
+from .shared import (
+    Address,
+    ConfigFile,
+    Format,
+    Insecure,
+    InstructionLog,
+    Level,
+    LogFormat,
+    LogLevel,
+    WithData,
+    errors_as_lines,
+)
 
 if TYPE_CHECKING:
     from gt.service.launch import Local
@@ -55,6 +66,7 @@ def up(
     nvlink_group_size: GroupSize = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
+    insecure: Insecure = False,
 ) -> None:
     """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. A worker that is killed is started again."""
     with errors_as_lines():
@@ -62,9 +74,10 @@ def up(
 
         from gt.errors import SessionError
         from gt.service.launch import Local, default_workers
+        from gt.wire.keys import AuthorizedKeys
         from gt.wire.transport import check_bind
 
-        check_bind(address)
+        check_bind(address, keyed=address.startswith("tcp://") and not insecure and AuthorizedKeys().others())
         _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
         _check_free(address)
         exporter = ExporterProcess(metrics_host, metrics_port)
@@ -75,10 +88,11 @@ def up(
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop)
         os.environ |= {"GT_LOG_LEVEL": log_level.value, "GT_LOG_FORMAT": log_format.value}  # daemons inherit them
-        logging = [] if instruction_log is None else ["--instruction-log", str(instruction_log)]
-        logging += ["--with-data"] if with_data else []
+        options = [] if instruction_log is None else ["--instruction-log", str(instruction_log)]
+        options += ["--with-data"] if with_data else []
+        options += ["--insecure"] if insecure else []
         path = None if config is None else str(config)
-        local = Local(count, address=address, config=path, quiet=False, options=logging)
+        local = Local(count, address=address, config=path, quiet=False, options=options)
         try:
             exporter.start(local.address)
             if _wait_for_workers(local, count):
@@ -106,6 +120,7 @@ def dispatcher(
     with_data: WithData = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
+    insecure: Insecure = False,
 ) -> None:
     """Run a dispatcher until Ctrl-C or SIGTERM."""
     with errors_as_lines():
@@ -117,7 +132,7 @@ def dispatcher(
         try:
             status = serve(
                 address, config=path, workers=workers, log_level=log_level.value, bulk=bulk, instruction_log=log,
-                with_data=with_data, log_format=log_format.value, listening=exporter.start,
+                with_data=with_data, log_format=log_format.value, listening=exporter.start, insecure=insecure,
             )  # fmt: skip
         finally:
             exporter.close()
@@ -218,10 +233,13 @@ def _wait_for_workers(local: Local, count: int) -> bool:
     from gt.client.session.socket_link import SocketLink
     from gt.daemon.host import host_facts, start_timeout
     from gt.errors import GTError
+    from gt.wire.transport import await_listener
 
-    session = Session(SocketLink(local.address, local), local.address, idle_flush=False)
     patience = start_timeout()
     deadline = time.monotonic() + patience
+    if not await_listener(local.address, patience, lambda: local.ended() is None):
+        return False
+    session = Session(SocketLink(local.address, local), local.address, idle_flush=False)
     try:
         session.open({**host_facts(), "bulk": b""}, patience)
         while session.ask("statistics")["workers"] < count:

@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 
 class RunningService(NamedTuple):
-    """A service: its address, the dispatcher's process, and when that started (seconds since 1970)."""
+    """A service: its address, the dispatcher's process, when that started (seconds since 1970), and its public key, if it has
+    one."""
 
     address: str
     pid: int
     since: float
+    key: str = ""
 
 
 def folder() -> Path:
@@ -29,10 +31,11 @@ def folder() -> Path:
     return Path(runtime) / "gt" if runtime else Path(tempfile.gettempdir()) / f"gt-services-{os.getuid()}"
 
 
-def register(address: str) -> None:
-    """Note that this process serves at `address`."""
+def register(address: str, key: str = "") -> None:
+    """Note that this process serves at `address`, with this public key."""
     place = folder()
-    said = json.dumps({"address": address, "pid": os.getpid(), "born": _born(os.getpid()), "since": time.time()})
+    facts = {"address": address, "pid": os.getpid(), "born": _born(os.getpid()), "since": time.time(), "key": key}
+    said = json.dumps(facts)
     with contextlib.suppress(OSError):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if place.stat().st_uid == os.getuid():
@@ -59,7 +62,9 @@ def services() -> list[RunningService]:
     for file in files:
         try:
             said = json.loads(file.read_text("utf-8"))
-            each = RunningService(str(said["address"]), int(said["pid"]), float(said["since"]))
+            each = RunningService(
+                str(said["address"]), int(said["pid"]), float(said["since"]), str(said.get("key", ""))
+            )
             runs = bool(said["born"]) and _born(each.pid) == said["born"]
         except (OSError, ValueError, TypeError, KeyError):
             continue  # being written, or nobody's

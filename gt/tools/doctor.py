@@ -244,7 +244,10 @@ def network() -> Iterator[Finding]:
         yield Finding("libsodium", OK, "ZeroMQ can encrypt (CURVE)")
     else:
         yield Finding(
-            "libsodium", NOTE, "ZeroMQ was built without it", "keys will need it: pip install pyzmq's own wheel"
+            "libsodium",
+            NOTE,
+            "ZeroMQ was built without it",
+            "TCP addresses need it, for keys: pip install pyzmq's own wheel",
         )
     yield from _default_port()
 

@@ -1,7 +1,8 @@
 """ZeroMQ sockets for all components: the only module that imports zmq.
 
-Every socket has unlimited queues: GT's own credits bound what is in flight, and nothing is dropped silently. Sending to a peer
-that is gone fails visibly. Control, bulk and worker-to-worker traffic each have sockets of their own.
+A listening TCP socket that is given a secret key takes only peers whose keys are accepted (CURVE). Every socket has unlimited
+queues: GT's own credits bound what is in flight, and nothing is dropped silently. Sending to a peer that is gone fails visibly.
+Control, bulk and worker-to-worker traffic each have sockets of their own.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import ipaddress
 import os
 import re
 import socket as socketlib
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import zmq
+from zmq.utils import z85
 
 from gt.errors import ConnectionFailed, GTError
 
@@ -53,6 +58,154 @@ def context() -> zmq.Context[Any]:
     return _contexts[pid]
 
 
+# keys
+
+
+class CurveKeys(NamedTuple):
+    """A pair of keys, and the public key of whom to connect to, all as text."""
+
+    public: str
+    secret: str
+    server: str = ""
+
+
+def key_pair() -> CurveKeys:
+    """A new pair of keys. Raises `AddressRefused` if ZeroMQ cannot encrypt."""
+    if not zmq.has("curve"):
+        raise AddressRefused(
+            "this ZeroMQ was built without CURVE, so there are no keys: install pyzmq's own wheel, listen at ipc:///PATH, or "
+            "say --insecure on a loopback address"
+        )
+    public, secret = zmq.curve_keypair()
+    return CurveKeys(public.decode(), secret.decode())
+
+
+KEY_BYTES: Final = 32
+
+
+def key_pair_of(secret: bytes) -> CurveKeys:
+    """The pair that a secret key belongs to."""
+    text = z85.encode(secret)
+    return CurveKeys(zmq.curve_public(text).decode(), text.decode())
+
+
+def key_bytes(key: str) -> bytes:
+    """The bytes of a key."""
+    return z85.decode(key)
+
+
+def key_text(key: bytes) -> str:
+    """A key as text. Raises ValueError unless it has `KEY_BYTES` bytes."""
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
+    return z85.encode(key).decode()
+
+
+_HANDSHAKE_FAILURES: Final = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+
+
+class KeyCheck:
+    """The secret key of listening sockets, and which public keys they accept; a thread of its own asks `accepts`.
+
+    One process has one.
+    """
+
+    def __init__(self, secret: str, accepts: Callable[[str], bool]) -> None:
+        self.secret = secret
+        self.accepts = accepts
+        asked: zmq.Socket[bytes] = context().socket(zmq.REP)
+        asked.bind("inproc://zeromq.zap.01")
+        threading.Thread(target=self._answer, args=(asked,), name="gt-keys", daemon=True).start()
+        self.monitors: list[zmq.Socket[bytes]] = []
+
+    def guard(self, socket: zmq.Socket[bytes]) -> None:
+        """Have a socket that is not bound yet accept these peers alone."""
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret.encode())
+        socket.setsockopt(zmq.ZAP_DOMAIN, b"gt")
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an answer nobody is accepted
+        self.monitors.append(socket.get_monitor_socket(_HANDSHAKE_FAILURES))
+
+    def refused(self) -> int:
+        """How many connections were refused since the last call: for an unknown key, or none."""
+        count = 0
+        for monitor in self.monitors:
+            while receive(monitor) is not None:
+                count += 1
+        return count
+
+    def _answer(self, asked: zmq.Socket[bytes]) -> None:
+        """Answer ZeroMQ's questions (ZAP, rfc.zeromq.org/spec/27) about peers that want to connect."""
+        while True:
+            _, request, _, _, _, mechanism, *given = asked.recv_multipart()
+            known = mechanism == b"CURVE" and len(given) == 1 and len(given[0]) == 32
+            key = z85.encode(given[0]) if known else b""
+            well = bool(key) and self.accepts(key.decode())
+            status = (b"200", b"", key) if well else (b"400", b"unknown key", b"")
+            asked.send_multipart([b"1.0", request, *status, b""])
+
+
+# addresses
+
+
+def host_and_port(address: str) -> tuple[str, str]:
+    """Host and port of a TCP address, as they are written."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    return host.strip("[]"), port
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, which others do not reach by that name."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_wildcard(host: str) -> bool:
+    return host in ("*", "0.0.0.0", "::")  # noqa: S104 — compared, not bound
+
+
+def is_same_address(listening: str, address: str) -> bool:
+    """Whether who connects to `address` on this machine reaches what listens at `listening`."""
+    if listening == address:
+        return True
+    if not (listening.startswith("tcp://") and address.startswith("tcp://")):
+        return False
+    (there, port), (here, asked) = host_and_port(listening), host_and_port(address)
+    return port == asked and is_loopback(here) and (_is_wildcard(there) or "localhost" in (there, here))
+
+
+def reachable(listening: str, address: str) -> str:
+    """How to reach a socket that its owner says listens at `listening`, where the owner was reached at `address`."""
+    if not listening.startswith("tcp://") or not _is_wildcard(host_and_port(listening)[0]):
+        return listening
+    return f"{address.rpartition(':')[0]}:{host_and_port(listening)[1]}"
+
+
+def await_listener(address: str, timeout: float, alive: Callable[[], bool] = lambda: True) -> bool:
+    """Wait until somebody listens at a loopback TCP address; False after `timeout` seconds, or when `alive` says no.
+
+    A service says which key it has before it listens, so who waited knows whether it has one. Other addresses are not waited
+    for.
+    """
+    host, port = host_and_port(address)
+    if not address.startswith("tcp://") or not is_loopback(host) or not port.isdigit():
+        return True
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            socketlib.create_connection((host, int(port)), 1.0).close()
+        except (OSError, OverflowError):
+            if time.monotonic() >= deadline or not alive():
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
 def _socket(kind: int) -> zmq.Socket[bytes]:
     socket: zmq.Socket[bytes] = context().socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
@@ -62,38 +215,36 @@ def _socket(kind: int) -> zmq.Socket[bytes]:
     return socket
 
 
-def check_bind(address: str) -> None:
-    """Raise `AddressRefused` unless `address` is `ipc://…` or TCP on loopback: without keys anybody could send instructions."""
+def check_bind(address: str, *, keyed: bool = False) -> None:
+    """Raise `AddressRefused` unless `address` is `ipc://…`, or TCP on loopback, or (`keyed`) TCP where peers need keys."""
     if address.startswith("ipc://"):
         return
     if not address.startswith("tcp://"):
         raise AddressRefused(f"{address!r} is no address: say tcp://127.0.0.1:7000 or ipc:///path")
-    host = address[len("tcp://") :].rpartition(":")[0].strip("[]")
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
+    if not keyed and not is_loopback(host_and_port(address)[0]):
         raise AddressRefused(
-            f"refusing to bind {address}: anybody who reaches it could use this machine, and there are no keys yet; "
-            'bind a loopback address such as tcp://127.0.0.1:7000 and tunnel to it (README, "Workers elsewhere")'
+            f"refusing to bind {address}: anybody who reaches it could use this machine, and nobody has a key yet; "
+            "make one with `gt keys new NAME`, or bind a loopback address such as tcp://127.0.0.1:7000"
         )
 
 
-def bind(kind: int, address: str) -> zmq.Socket[bytes]:
-    """A socket listening at `address` (checked). Raises `AddressInUse` or `AddressRefused`."""
-    return _bound(_socket(kind), address)
+def bind(kind: int, address: str, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
+    """A socket listening at `address` (checked). With `keys`, peers on TCP need one. Raises `AddressInUse` or
+    `AddressRefused`."""
+    return _bound(_socket(kind), address, keys)
 
 
-def _bound(socket: zmq.Socket[bytes], address: str) -> zmq.Socket[bytes]:
+def _bound(socket: zmq.Socket[bytes], address: str, keys: KeyCheck | None) -> zmq.Socket[bytes]:
     """Make a socket listen; close it if it cannot."""
     try:
-        check_bind(address)
+        check_bind(address, keyed=keys is not None)
         if address.startswith("ipc://") and _answers(address.removeprefix("ipc://")):
             raise AddressInUse(_IN_USE.format(address))  # ZeroMQ would take the path away from whoever listens there
     except GTError:
         socket.close()
         raise
+    if keys is not None and address.startswith("tcp://"):
+        keys.guard(socket)
     try:
         socket.bind(address)
     except zmq.ZMQError as error:
@@ -124,23 +275,23 @@ def unlink(socket: zmq.Socket[bytes]) -> None:
         Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
-def router(address: str) -> zmq.Socket[bytes]:
+def router(address: str, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
     """A listening ROUTER that reports when a peer is gone."""
-    socket = bind(zmq.ROUTER, address)
+    socket = bind(zmq.ROUTER, address, keys)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     return socket
 
 
-def publisher(address: str) -> zmq.Socket[bytes]:
+def publisher(address: str, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
     """A listening XPUB that reports subscriptions and their ends, and leaves the choice of topics to its owner."""
     socket = _socket(zmq.XPUB)
     socket.setsockopt(zmq.XPUB_MANUAL, 1)
-    return _bound(socket, address)
+    return _bound(socket, address, keys)
 
 
-def subscriber(address: str) -> zmq.Socket[bytes]:
+def subscriber(address: str, keys: CurveKeys | None = None) -> zmq.Socket[bytes]:
     """An XSUB connected to a `publisher`, which decides the topics that it receives."""
-    return _connect(zmq.XSUB, address)
+    return _connect(zmq.XSUB, address, keys)
 
 
 def subscribe(subscriber: zmq.Socket[bytes], ticket: bytes, wanted: bool = True) -> None:
@@ -170,15 +321,19 @@ def publish(publisher: zmq.Socket[bytes], topic: bytes, frames: list[Any]) -> No
         send(publisher, [topic + frames[0], *frames[1:]])
 
 
-def pull(address: str) -> zmq.Socket[bytes]:
+def pull(address: str, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
     """A listening PULL, for pieces from other workers."""
-    return bind(zmq.PULL, address)
+    return bind(zmq.PULL, address, keys)
 
 
-def _connect(kind: int, address: str, identity: bytes = b"") -> zmq.Socket[bytes]:
+def _connect(kind: int, address: str, keys: CurveKeys | None, identity: bytes = b"") -> zmq.Socket[bytes]:
     socket = _socket(kind)
     if identity:
         socket.setsockopt(zmq.IDENTITY, identity)
+    if keys is not None and address.startswith("tcp://"):
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
+        socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
+        socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server.encode())
     try:
         socket.connect(address)
     except zmq.ZMQError as error:
@@ -189,14 +344,14 @@ def _connect(kind: int, address: str, identity: bytes = b"") -> zmq.Socket[bytes
     return socket
 
 
-def dealer(address: str, identity: bytes) -> zmq.Socket[bytes]:
+def dealer(address: str, identity: bytes, keys: CurveKeys | None = None) -> zmq.Socket[bytes]:
     """A DEALER connected to a dispatcher."""
-    return _connect(zmq.DEALER, address, identity)
+    return _connect(zmq.DEALER, address, keys, identity)
 
 
-def push(address: str) -> zmq.Socket[bytes]:
+def push(address: str, keys: CurveKeys | None = None) -> zmq.Socket[bytes]:
     """A PUSH connected to another worker."""
-    return _connect(zmq.PUSH, address)
+    return _connect(zmq.PUSH, address, keys)
 
 
 def new_identity() -> bytes:

@@ -90,7 +90,7 @@ def test_ops_prints_markdown() -> None:
     "address", ["tcp://0.0.0.0:7000", "tcp://*:7000", "tcp://192.0.2.1:7000", "tcp://gt.example:7000"]
 )
 def test_only_loopback_is_bound(address: str, daemons: type[Daemons]) -> None:
-    assert "no keys yet" in refused(gt("up", "--workers", "1", "--address", address))
+    assert "nobody has a key yet" in refused(gt("up", "--workers", "1", "--address", address))
     assert daemons.started == []
 
 
@@ -177,6 +177,7 @@ def test_the_dispatcher_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert gt("dispatcher", *arguments).exit_code == 3
     where = {"config": "c.yaml", "workers": 2, "bulk": None}
     logging = {"log_level": "debug", "instruction_log": "run.log", "with_data": True, "log_format": "json"}
+    assert calls[0][1].pop("insecure") is False
     assert callable(calls[0][1].pop("listening"))  # where metrics are served from then on, if they are
     assert calls == [(("ipc:///x",), where | logging)]
 
