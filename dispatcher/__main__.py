@@ -12,11 +12,13 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, start_timeout
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.registry import register, unregister
+from gt.daemon.service_folder import open_to_group
 from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, Tick
 from gt.dispatcher.state.multicast import Accept, Broken, Fanout, Withdraw
 from gt.errors import GTError, ProtocolError
@@ -43,6 +45,7 @@ class DispatcherShell:
         self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None,
         bulk: str | None = None, instruction_log: InstructionFile | None = None,
         logs: DaemonLog | None = None, insecure: bool = False,
+        group: str | None = None,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
         self.keys = ServiceKeys(address, bulk, insecure=insecure)
@@ -53,6 +56,8 @@ class DispatcherShell:
             self.address = transport.endpoint(self.control)
             self.bulk = transport.router(bulk or _beside(self.address, "bulk"), check)
             self.published = transport.publisher(_beside(self.address, "fanout"), check)
+            if group is not None:
+                open_to_group(group, map(_path, (self.control, self.bulk)))
         except GTError:
             unregister()
             raise
@@ -264,7 +269,8 @@ class DispatcherShell:
             self._handle(Lost(peer, "its key was withdrawn"))
         self.core.service.counters.refused += self.keys.refused()
         service = self.core.service
-        self.bulk_owners.keep([each.bulk for each in (*service.clients.values(), *service.workers.values())])
+        clients, workers = service.clients.values(), service.workers.values()
+        self.bulk_owners.keep([*(each.bulk for each in clients), *(each.bulk for each in workers)])
         for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
             self._unwatch(descriptor)
 
@@ -324,6 +330,16 @@ def _version() -> str:
         return ""
 
 
+def _path(socket: transport.Socket) -> Path:
+    """The path of a Unix socket. Raises `AddressRefused` for another one."""
+    address = transport.endpoint(socket)
+    if not address.startswith("ipc://"):
+        raise transport.AddressRefused(
+            f"a group is let in at a Unix socket, not at {address}: on TCP, give its members keys"
+        )
+    return Path(address.removeprefix("ipc://"))
+
+
 def _beside(address: str, name: str) -> str:
     """The address of another socket: next to the control socket, or on a free port of the same host."""
     if address.startswith("ipc://"):
@@ -350,7 +366,7 @@ def main(arguments: list[str] | None = None) -> int:
     SIGHUP makes it read its config again.
     """
     parser = argparse.ArgumentParser(prog="gt dispatcher", description="Run a dispatcher.")
-    parser.add_argument("--address", default="tcp://127.0.0.1:7000")
+    parser.add_argument("--address", required=True)
     parser.add_argument("--config")
     parser.add_argument("--workers", type=int, default=1, help="how many must join before the first tensor is placed")
     parser.add_argument("--log-level", default="info")
@@ -358,13 +374,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--instruction-log", help="log what all clients do to this file")
     parser.add_argument("--with-data", action="store_true", help="and keep the values of small puts beside it")
     parser.add_argument("--insecure", action="store_true", help="need no keys on TCP (loopback alone)")
+    parser.add_argument("--group", help="let the members of this group of users run programs too (ipc alone)")
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     return serve(
         options.address, config=options.config, workers=options.workers, log_level=options.log_level,
         watch=options.watch, folder=options.folder, instruction_log=options.instruction_log, with_data=options.with_data,
-        log_format=options.log_format, insecure=options.insecure,
+        log_format=options.log_format, insecure=options.insecure, group=options.group,
     )  # fmt: skip
 
 
@@ -372,11 +389,13 @@ def serve(
     address: str, *, config: str | None = None, workers: int = 1, log_level: str = "info", watch: int | None = None,
     folder: str | None = None, bulk: str | None = None, instruction_log: str | None = None, with_data: bool = False,
     log_format: str = "text", listening: Callable[[str], object] | None = None, insecure: bool = False,
+    group: str | None = None,
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, with large data at `bulk`; returns the exit status.
 
     It stops when the descriptor `watch` reaches its end of file. What clients send is logged to the file `instruction_log`.
-    `listening` is called with the address that was bound. On TCP, peers need keys unless it is `insecure`.
+    `listening` is called with the address that was bound. On TCP, peers need keys unless it is `insecure`; on a Unix socket, the
+    members of `group` are let in.
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
@@ -393,6 +412,7 @@ def serve(
             instruction_log=file,
             logs=logs,
             insecure=insecure,
+            group=group,
         )
     except (GTError, OSError) as error:
         if is_orphaned(watch):  # as a worker's

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gt.daemon.host import CONNECT_TIMEOUT, host_facts
-from gt.daemon.registry import services
+from gt.daemon.registry import find_service, services
 from gt.errors import ConnectionFailed, ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
@@ -34,11 +34,12 @@ HEARTBEAT_SECONDS: Final = 2.0
 
 
 def discover() -> str:
-    """The address of the service that this user started last on this machine. Raises `ConnectionFailed`."""
-    found = services()
-    if not found:
+    """The address of the service of this machine: the one that this user started last, or one for a group of theirs. Raises
+    `ConnectionFailed`."""
+    found = find_service()
+    if found is None:
         raise ConnectionFailed("no service runs on this host: start one with `gt up`, or say its address")
-    return found[0].address
+    return found
 
 
 class Stream:

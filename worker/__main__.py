@@ -513,7 +513,7 @@ def _pulse(
 def main(arguments: list[str] | None = None) -> int:
     """Run a worker until SIGINT, SIGTERM, or the end of its dispatcher or starter. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="gt worker", description="Run a worker.")
-    parser.add_argument("--address", default="tcp://127.0.0.1:7000")
+    parser.add_argument("--address", required=True)
     parser.add_argument("--device", help="cpu, cuda:0, … (default: the first GPU, or the CPU)")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", choices=LOG_FORMATS, default=os.environ.get("GT_LOG_FORMAT", "text"))

@@ -29,7 +29,13 @@ class LogFormat(StrEnum):
     json = "json"
 
 
-Address = Annotated[str, typer.Option(help="tcp://127.0.0.1:PORT or ipc:///PATH.")]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="tcp://127.0.0.1:PORT or ipc:///PATH; default a socket in a private folder, which your programs find."
+    ),
+]
+Group = Annotated[str | None, typer.Option(help="Let the members of this group of users run programs too (ipc alone).")]
 Insecure = Annotated[
     bool,
     typer.Option("--insecure", help="Need no keys on TCP: whoever reaches the port may do everything; loopback alone."),

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from .service_folder import group_addresses
+
 
 class RunningService(NamedTuple):
     """A service: its address, the dispatcher's process, when that started (seconds since 1970), and its public key, if it has
@@ -73,6 +75,14 @@ def services() -> list[RunningService]:
         else:
             file.unlink(missing_ok=True)
     return sorted(found, key=lambda each: -each.since)
+
+
+def find_service() -> str | None:
+    """The address of the service that this user started last on this machine, or else of the last one that is open to a group
+    of theirs; None if there is none."""
+    for service in services():
+        return service.address
+    return max(group_addresses(), key=lambda found: found[1], default=(None, 0.0))[0]
 
 
 def _file(pid: int) -> Path:

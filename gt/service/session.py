@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gt.daemon.host import CONNECT_TIMEOUT, host_facts, start_timeout
+from gt.daemon.registry import find_service
 from gt.errors import ConfigError, ConnectionFailed, GTError
 from gt.sharding import options
 
@@ -53,8 +54,12 @@ def _read_alone(config: Any) -> Config | None:
     raise ConfigError(f"a config is a path or a mapping, not {type(config).__name__}")
 
 
-def connect(address: str, *, workers: int | None = None, config: Any = None, key: str | Path | None = None) -> Session:
+def connect(
+    address: str | None = None, *, workers: int | None = None, config: Any = None, key: str | Path | None = None
+) -> Session:
     """Join the service at `address` ('tcp://127.0.0.1:7000'), or run one in the calling thread ('inproc').
+
+    Without an address, join the service that you started last on this machine, or one that is open to a group of yours.
 
     `workers` (only for 'inproc') is the number of in-memory workers; default: as many as the config's mesh needs, or
     else 1. `config` is the session's sharding config: a path, a mapping or a `gt.Config`; default: the file named by
@@ -82,6 +87,9 @@ def connect(address: str, *, workers: int | None = None, config: Any = None, key
         raise ConnectionFailed(
             "workers= goes with 'inproc' or gt.init(); a running service has the workers that joined it"
         )
+    address = address or find_service()
+    if address is None:
+        raise ConnectionFailed("no service of yours runs on this machine: start one with `gt up`, or say its address")
     if options.for_workers:
         raise _operators(next(iter(options.for_workers)), address)
     return _join(address, read, CONNECT_TIMEOUT, None, None if key is None else str(key))

@@ -262,7 +262,7 @@ def _default_port() -> Iterator[Finding]:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
-            yield Finding("port", OK, f"{port} is free, for gt up")
+            yield Finding("port", OK, f"{port} is free, for gt up --address {DEFAULT_ADDRESS}")
             return
         except OSError:
             pass

@@ -18,7 +18,6 @@ from typer.testing import CliRunner, Result
 from gt.commands import daemons as daemon_commands
 from gt.commands.app import app
 from gt.commands.ops import ops_page
-from gt.daemon.host import DEFAULT_ADDRESS
 from gt.errors import ConnectionFailed, SessionError
 from gt.ir.ops import OPS
 from gt.sharding.config import Config
@@ -177,7 +176,7 @@ def test_the_dispatcher_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert gt("dispatcher", *arguments).exit_code == 3
     where = {"config": "c.yaml", "workers": 2, "bulk": None}
     logging = {"log_level": "debug", "instruction_log": "run.log", "with_data": True, "log_format": "json"}
-    assert calls[0][1].pop("insecure") is False
+    assert (calls[0][1].pop("insecure"), calls[0][1].pop("group")) == (False, None)
     assert callable(calls[0][1].pop("listening"))  # where metrics are served from then on, if they are
     assert calls == [(("ipc:///x",), where | logging)]
 
@@ -186,9 +185,9 @@ def test_a_worker_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
     monkeypatch.setattr("gt.worker.__main__.serve", lambda *args, **options: calls.append((args, options)) or 0)
     monkeypatch.delenv("GT_LOG_LEVEL", raising=False)
-    assert gt("worker", "--device", "cpu", "--listen", "tcp://127.0.0.1:7101").exit_code == 0
+    assert gt("worker", "--address", "ipc:///x", "--device", "cpu", "--listen", "tcp://127.0.0.1:7101").exit_code == 0
     where = {"listen": "tcp://127.0.0.1:7101", "announce": None}
-    assert calls == [((DEFAULT_ADDRESS,), {"device": "cpu", "log_level": "info", "log_format": "text", **where})]
+    assert calls == [(("ipc:///x",), {"device": "cpu", "log_level": "info", "log_format": "text", **where})]
 
 
 def test_a_log_level_that_does_not_exist_is_refused() -> None:
@@ -207,7 +206,7 @@ def test_errors_are_one_line(error: Exception, line: str, monkeypatch: pytest.Mo
         raise error
 
     monkeypatch.setattr("gt.worker.__main__.serve", fail)
-    assert refused(gt("worker")) == f"gt: {line}"
+    assert refused(gt("worker", "--address", "ipc:///x")) == f"gt: {line}"
 
 
 def test_the_command_line_loads_little() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from daemons import Machine, Process
@@ -38,9 +40,9 @@ def opened(machine: Machine) -> None:
         path.chmod(0o777)
 
 
-def by_stranger(machine: Machine, code: str) -> Process:
-    """A program of another user."""
-    become = f"import os; os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER}); os.environ['HOME'] = '/'\n"
+def by_stranger(machine: Machine, code: str, groups: tuple[int, ...] = ()) -> Process:
+    """A program of another user, who is a member of these groups."""
+    become = f"import os; os.setgroups({list(groups)}); os.setgid({STRANGER}); os.setuid({STRANGER}); os.environ['HOME'] = '/'\n"
     for name in ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "GT_CACHE"):
         become += f"os.environ.pop({name!r}, None)\n"
     loaded = "gt.connect('inproc'); gt.ones(3).numpy(); gt.disconnect(); import gt.client.session.socket_link\n"
@@ -106,3 +108,60 @@ say("nothing" if not usurper.poll(500) else "heard")
     assert program.wait() == 0
     dispatcher.expect("refused bulk data that came in another peer's name")
     assert (gt.ones(3) * 2).numpy().tolist() == [2, 2, 2]
+
+
+def test_the_default_is_a_private_folder_that_ones_own_programs_find(machine: Machine) -> None:
+    """Without an address `gt up` listens where nobody else can enter, and `gt.connect()`, `gt worker` and the monitor find it."""
+    nobody = machine.program("gt.connect()")
+    assert nobody.wait() != 0
+    assert "no service of yours runs on this machine" in nobody.lines[-1]
+    up = machine.command("up", "--workers", "1")
+    address = up.expect("1 worker at ipc://").split()[3].rstrip(";")
+    assert Path(address.removeprefix("ipc://")).parent.stat().st_mode & 0o777 == 0o700
+    assert gt.connect().name == address
+    assert (gt.ones(3) * 2).numpy().tolist() == [2, 2, 2]
+    another = machine.command("worker", "--device", "cpu", "--log-level", "info")
+    another.expect("worker 1 on cpu")
+    top = machine.command("top", "--once")
+    assert top.wait() == 0, top.lines
+    gt.disconnect()
+
+
+def test_a_dispatcher_alone_does_the_same(machine: Machine) -> None:
+    """Started before its dispatcher, a worker without an address waits for it; the folder goes with the dispatcher."""
+    worker = machine.command("worker", "--device", "cpu", "--log-level", "info")
+    dispatcher = machine.command("dispatcher", "--log-level", "info")
+    dispatcher.expect("listening at ipc://")
+    worker.expect("worker 0 on cpu")
+    gt.connect()
+    assert gt.ones(3).sum().item() == 3
+    gt.disconnect()
+
+
+@needs_root
+def test_a_group_is_let_in_and_nobody_else(machine: Machine) -> None:
+    """`gt up --group`: a member finds the service and computes; who is no member finds nothing, and cannot connect."""
+    group = next(each for each in grp.getgrall() if each.gr_gid not in (0, STRANGER))
+    machine.temp.chmod(0o1777)  # as /tmp is
+    up = machine.command("up", "--workers", "1", "--group", group.gr_name)
+    address = up.expect("1 worker at ipc://").split()[3].rstrip(";")
+    computes = "gt.connect(); say((gt.ones(3) * 2).numpy())"
+    member = by_stranger(machine, computes, (group.gr_gid,))
+    member.expect("[2. 2. 2.]")
+    assert member.wait() == 0
+    for code, text in ((computes, "no service of yours"), (f"gt.connect({address!r})", "no dispatcher answered")):
+        other = by_stranger(machine, code)
+        assert other.wait() != 0
+        assert text in other.lines[-1]
+    watcher = by_stranger(machine, "from gt.monitor.stream import Stream; Stream()", (group.gr_gid,))
+    assert watcher.wait() != 0
+    assert f"user {STRANGER} may not join as watcher" in watcher.lines[-1]
+
+
+def test_a_group_that_is_none_is_refused_in_a_line(machine: Machine) -> None:
+    up = machine.command("up", "--workers", "1", "--group", "no-such-group")
+    assert up.wait() == 1
+    assert up.lines == ["gt: there is no group 'no-such-group' on this machine: `getent group` lists them"]
+    tcp = machine.command("dispatcher", "--address", "tcp://127.0.0.1:*", "--group", "root")
+    assert tcp.wait() == 1
+    assert "on TCP, give its members keys" in tcp.lines[-1]
