@@ -188,9 +188,10 @@ class DispatcherShell:
                 origin = self.access.origin(who)
                 self.access.note(peer, who)
                 self.bulk_owners.add(message.facts.get("bulk"), who)
-                message.facts["watched"] = self._watch_process(peer, message, origin)
                 self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
             self._handle(Received(peer, number, message, origin))
+            if isinstance(message, m.Hello) and self._known(peer):  # who was refused costs no descriptor
+                message.facts["watched"] = self._watch_process(peer, message, origin)
             if self.instruction_log is not None:
                 self._log(self.instruction_log, peer, message)
 
@@ -277,7 +278,7 @@ class DispatcherShell:
     def _watch_process(self, peer: bytes, hello: m.Hello, origin: Origin) -> bool:
         """Watch for the end of a peer's process on this machine. Returns whether that is possible."""
         pid = process_to_watch(hello.facts, origin, self.here)
-        if hello.role in ("client", "worker", "watcher") and pid > 0 and len(self.processes) < 4096:
+        if pid > 0 and len(self.processes) < 4096:
             try:
                 descriptor = os.pidfd_open(pid)
             except (OSError, OverflowError):

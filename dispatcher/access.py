@@ -14,6 +14,8 @@ from gt.wire.transport import AddressRefused, KeyCheck, PeerCredentials, check_b
 log = logging.getLogger("gt.dispatcher")
 ANONYMOUS: Final = Principal("anonymous", frozenset({USER, WORKER, OBSERVER}))
 """Everybody who reaches a TCP address without keys."""
+MAX_IDENTITY_BYTES: Final = 255
+"""The longest identity that a socket can have."""
 NOBODY: Final = Principal("nobody", frozenset())
 """A peer of whom the socket knows nothing."""
 
@@ -55,7 +57,7 @@ class Access:
 
     def __init__(self, address: str, *, uid: int | None = None, keys: AuthorizedKeys | None = None) -> None:
         self.local = address.startswith("ipc://")
-        self.uid = os.getuid() if uid is None else uid
+        self.uid = os.geteuid() if uid is None else uid
         self.keys = keys
         self.holders: dict[bytes, tuple[str, Principal]] = {}
         """The peers that have said Hello with a key."""
@@ -95,7 +97,7 @@ class BulkOwners:
 
     def add(self, identity: object, owner: PeerCredentials) -> None:
         """A peer says that this identity is its own. The first one to say so is believed."""
-        if isinstance(identity, bytes) and identity:
+        if isinstance(identity, bytes) and 0 < len(identity) <= MAX_IDENTITY_BYTES:
             self.known.setdefault(identity, owner)
 
     def keep(self, identities: Collection[bytes]) -> None:

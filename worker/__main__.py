@@ -15,7 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from gt.daemon.host import CONNECT_TIMEOUT, environment_number, host_facts, is_orphaned, memory_limit, resident_memory
+from gt.daemon.host import (
+    CONNECT_TIMEOUT,
+    environment_number,
+    host_facts,
+    is_orphaned,
+    memory_limit,
+    resident_memory,
+    start_timeout,
+)
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.worker_number import write_number
 from gt.errors import GTError, ProtocolError
@@ -72,6 +80,8 @@ class WorkerShell:
     ) -> None:  # fmt: skip
         if announce:
             transport.push(announce).close()  # it must be an address, or every other worker would stumble over it
+        elif listen and transport.is_wildcard(listen):
+            raise transport.AddressRefused(f"nobody connects to {listen}: --announce says where other workers reach it")
         self.address = address
         self.logs = logs
         self.watch = watch
@@ -544,8 +554,9 @@ def serve(
     """
     logs = DaemonLog("worker", level=log_level, form=log_format, folder=folder)
     keep_freed_memory()
-    transport.await_listener(address, CONNECT_TIMEOUT, lambda: not is_orphaned(watch))
     try:
+        patience = CONNECT_TIMEOUT if watch is None else start_timeout()  # it may have been started with its dispatcher
+        transport.await_listener(address, patience, lambda: not is_orphaned(watch))
         shell = WorkerShell(address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs)
     except GTError as error:
         if is_orphaned(watch):  # whoever started it ended before it was up, and took the folder along: that is no error

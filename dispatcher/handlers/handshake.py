@@ -94,7 +94,7 @@ class Handshake:
             raise ProtocolError("a bulk identity is bytes")
         program = program_of(peer, hello.facts, origin)
         self._make_way(program, now)
-        client = ClientRecord(peer, next(self.clients), hello.facts, bulk, program, heard=now)
+        client = ClientRecord(peer, next(self.clients), hello.facts, bulk, program, origin.principal, heard=now)
         service.clients[peer] = service.by_number[client.number] = client
         facts = {**self.facts, "workers": len(service.workers), "credits": CLIENT_CREDITS}
         service.send(peer, m.Welcome(client.number, facts))

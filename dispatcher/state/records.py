@@ -40,6 +40,8 @@ class ClientRecord:
     bulk: bytes
     program: ProgramIdentity
     """The program to which it belongs; the sessions of a program share its turns (`dispatcher/handlers/job_scheduler.py`)."""
+    principal: Principal = OWN_PROCESS.principal
+    """Who runs it."""
     expected: int = 1
     heard: float = 0.0
     found: tuple[Any, Any] | None = None

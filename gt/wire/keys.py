@@ -5,6 +5,7 @@ a user keeps is in one folder, GT_KEYS or ~/.config/gt/keys:
 
     service.key          the pair of this user's services
     own.key              the pair with which this user connects to them, with all roles
+    at/HOST:PORT.key     the pair with which this user connects to that address, where it is another one
     NAME.key             a pair that `gt keys new NAME` made: for another program, person or machine, which is given this file
     authorized/NAME.pub  the public part of that pair, and its role: who may connect
 """
@@ -44,7 +45,10 @@ def key_folder() -> Path:
     if chosen:
         return Path(chosen)
     config = os.environ.get("XDG_CONFIG_HOME")
-    return (Path(config) if config else Path.home() / ".config") / "gt" / "keys"
+    try:
+        return (Path(config) if config else Path.home() / ".config") / "gt" / "keys"
+    except RuntimeError:
+        raise KeyRefused("this user has no home folder for keys: GT_KEYS names another one") from None
 
 
 # files
@@ -152,7 +156,7 @@ class AuthorizedKeys:
         seen = sorted(self._files())
         if seen == self.seen and self.known:
             return
-        known = {self.own: Principal(f"user {os.getuid()}", ALL_ROLES)}
+        known = {self.own: Principal(f"user {os.geteuid()}", ALL_ROLES)}
         for name, _, _ in seen:
             with contextlib.suppress(KeyRefused, ValueError):
                 said = _read(self.folder / name, secret=False)
@@ -193,14 +197,17 @@ class AuthorizedKeys:
 def keys_for(address: str, path: str | None = None) -> CurveKeys | None:
     """The keys with which to connect to the service at `address`; None where it needs none: a Unix socket, or TCP without keys.
 
-    They are those in the file at `path`, or that GT_KEY names; without one, this user's own, for services of this user on this
-    machine. Raises `KeyRefused`.
+    They are those in the file at `path`, or that GT_KEY names, or in the folder the one for this address; without one, this
+    user's own, for services of this user on this machine. Raises `KeyRefused`.
     """
     if not address.startswith("tcp://"):
         return None
     chosen = path or os.environ.get("GT_KEY")
     if chosen:
         return read_key(chosen)
+    placed = key_folder() / "at" / f"{address.removeprefix('tcp://').replace('/', '_')}.key"
+    if placed.exists():
+        return read_key(placed)
     for service in services():
         if service.key and transport.is_same_address(service.address, address):
             return own_key()._replace(server=service.key)

@@ -164,8 +164,9 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _is_wildcard(host: str) -> bool:
-    return host in ("*", "0.0.0.0", "::")  # noqa: S104 — compared, not bound
+def is_wildcard(address: str) -> bool:
+    """Whether a TCP address stands for all addresses of the machine, so that one can listen there and not connect."""
+    return address.startswith("tcp://") and host_and_port(address)[0] in ("*", "0.0.0.0", "::")  # noqa: S104 — compared
 
 
 def is_same_address(listening: str, address: str) -> bool:
@@ -175,12 +176,12 @@ def is_same_address(listening: str, address: str) -> bool:
     if not (listening.startswith("tcp://") and address.startswith("tcp://")):
         return False
     (there, port), (here, asked) = host_and_port(listening), host_and_port(address)
-    return port == asked and is_loopback(here) and (_is_wildcard(there) or "localhost" in (there, here))
+    return port == asked and is_loopback(here) and (is_wildcard(listening) or "localhost" in (there, here))
 
 
 def reachable(listening: str, address: str) -> str:
     """How to reach a socket that its owner says listens at `listening`, where the owner was reached at `address`."""
-    if not listening.startswith("tcp://") or not _is_wildcard(host_and_port(listening)[0]):
+    if not is_wildcard(listening):
         return listening
     return f"{address.rpartition(':')[0]}:{host_and_port(listening)[1]}"
 

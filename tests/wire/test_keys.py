@@ -119,6 +119,10 @@ def test_which_key_is_used_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     registry.register("tcp://127.0.0.1:7")
     assert keys.keys_for("tcp://127.0.0.1:7") is None, "it runs without keys"
     registry.unregister()
+    (keys.key_folder() / "at").mkdir()
+    bob.rename(keys.key_folder() / "at" / "node.example:7.key")
+    assert keys.keys_for("tcp://node.example:7") is not None
+    assert keys.keys_for("tcp://node.example:8") is None
 
 
 @pytest.mark.parametrize(
