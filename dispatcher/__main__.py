@@ -45,12 +45,13 @@ class DispatcherShell:
         self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None,
         bulk: str | None = None, instruction_log: InstructionFile | None = None,
         logs: DaemonLog | None = None, insecure: bool = False,
-        group: str | None = None,
+        group: str | None = None, private: bool = False,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
         self.keys = ServiceKeys(address, bulk, insecure=insecure)
         check = self.keys.check
-        register(address, self.keys.public)  # before it listens: who finds a listener finds its key
+        self.private = private
+        register(address, self.keys.public, shared=not private)  # before it listens: who finds a listener finds its key
         try:
             self.control = transport.router(address, check)
             self.address = transport.endpoint(self.control)
@@ -105,7 +106,7 @@ class DispatcherShell:
         if self.watch is not None:
             poller.register(self.watch, transport.READABLE)
         self.due = time.monotonic() + TICK_SECONDS
-        register(self.address, self.keys.public)
+        register(self.address, self.keys.public, shared=not self.private)
         log.info("listening at %s", self.address)
         while not self.stopping:
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
@@ -376,6 +377,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--with-data", action="store_true", help="and keep the values of small puts beside it")
     parser.add_argument("--insecure", action="store_true", help="need no keys on TCP (loopback alone)")
     parser.add_argument("--group", help="let the members of this group of users run programs too (ipc alone)")
+    parser.add_argument("--private", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -383,6 +385,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.address, config=options.config, workers=options.workers, log_level=options.log_level,
         watch=options.watch, folder=options.folder, instruction_log=options.instruction_log, with_data=options.with_data,
         log_format=options.log_format, insecure=options.insecure, group=options.group,
+        private=options.private,
     )  # fmt: skip
 
 
@@ -390,13 +393,13 @@ def serve(
     address: str, *, config: str | None = None, workers: int = 1, log_level: str = "info", watch: int | None = None,
     folder: str | None = None, bulk: str | None = None, instruction_log: str | None = None, with_data: bool = False,
     log_format: str = "text", listening: Callable[[str], object] | None = None, insecure: bool = False,
-    group: str | None = None,
+    group: str | None = None, private: bool = False,
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, with large data at `bulk`; returns the exit status.
 
     It stops when the descriptor `watch` reaches its end of file. What clients send is logged to the file `instruction_log`.
     `listening` is called with the address that was bound. On TCP, peers need keys unless it is `insecure`; on a Unix socket, the
-    members of `group` are let in.
+    members of `group` are let in. A `private` service is for the program that started it.
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
@@ -414,6 +417,7 @@ def serve(
             logs=logs,
             insecure=insecure,
             group=group,
+            private=private,
         )
     except (GTError, OSError) as error:
         if is_orphaned(watch):  # as a worker's

@@ -34,9 +34,9 @@ HEARTBEAT_SECONDS: Final = 2.0
 
 
 def discover() -> str:
-    """The address of the service of this machine: the one that this user started last, or one for a group of theirs. Raises
-    `ConnectionFailed`."""
-    found = find_service()
+    """The address of the service of this machine: the one that this user, or a program of theirs, started last, or one for a
+    group of theirs. Raises `ConnectionFailed`."""
+    found = next((service.address for service in services()), None) or find_service()
     if found is None:
         raise ConnectionFailed("no service runs on this host: start one with `gt up`, or say its address")
     return found

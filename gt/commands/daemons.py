@@ -203,7 +203,7 @@ def _own_service() -> str:
     from gt.errors import ConnectionFailed
 
     deadline = time.monotonic() + CONNECT_TIMEOUT
-    while not (found := services()):
+    while not (found := [service for service in services() if service.shared]):
         if time.monotonic() > deadline:
             raise ConnectionFailed(
                 "no dispatcher of yours runs on this machine: start one with `gt dispatcher`, or say --address"

@@ -18,13 +18,14 @@ from .service_folder import group_addresses
 
 
 class RunningService(NamedTuple):
-    """A service: its address, the dispatcher's process, when that started (seconds since 1970), and its public key, if it has
-    one."""
+    """A service: its address, the dispatcher's process, when that started (seconds since 1970), its public key, if it has one,
+    and whether it is for any program, not only for the one that started it."""
 
     address: str
     pid: int
     since: float
     key: str = ""
+    shared: bool = True
 
 
 def folder() -> Path:
@@ -33,11 +34,11 @@ def folder() -> Path:
     return Path(runtime) / "gt" if runtime else Path(tempfile.gettempdir()) / f"gt-services-{os.getuid()}"
 
 
-def register(address: str, key: str = "") -> None:
+def register(address: str, key: str = "", *, shared: bool = True) -> None:
     """Note that this process serves at `address`, with this public key."""
     place = folder()
-    facts = {"address": address, "pid": os.getpid(), "born": _born(os.getpid()), "since": time.time(), "key": key}
-    said = json.dumps(facts)
+    facts = {"address": address, "pid": os.getpid(), "born": _born(os.getpid()), "since": time.time()}
+    said = json.dumps({**facts, "key": key, "shared": shared})
     with contextlib.suppress(OSError):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if place.stat().st_uid == os.getuid():
@@ -65,7 +66,7 @@ def services() -> list[RunningService]:
         try:
             said = json.loads(file.read_text("utf-8"))
             each = RunningService(
-                str(said["address"]), int(said["pid"]), float(said["since"]), str(said.get("key", ""))
+                str(said["address"]), int(said["pid"]), float(said["since"]), str(said["key"]), bool(said["shared"])
             )
             runs = bool(said["born"]) and _born(each.pid) == said["born"]
         except (OSError, ValueError, TypeError, KeyError):
@@ -78,11 +79,10 @@ def services() -> list[RunningService]:
 
 
 def find_service() -> str | None:
-    """The address of the service that this user started last on this machine, or else of the last one that is open to a group
-    of theirs; None if there is none."""
-    for service in services():
-        return service.address
-    return max(group_addresses(), key=lambda found: found[1], default=(None, 0.0))[0]
+    """The address of the service for all programs that this user started last on this machine, or else of the last one that is
+    open to a group of theirs; None if there is none."""
+    own = next((service.address for service in services() if service.shared), None)
+    return own or max(group_addresses(), key=lambda found: found[1], default=(None, 0.0))[0]
 
 
 def _file(pid: int) -> Path:

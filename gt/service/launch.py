@@ -84,8 +84,8 @@ class _Daemon:
 
 
 class Local:
-    """A dispatcher and workers on this machine. `devices[i]` is the device of worker i (None: its own choice); `options` are
-    further options of the dispatcher."""
+    """A dispatcher and workers on this machine. `devices[i]` is the device of worker i (None: its own choice); `quiet` ones are
+    for this program alone and log errors only; `options` are further options of the dispatcher."""
 
     def __init__(
         self, workers: int, *, address: str | None = None, config: str | None = None, devices: list[str] | None = None,
@@ -107,7 +107,7 @@ class Local:
         try:
             self._start(
                 ["gt.dispatcher", "--address", self.address, "--workers", str(workers),
-                 *(["--config", config] if config else []), *options, *common, *level],
+                 *(["--config", config] if config else []), *(["--private"] if quiet else []), *options, *common, *level],
                 dict(os.environ),
             )  # fmt: skip
             environment = worker_environment(workers)

@@ -112,7 +112,8 @@ say("nothing" if not usurper.poll(500) else "heard")
 
 def test_the_default_is_a_private_folder_that_ones_own_programs_find(machine: Machine) -> None:
     """Without an address `gt up` listens where nobody else can enter, and `gt.connect()`, `gt worker` and the monitor find it."""
-    nobody = machine.program("gt.connect()")
+    machine.program("gt.ones(3).numpy(); say('computed'); hear()").expect("computed")
+    nobody = machine.program("gt.connect()")  # the service of another program is none for this one
     assert nobody.wait() != 0
     assert "no service of yours runs on this machine" in nobody.lines[-1]
     up = machine.command("up", "--workers", "1")
