@@ -8,6 +8,7 @@ Control, bulk and worker-to-worker traffic each have sockets of their own.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
 import re
 import socket as socketlib
@@ -28,6 +29,7 @@ MAX_FRAME_BYTES: Final = (1 << 31) + (1 << 20)
 LOOP_BACK_TIMEOUT_MS: Final = 4000
 
 
+log = logging.getLogger(__name__)
 _DONTWAIT: Final = int(zmq.DONTWAIT)
 _SNDMORE: Final = int(zmq.SNDMORE | zmq.DONTWAIT)
 _READABLE: Final = int(zmq.POLLIN)
@@ -142,7 +144,11 @@ class KeyCheck:
             _, request, _, _, _, mechanism, *given = asked.recv_multipart()
             known = mechanism == b"CURVE" and len(given) == 1 and len(given[0]) == 32
             key = z85.encode(given[0]) if known else b""
-            well = bool(key) and self.accepts(key.decode())
+            try:
+                well = bool(key) and self.accepts(key.decode())
+            except Exception:  # this thread must not end: without it nobody could connect any more
+                log.exception("a key could not be looked up; its peer is refused")
+                well = False
             status = (b"200", b"", key) if well else (b"400", b"unknown key", b"")
             asked.send_multipart([b"1.0", request, *status, b""])
 

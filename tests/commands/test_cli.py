@@ -5,6 +5,7 @@ Nothing is started here; that is done by the tests of processes.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -238,3 +239,17 @@ def test_ctrl_c_while_the_command_line_loads_is_no_traceback() -> None:
     """
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_keys_are_made_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is made is said with its paths and listed with its role; a second one of the same name is refused."""
+    monkeypatch.setenv("GT_KEYS", str(tmp_path / "keys"))
+    made = gt("keys", "new", "node", "--role", "worker")
+    assert made.exit_code == 0
+    assert made.stdout.startswith(f"{tmp_path}/keys/node.key is the secret key")
+    assert f"{tmp_path}/keys/authorized/node.pub authorises it as worker" in made.stdout
+    listed = [line.split()[:3] for line in gt("keys", "list").stdout.splitlines()]
+    assert listed[0][:2] == ["user", str(os.geteuid())]
+    assert listed[1] == ["key", "node", "worker"]
+    assert "exists already" in refused(gt("keys", "new", "node"))
+    assert gt("keys", "new", "king", "--role", "king").exit_code == 2
