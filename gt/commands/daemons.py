@@ -76,12 +76,10 @@ def up(
         from gt.daemon.service_folder import SOCKET_NAME, service_folder
         from gt.errors import SessionError
         from gt.service.launch import Local, default_workers
-        from gt.wire.keys import AuthorizedKeys
         from gt.wire.transport import check_bind
 
         if address is not None:
-            keyed = address.startswith("tcp://") and not insecure and AuthorizedKeys().others()
-            check_bind(address, keyed=keyed)
+            check_bind(address, keyed=_keys_of_daemons(address, insecure=insecure))
             _check_free(address)
         _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
         exporter = ExporterProcess(metrics_host, metrics_port)
@@ -192,6 +190,20 @@ def worker(
             log_format=log_format.value,
         )  # fmt: skip
     raise typer.Exit(status)
+
+
+def _keys_of_daemons(address: str, *, insecure: bool) -> bool:
+    """Have the daemons that are started use this user's own key, or none. Returns whether anybody else has one."""
+    import os
+
+    from gt.wire.keys import AuthorizedKeys, own_key_path
+
+    os.environ.pop("GT_KEY", None)
+    if insecure or not address.startswith("tcp://"):
+        return False
+    authorized = AuthorizedKeys()
+    os.environ["GT_KEY"] = str(own_key_path())
+    return authorized.others()
 
 
 def _own_service() -> str:

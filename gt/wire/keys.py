@@ -83,12 +83,17 @@ def service_key() -> CurveKeys:
 
 def own_key() -> CurveKeys:
     """The key with which this user connects to services of their own, made when it is first needed."""
-    path = key_folder() / f"{OWN_KEY_NAME}.key"
-    if not path.exists():
-        pair = transport.key_pair()
-        said = {"public": pair.public, "secret": pair.secret, "service": service_key().public}
-        _write(path, said, mode=0o600)
+    path, service = own_key_path(), service_key().public
+    pair = read_key(path) if path.exists() else transport.key_pair()
+    if pair.server != service:  # it is new, or the services' key was replaced
+        path.unlink(missing_ok=True)
+        _write(path, {"public": pair.public, "secret": pair.secret, "service": service}, mode=0o600)
     return read_key(path)
+
+
+def own_key_path() -> Path:
+    """Where that key is."""
+    return key_folder() / f"{OWN_KEY_NAME}.key"
 
 
 def read_key(path: str | Path) -> CurveKeys:

@@ -55,6 +55,13 @@ class Daemons:
         type(self).closed += 1
 
 
+@pytest.fixture(autouse=True)
+def _own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that a command makes are made in a folder of the test, and named in its environment alone."""
+    monkeypatch.setenv("GT_KEYS", str(tmp_path / "keys"))
+    monkeypatch.setenv("GT_KEY", "")
+
+
 @pytest.fixture
 def daemons(monkeypatch: pytest.MonkeyPatch) -> type[Daemons]:
     """`gt up` starts these in place of processes, and leaves this process' signal handlers alone."""
@@ -241,9 +248,8 @@ def test_ctrl_c_while_the_command_line_loads_is_no_traceback() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
-def test_keys_are_made_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_made_and_listed(tmp_path: Path) -> None:
     """What is made is said with its paths and listed with its role; a second one of the same name is refused."""
-    monkeypatch.setenv("GT_KEYS", str(tmp_path / "keys"))
     made = gt("keys", "new", "node", "--role", "worker")
     assert made.exit_code == 0
     assert made.stdout.startswith(f"{tmp_path}/keys/node.key is the secret key")

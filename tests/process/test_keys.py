@@ -185,6 +185,12 @@ def test_with_a_key_other_addresses_are_bound(machine: Machine) -> None:
     machine.worker(address).expect("worker 0")
     gt.connect(address, key=key)
     assert computes()
+    gt.disconnect()
+    up = machine.command("up", "--workers", "2", "--address", f"tcp://0.0.0.0:{free_port()}")
+    everywhere = up.expect("2 workers at tcp://0.0.0.0:").split()[3].rstrip(";")
+    gt.connect(everywhere.replace("0.0.0.0", "127.0.0.1"), key=key)
+    assert computes()
+    gt.disconnect()
     insecure = machine.command("dispatcher", "--address", "tcp://0.0.0.0:*", "--insecure")
     assert insecure.wait() == 1
     assert "refusing to bind" in insecure.lines[0]

@@ -33,6 +33,9 @@ def test_keys_are_made_once_and_are_secret(folder: Path) -> None:
     }
     assert folder.stat().st_mode & 0o777 == 0o700
     assert transport.key_pair_of(transport.key_bytes(own.secret)).public == own.public
+    (folder / "service.key").unlink()
+    replaced = keys.own_key()
+    assert replaced == own._replace(server=keys.service_key().public) != own, "it follows the services' key"
 
 
 def test_a_new_key_is_authorised_until_its_file_is_removed(folder: Path) -> None:
