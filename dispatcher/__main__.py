@@ -44,8 +44,7 @@ class DispatcherShell:
     def __init__(
         self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None,
         bulk: str | None = None, instruction_log: InstructionFile | None = None,
-        logs: DaemonLog | None = None, insecure: bool = False,
-        group: str | None = None, private: bool = False,
+        logs: DaemonLog | None = None, insecure: bool = False, group: str | None = None, private: bool = False,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
         self.keys = ServiceKeys(address, bulk, insecure=insecure)
@@ -57,12 +56,12 @@ class DispatcherShell:
             self.address = transport.endpoint(self.control)
             self.bulk = transport.router(bulk or _beside(self.address, "bulk"), check)
             self.published = transport.publisher(_beside(self.address, "fanout"), check)
+            """The socket on which large groups of workers receive their messages."""
             if group is not None:
                 open_to_group(group, map(_path, (self.control, self.bulk)))
         except GTError:
             unregister()
             raise
-        """The socket on which large groups of workers receive their messages."""
         self.fanout = Fanout(transport.endpoint(self.published), lambda: os.urandom(16))
         self.config = config
         self.core = DispatcherCore(

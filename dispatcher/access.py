@@ -28,6 +28,7 @@ class ServiceKeys:
         self.authorized: AuthorizedKeys | None = None
         self.check: KeyCheck | None = None
         self.public = ""
+        self.warned = False
         if bulk is not None and address.startswith("ipc://") != bulk.startswith("ipc://"):
             raise AddressRefused(
                 f"{address} and {bulk} are not of one kind: say ipc:///PATH for both, or tcp:// for both"
@@ -40,7 +41,6 @@ class ServiceKeys:
         for each in (address, bulk or address):
             check_bind(each, keyed=self.authorized.others())
         self.check = KeyCheck(key.secret, self.authorized.accepts)
-        self.warned = False
 
     def refused(self) -> int:
         """How many connections were refused since the last call."""

@@ -76,7 +76,7 @@ class Handshake:
         text = f"{principal.name} may not join as {role}: that needs the role {asked}, and its role is {said}"
         self.service.counters.refused += 1
         self.service.log("warning", f"refused a peer: {text}", "refused")
-        raise SessionError(f"{text}; whoever runs the service gives roles: gt keys new NAME --role {min(needed)}")
+        raise SessionError(f"{text}; keys for TCP addresses have roles: gt keys new NAME --role {min(needed)}")
 
     def _watcher(self, peer: bytes, hello: m.Hello, origin: Origin, now: float) -> None:
         try:
