@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -152,14 +153,15 @@ def test_a_forged_piece_reaches_no_worker(machine: Machine) -> None:
     config = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
     gt.connect(address, config=config)
     forged = np.full(1, 1e6, np.float32).tobytes()
-    with zmq.Context() as context, context.socket(zmq.PUSH) as forger, gt.signal.context("net"):
-        forger.setsockopt(zmq.LINGER, 0)
-        for port in ports:
+    with contextlib.ExitStack() as opened, gt.signal.context("net"):
+        context = opened.enter_context(zmq.Context())
+        for rank, port in enumerate(ports):
+            forger = opened.enter_context(context.socket(zmq.PUSH))
+            forger.setsockopt(zmq.LINGER, 0)
             forger.connect(f"tcp://127.0.0.1:{port}")
-        for step in range(40):
-            for part in range(4 if step < 20 else 0):
-                piece = m.Piece(2 * step + part, 0, 0, part % 2, [], [], False, forged)
-                forger.send_multipart(m.encode(piece))
+            for order in range(2, 200):  # what the other worker will send for the sums that follow
+                forger.send_multipart(m.encode(m.Piece(order, 1, 0, 1 - rank, [], [], False, forged)))
+        for _ in range(20):
             assert gt.from_numpy(BIG).sum().item() == BIG.sum()
     for worker in workers:
         worker.expect("has not the key of this service's workers")
