@@ -174,18 +174,14 @@ def hot_runs(each: Case, count: int = BATCH) -> list[Received]:
         base = (each.alive[0] - segment.survivors[0] if each.alive else 1 << 50) + len(segment.instructions)
         run = each.run._replace(base=base, dying=[], freed=list(each.alive))
         each.alive[:] = [base + number for number in segment.survivors]
-        each.shadow.numbers[CLIENT_IDENTITY] += 1
-        found.append(Received(CLIENT_IDENTITY, each.shadow.numbers[CLIENT_IDENTITY], run))
+        found.append(Received(CLIENT_IDENTITY, run))
     return found
 
 
 def credits_of(each: Case) -> list[Received]:
     """Every worker's word that it has done all of them."""
-    found = []
-    for identity in each.shadow.workers:
-        each.shadow.numbers[identity] += 1
-        found.append(Received(identity, each.shadow.numbers[identity], m.Done(each.shadow.core.service.order)))
-    return found
+    done = m.Done(each.shadow.core.service.order)
+    return [Received(identity, done) for identity in each.shadow.workers]
 
 
 def table(rounds: int) -> Rows:

@@ -3,37 +3,45 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.metadata
 import logging
 import os
 import select
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from gt.bounds import MAX_DEFINITION_BYTES
+from gt.daemon.active_clock import ActiveClock
+from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
 from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, start_timeout
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
-from gt.daemon.registry import register, unregister
+from gt.daemon.registry import Registration
 from gt.daemon.service_folder import open_to_group
-from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, Tick
+from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, ShellError, Tick
 from gt.dispatcher.state.multicast import Accept, Broken, Fanout, Withdraw
 from gt.errors import GTError, ProtocolError
 from gt.instruction_log.file import DEFAULT_PART_BYTES, InstructionFile
 from gt.instruction_log.text import LOGGED_MESSAGES, SessionEnded
 from gt.wire import messages as m
 from gt.wire import transport
+from gt.wire.connection import SessionRouter, StreamBroken
+from gt.wire.connection_limit import ConnectionLimit
 from gt.wire.principals import OWN_PROCESS, Origin
+from gt.wire.reliable_stream import LEASE_SECONDS
 
-from .access import Access, BulkOwners, ServiceKeys, process_to_watch
+from .access import Access, ServiceKeys, process_to_watch
+from .bulk_relay import BulkRelay
 from .core import DispatcherCore
 
 log = logging.getLogger("gt.dispatcher")
 WORK_SECONDS: Final = 0.002
 """The longest time, in seconds, spent working on plans before the shell looks for messages again."""
+PING: Final = m.Ping()
 TICK_SECONDS: Final = 1.0
 """Seconds between two `Tick`s to the core, and between two heartbeats to every peer."""
 
@@ -50,31 +58,38 @@ class DispatcherShell:
         self.keys = ServiceKeys(address, bulk, insecure=insecure)
         check = self.keys.check
         self.private = private
-        register(address, self.keys.public, shared=not private)  # before it listens: who finds a listener finds its key
+        # before it listens: who finds a listener finds its key
+        self.registration = Registration(address, self.keys.public, shared=not private)
         try:
-            self.control = transport.router(address, check)
+            self.router = SessionRouter(address, MAX_DEFINITION_BYTES, check)
+            self.control = self.router.socket
             self.address = transport.endpoint(self.control)
-            self.bulk = transport.router(bulk or _beside(self.address, "bulk"), check)
+            self.relay = BulkRelay(bulk or _beside(self.address, "bulk"), self._wake, check)
             self.published = transport.publisher(_beside(self.address, "fanout"), check)
             """The socket on which large groups of workers receive their messages."""
             if group is not None:
-                open_to_group(group, map(_path, (self.control, self.bulk)))
+                open_to_group(group, map(_path, (self.control, self.relay.router.socket)))
         except GTError:
-            unregister()
+            self.registration.close()
             raise
+        lease = environment_number("GT_LEASE", LEASE_SECONDS)
         self.fanout = Fanout(transport.endpoint(self.published), lambda: os.urandom(16))
         self.config = config
         self.core = DispatcherCore(
             config=read,
             workers_expected=workers,
-            facts={"bulk_address": transport.endpoint(self.bulk), "process": host_facts()},
+            facts={"bulk_address": self.relay.address, "process": host_facts(), "lease": lease},
             worker_facts={"peer_secret": os.urandom(transport.KEY_BYTES)},  # by it workers know each other on TCP
             log=lambda level, text, **about: getattr(log, level)(text, extra=about),
             boot=boot(),
             patience=start_timeout(),
+            lease=lease,
             capabilities=("cancel",),
         )
         self.core.service.address, self.core.service.version = self.address, _version()
+        self.clock = ActiveClock()
+        self.paused_seconds = 0.0
+        """How long this process is known to have stood still."""
         self.due = self.publish_at = 0.0
         self.logs = logs
         self.watch = watch
@@ -85,38 +100,42 @@ class DispatcherShell:
         """Peers by a file descriptor that becomes readable when their process ends."""
         self.ends = select.epoll()
         """An epoll object over all of these descriptors, so that one turn of the loop costs the same with any number of peers."""
-        self.sender = transport.MessageSender()
         self.access = Access(self.address, keys=self.keys.authorized)
-        self.bulk_owners = BulkOwners()
         self.stopping = False
         self.rereading = False
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_write, False)
         self.here = host_facts()
+        self.limit = ConnectionLimit(
+            [self.control, self.relay.router.socket, self.published], connection_limit(descriptor_limit())
+        )
 
     def run(self) -> None:
         """Serve until told to stop."""
-        relay = threading.Thread(target=_relay, args=(self.bulk, self.bulk_owners), name="gt-relay", daemon=True)
-        relay.start()
+        self.relay.start()
+        self.limit.start()
         poller = transport.poller()
         poller.register(self.control, transport.READABLE)
         for source in (self.wake_read, self.ends.fileno()):
             poller.register(source, transport.READABLE)
         if self.watch is not None:
             poller.register(self.watch, transport.READABLE)
-        self.due = time.monotonic() + TICK_SECONDS
-        register(self.address, self.keys.public, shared=not self.private)
+        self.due = self.clock() + TICK_SECONDS
+        self.registration.close()
+        self.registration = Registration(self.address, self.keys.public, shared=not self.private)
         log.info("listening at %s", self.address)
         while not self.stopping:
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
                 poller.register(self.published, transport.READABLE)
             until = min(self.due, self.publish_at) if self.core.subscribers.period else self.due
-            idle = 0 if self.core.busy else int(max(0.0, until - time.monotonic()) * 1000) + 1
+            idle = 0 if self.core.busy else int(max(0.0, until - self.clock()) * 1000) + 1
             ready = dict(poller.poll(idle))
             if self.watch is not None and self.watch in ready:
                 break  # the process that started this one is gone
             if self.wake_read in ready:
                 os.read(self.wake_read, 4096)
+                for error in self.relay.take():
+                    self._handle(error)
             if self.rereading:
                 self.rereading = False
                 self._reread()
@@ -128,16 +147,20 @@ class DispatcherShell:
                 for descriptor, _ in self.ends.poll(0):
                     self._gone(descriptor)
             self._on_time()
-            until = time.monotonic() + WORK_SECONDS
-            while self.core.busy and time.monotonic() < until:
+            until = self.clock() + WORK_SECONDS
+            while self.core.busy and self.clock() < until:
                 self._handle(JobTurn())
-        self._farewell()
+        self.farewell("the dispatcher was stopped")
+        log.info("stopped")
 
     def _on_time(self) -> None:
         """Do everything that is due at this time."""
-        now = time.monotonic()
+        now = self.clock()
         if now >= self.due:
             self.due = now + TICK_SECONDS
+            if self.clock.paused_seconds > self.paused_seconds:
+                log.warning("this process stood still for %.1f s", self.clock.paused_seconds - self.paused_seconds)
+                self.paused_seconds = self.clock.paused_seconds
             self._handle(Tick())
             self._pulse()
             self._tidy()
@@ -150,12 +173,17 @@ class DispatcherShell:
     def stop(self, *_: Any) -> None:
         """Stop at the next turn. Safe in a signal handler."""
         self.stopping = True
-        os.write(self.wake_write, b"x")
+        self._wake()
 
     def reread(self, *_: Any) -> None:
         """Read the config again at the next turn. Safe in a signal handler."""
         self.rereading = True
-        os.write(self.wake_write, b"x")
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have the loop turn. Safe in a signal handler and in any thread."""
+        with contextlib.suppress(BlockingIOError):  # it is full of them: the loop will turn
+            os.write(self.wake_write, b"x")
 
     def _reread(self) -> None:
         """Apply the config file as it is now. An invalid one is logged and changes nothing."""
@@ -163,6 +191,9 @@ class DispatcherShell:
             config = _load(self.config)
         except GTError as error:
             log.error("the config stays as it was: %s", error)
+            return
+        except Exception:
+            log.exception("a bug in GT; please report it; the config stays as it was")
             return
         if config is None:
             log.warning("there is no config to read again: this dispatcher was started without --config")
@@ -173,27 +204,45 @@ class DispatcherShell:
     def _drain(self) -> None:
         """Handle the messages that have arrived, at most one batch of them, so that timers are served too."""
         for _ in range(256):
-            frames = transport.receive(self.control, self.sender)
-            if frames is None:
-                return
-            peer, *rest = frames
             try:
-                number, message = m.decode(rest)
+                heard = self.router.receive()
+                if heard is None:
+                    break
+                peer, frames = heard
+                sender = m.TO_DISPATCHER if self.core.joined(peer) else m.BEFORE_HELLO
+                _, message = m.decode(frames, sender) if len(frames[0]) else (0, PING)
+            except StreamBroken as error:
+                self._handle(Malformed(error.peer, str(error)))
+                continue
             except ProtocolError as error:
                 self._handle(Malformed(peer, str(error)))
                 continue
+            except Exception as error:  # noqa: BLE001 — a bug of the decoder is no reason to end for anybody else
+                self._handle(ShellError(peer, "a message that was received", error))
+                continue
             origin = OWN_PROCESS  # of a peer that is known already nobody asks it again
             if isinstance(message, m.Hello):
-                who = self.sender.credentials(self.address)
+                who = self.router.sender.credentials(self.address)
                 origin = self.access.origin(who)
                 self.access.note(peer, who)
-                self.bulk_owners.add(message.facts.get("bulk"), who)
+                message.facts["bulk"] = self.relay.introduce(message.facts.get("bulk", b""))
                 self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
-            self._handle(Received(peer, number, message, origin))
+            self._handle(Received(peer, message, self.router.unread_bytes(peer), origin))
             if isinstance(message, m.Hello) and self._known(peer):  # who was refused costs no descriptor
                 message.facts["watched"] = self._watch_process(peer, message, origin)
+                self.router.keep(peer)
             if self.instruction_log is not None:
                 self._log(self.instruction_log, peer, message)
+        if self.router.refused:
+            self._refused()
+
+    def _refused(self) -> None:
+        """Count the messages of sessions that are not known, and log the first."""
+        counters = self.core.service.counters
+        if not counters.refused:
+            log.warning("refused a message of a session that is not known; its sender is told to begin afresh")
+        counters.refused += self.router.refused
+        self.router.refused = 0
 
     def _log(self, file: InstructionFile, peer: bytes, message: m.Message) -> None:
         """Write a client's message to the instruction log."""
@@ -212,26 +261,39 @@ class DispatcherShell:
             file.add(self.logged.pop(gone), SessionEnded())
 
     def _handle(self, event: Event) -> None:
-        broken: dict[bytes, None] = {}
-        for to, message in self.core.handle(event, time.monotonic()):
-            self._tell(to, m.encode(message), broken)
+        unsent: list[ShellError] = []
+        for to, message in self.core.handle(event, self.clock()):
+            try:
+                frames = m.encode(message)
+            except Exception as error:  # noqa: BLE001 — a bug: those who miss a message cannot go on, all others can
+                unsent += [ShellError(peer, f"a {type(message).__name__} to be sent", error) for peer in to]
+                continue
+            self._tell(to, frames)
             while self.fanout.out:
                 peer, asked = self.fanout.out.pop(0)
-                self._tell((peer,), m.encode(asked), broken)
-        for peer in broken:
-            self._broken(peer)
+                self._tell((peer,), m.encode(asked))
+        if isinstance(event, (Lost, Malformed, ShellError, Tick)):
+            self._forget_lost()
+        for each in unsent:
+            self._handle(each)
 
-    def _tell(self, to: tuple[bytes, ...], frames: list[Any], broken: dict[bytes, None]) -> None:
-        """Send a message to some peers, and note which of them cannot be reached."""
+    def _forget_lost(self) -> None:
+        """End the streams of peers that the core does not know any more: what they say now is of no session."""
+        for peer in [
+            each for each in self.router.streams if each not in self.router.half_open and not self._known(each)
+        ]:
+            self.router.forget(peer)
+
+    def _tell(self, to: tuple[bytes, ...], frames: list[Any]) -> None:
+        """Send a message to some peers, one by one or by the topics that they have."""
         topics, peers = self.fanout.routes(to)
         for topic in topics:
             transport.publish(self.published, topic, frames)
         for peer in peers:
-            if not transport.send(self.control, [peer, *frames]):
-                broken[peer] = None
+            self.router.send(peer, frames)
 
     def _broken(self, peer: bytes) -> None:
-        """A message to a peer was lost, so its stream cannot go on: treat the peer as lost."""
+        """What was published for a peer was lost, so its stream cannot go on: treat the peer as lost."""
         if self._known(peer):
             self._lost(Lost(peer, "its connection broke"))
 
@@ -249,8 +311,8 @@ class DispatcherShell:
             what = self.fanout.subscribed(ticket) if wanted else self.fanout.unsubscribed(ticket)
             if isinstance(what, Accept):
                 transport.set_topic(self.published, what.topic)
-                if what.switched and not transport.send(self.control, [what.switched, *m.encode(m.Switch())]):
-                    self._broken(what.switched)
+                if what.switched:
+                    self.router.send(what.switched, m.encode(m.Switch()))
             elif isinstance(what, Withdraw):
                 transport.set_topic(self.published, what.topic, wanted=False)
             elif isinstance(what, Broken):
@@ -259,19 +321,19 @@ class DispatcherShell:
     def _pulse(self) -> None:
         """Send a heartbeat to every peer."""
         ping = m.encode(m.Ping())
-        for peer in list(self.core.peers):
-            transport.send(self.control, [peer, *ping])
+        for peer in self.core.peers:
+            self.router.send_unnumbered(peer, ping)
 
     def _tidy(self) -> None:
         """Forget what the shell knows of peers that have left."""
+        service = self.core.service
+        clients = {client.bulk for client in service.clients.values()}
+        self.relay.keep(clients.union(worker.bulk for worker in service.workers.values()))
         self.fanout.keep(self.core.service.workers)
         for peer in self.access.withdrawn(self._known):
-            transport.send(self.control, [peer, *m.encode(m.Goodbye("SessionError", "its key was withdrawn"))])
+            self.router.send(peer, m.encode(m.Goodbye("SessionError", "its key was withdrawn")))
             self._handle(Lost(peer, "its key was withdrawn"))
-        self.core.service.counters.refused += self.keys.refused()
-        service = self.core.service
-        clients, workers = service.clients.values(), service.workers.values()
-        self.bulk_owners.keep([*(each.bulk for each in clients), *(each.bulk for each in workers)])
+        service.counters.refused += self.keys.refused(self.limit.strangers)
         for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
             self._unwatch(descriptor)
 
@@ -301,15 +363,14 @@ class DispatcherShell:
         os.close(descriptor)
         return self.processes.pop(descriptor)
 
-    def _farewell(self) -> None:
+    def farewell(self, reason: str) -> None:
         """Say goodbye to every peer, and close all sockets."""
-        unregister()
+        self.registration.close()
         for peer in list(self.core.peers):
-            transport.send(self.control, [peer, *m.encode(m.Goodbye("", "the dispatcher was stopped"))])
-        log.info("stopped")
+            self.router.send(peer, m.encode(m.Goodbye("", reason)))
         if self.instruction_log is not None:
             self.instruction_log.drain()
-        for socket in (self.control, self.bulk, self.published):
+        for socket in (self.control, self.relay.router.socket, self.published):
             transport.unlink(socket)
         self.control.close(linger=200)
 
@@ -346,19 +407,6 @@ def _beside(address: str, name: str) -> str:
     if address.startswith("ipc://"):
         return f"{address}-{name}"
     return address.rpartition(":")[0] + ":*"
-
-
-def _relay(socket: transport.Socket, owners: BulkOwners) -> None:
-    """Pass bulk frames from peer to peer, off the main loop: [sender, receiver, header, payload] with the two swapped."""
-    address, sent_by = transport.endpoint(socket), transport.MessageSender()
-    poller = transport.poller()
-    poller.register(socket, transport.READABLE)
-    while True:
-        poller.poll()
-        while (frames := transport.receive(socket, sent_by)) is not None:
-            if len(frames) == 4 and owners.sent(frames[0], sent_by.credentials(address)):
-                sender, receiver, header, payload = frames
-                transport.send(socket, [receiver, sender, header, payload])
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -402,8 +450,10 @@ def serve(
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # whoever started it may have blocked it until now
     logs = DaemonLog("dispatcher", level=log_level, form=log_format, folder=folder)
     try:
+        raise_descriptor_limit()
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", DEFAULT_PART_BYTES)
         file = InstructionFile(instruction_log, data=with_data, size=size) if instruction_log else None
         shell = DispatcherShell(
@@ -430,14 +480,21 @@ def serve(
         shell.reread()  # the file may have changed since it was read
     if listening is not None:
         listening(shell.address)
+    status = 0
     try:
         shell.run()
+    except Exception as error:
+        log.exception("a bug in GT ends the dispatcher; please report it")
+        shell.farewell(
+            f"a bug in GT ended the dispatcher ({type(error).__name__}: {error}); please report it, with its log"
+        )
+        status = 1
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
-        if folder is not None:
+        if folder is not None and is_orphaned(watch):  # else whoever started it may start it again
             shutil.rmtree(folder, ignore_errors=True)
-    return 0
+    return status
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from gt.daemon.host import shares_processes
 from gt.wire.keys import AuthorizedKeys, service_key
 from gt.wire.principals import ALL_ROLES, OBSERVER, USER, WORKER, Origin, Principal
 from gt.wire.transport import AddressRefused, KeyCheck, PeerCredentials, check_bind
@@ -14,8 +15,6 @@ from gt.wire.transport import AddressRefused, KeyCheck, PeerCredentials, check_b
 log = logging.getLogger("gt.dispatcher")
 ANONYMOUS: Final = Principal("anonymous", frozenset({USER, WORKER, OBSERVER}))
 """Everybody who reaches a TCP address without keys."""
-MAX_IDENTITY_BYTES: Final = 255
-"""The longest identity that a socket can have."""
 NOBODY: Final = Principal("nobody", frozenset())
 """A peer of whom the socket knows nothing."""
 
@@ -28,7 +27,7 @@ class ServiceKeys:
         self.authorized: AuthorizedKeys | None = None
         self.check: KeyCheck | None = None
         self.public = ""
-        self.warned = False
+        self.counted = 0
         if bulk is not None and address.startswith("ipc://") != bulk.startswith("ipc://"):
             raise AddressRefused(
                 f"{address} and {bulk} are not of one kind: say ipc:///PATH for both, or tcp:// for both"
@@ -42,13 +41,12 @@ class ServiceKeys:
             check_bind(each, keyed=self.authorized.others())
         self.check = KeyCheck(key.secret, self.authorized.accepts)
 
-    def refused(self) -> int:
-        """How many connections were refused since the last call."""
-        count = 0 if self.check is None else self.check.refused()
-        if count and not self.warned:
-            self.warned = True
+    def refused(self, count: int) -> int:
+        """So many connections were refused in all because of their keys. Returns how many since the last call."""
+        fresh, self.counted = count - self.counted, count
+        if count and fresh == count:
             log.warning("refused a connection: its key is not authorised, or it has none (gt keys new NAME)")
-        return count
+        return fresh
 
 
 class Access:
@@ -86,35 +84,6 @@ class Access:
         return [peer for peer, (key, principal) in self.holders.items() if self.keys.principal(key) != principal]
 
 
-class BulkOwners:
-    """Whose each identity on the bulk socket is. Peers are told the identities of others, so an identity alone proves nothing
-    once its owner's connection is gone. The thread that relays bulk data only reads."""
-
-    def __init__(self) -> None:
-        self.known: dict[bytes, PeerCredentials] = {}
-        self.refused = 0
-        """How many frames came from others than the owners of the identities that they used."""
-
-    def add(self, identity: object, owner: PeerCredentials) -> None:
-        """A peer says that this identity is its own. The first one to say so is believed."""
-        if isinstance(identity, bytes) and 0 < len(identity) <= MAX_IDENTITY_BYTES:
-            self.known.setdefault(identity, owner)
-
-    def keep(self, identities: Collection[bytes]) -> None:
-        """Forget all identities but these."""
-        for gone in self.known.keys() - set(identities):
-            del self.known[gone]
-
-    def sent(self, identity: bytes, sender: PeerCredentials) -> bool:
-        """Whether a frame that came from `sender` under this identity is its owner's; others are counted."""
-        if self.known.get(identity) == sender:
-            return True
-        self.refused += 1
-        if self.refused == 1:
-            log.warning("refused bulk data that came in another peer's name, or from a peer that never said Hello")
-        return False
-
-
 def process_to_watch(facts: Mapping[str, Any], origin: Origin, here: Mapping[str, Any]) -> int:
     """The process of a peer on this machine whose end can be noticed; 0 if there is none.
 
@@ -124,5 +93,4 @@ def process_to_watch(facts: Mapping[str, Any], origin: Origin, here: Mapping[str
     if origin.pid > 0:
         return origin.pid
     pid = facts.get("pid")
-    same = all(here[key] and facts.get(key) == here[key] for key in ("host", "namespace", "boot"))
-    return pid if same and type(pid) is int and pid > 0 else 0
+    return pid if shares_processes(facts, here) and type(pid) is int and pid > 0 else 0

@@ -12,6 +12,7 @@ Invariants:
   see subsequences of one order, and collectives inside plans cannot deadlock.
 * A tensor without a value has a fault, and everything computed from it inherits the fault.
 * Work that takes longer than a look-up is divided into turns, which give all programs equal shares of the one thread.
+* An exception that should not be (a bug) ends the session of the peer whose message or job it came from, and no other.
 
 The table `MESSAGES` at the end says who may send which message and what acts on it. Peers join in `handlers/handshake.py` and
 leave in `handlers/disconnect.py`; `handlers/message_queues.py` processes clients' queues, and `handlers/job_scheduler.py`
@@ -36,7 +37,18 @@ from gt.dispatcher.handlers.plan_selection import PlanSelection
 from gt.dispatcher.handlers.puts import PutHandler
 from gt.dispatcher.handlers.runs import RunHandler
 from gt.dispatcher.handlers.session_mesh import SessionMeshes
-from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, Send
+from gt.dispatcher.state.events import (
+    Event,
+    JobTurn,
+    Lost,
+    Malformed,
+    Publish,
+    Received,
+    Reload,
+    Send,
+    ShellError,
+)
+from gt.dispatcher.state.message_state import WAITING_READER
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
 from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
@@ -44,26 +56,25 @@ from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.principals import Origin
+from gt.wire.reliable_stream import LEASE_SECONDS
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
-WORKER_TIMEOUT: Final = 10.0
-"""Seconds without a sign of life after which a worker counts as lost."""
-CLIENT_TIMEOUT: Final = 60.0
-"""The same for a client whose process cannot be watched."""
+WORKER_LEASE_SECONDS: Final = 60.0
+"""Seconds without a sign of life after which a worker counts as lost; less if the lease is shorter."""
 
 
 class DispatcherCore:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
     workers have its clock, `capabilities` what watchers may ask for ('cancel'). A client's first tensor waits `patience`
-    seconds for the workers to join. `facts` are what all peers are told in a `Welcome`, `worker_facts` what workers are told
-    besides."""
+    seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence. `facts` are
+    what all peers are told in a `Welcome`, `worker_facts` what workers are told besides."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
         log: Callable[..., None] = lambda level, text, **about: None, boot: str = "", capabilities: Sequence[str] = (),
-        patience: float = START_TIMEOUT, worker_facts: dict[str, Any] | None = None,
+        patience: float = START_TIMEOUT, lease: float = LEASE_SECONDS, worker_facts: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
         self.service = service = DispatcherState(config, workers_expected, log)
@@ -82,8 +93,11 @@ class DispatcherCore:
             service, self.handshake, self.subscribers, self.plan_selection, self.fetches, self.surveys
         )
         self.patience = patience
+        self.lease = lease
         self.started: float | None = None
         self.confused: set[bytes] = set()
+        self.dropping = False
+        """Whether a peer is half gone: all that refers to it is being dropped."""
 
     def handle(self, event: Event, now: float) -> list[Send]:
         """Act on one event; the messages to send, in order."""
@@ -91,28 +105,77 @@ class DispatcherCore:
         if self.started is None:
             self.started = self.service.expected_since = now
             self.subscribers.started = int(now * 1e9)
-        if isinstance(event, Received):
-            self._received(event, now)
-        elif isinstance(event, Malformed):
-            self._refuse(event.peer, event.reason)
-        elif isinstance(event, Lost):
-            if event.ended:
-                self.disconnect.process_ended(event.peer)
-            worker = self.service.workers.get(event.peer)
-            self._lost(event.peer, event.reason, returns=worker is not None and worker.facts.get("supervised") is True)
-        elif isinstance(event, Reload):
-            self.queues.reload(event)
-        elif isinstance(event, Publish):
-            self.subscribers.publish(event.wall)
-        elif isinstance(event, JobTurn):
-            client = self.plan_selection.work()
-            if client is not None:
-                self.queues.pump(client)
-                self._admit()
-        else:
-            self._tick(now)
+        try:
+            if isinstance(event, Received):
+                self._received(event, now)
+            elif isinstance(event, Malformed):
+                self._refuse(event.peer, event.reason)
+            elif isinstance(event, Lost):
+                if event.ended:
+                    self.disconnect.process_ended(event.peer)
+                worker = self.service.workers.get(event.peer)
+                self._lost(
+                    event.peer, event.reason, returns=worker is not None and worker.facts.get("supervised") is True
+                )
+            elif isinstance(event, ShellError):
+                self.service.end_session(
+                    self._by_bulk(event.peer) if event.bulk else event.peer, event.what, event.error
+                )
+            elif isinstance(event, Reload):
+                self.queues.reload(event)
+            elif isinstance(event, Publish):
+                self.subscribers.publish(event.wall)
+            elif isinstance(event, JobTurn):
+                client = self.plan_selection.work()
+                if client is not None:
+                    self.queues.pump(client)
+                    self._admit()
+            else:
+                self._tick(now)
+        except Exception as error:  # noqa: BLE001 — a bug, whatever it is
+            self._blame(event, error)
+        if self.service.ending:
+            self._end_sessions()
         out, self.service.out = self.service.out, []
         return out
+
+    def _end_sessions(self) -> None:
+        """End the sessions that a bug has left in an unknown state."""
+        ending = self.service.ending
+        while ending:
+            peer, reason = next(iter(ending.items()))
+            self.service.send(peer, m.Goodbye("SessionError", reason))
+            self.handshake.pulses.pop(peer, None)
+            self._lost(peer, reason)
+            del ending[peer]
+
+    def _blame(self, event: Event, error: Exception) -> None:
+        """Note whose session an unexpected exception ends. Raises it again if it left a peer half gone: others might wait for
+        that for ever."""
+        if self.dropping:
+            raise error
+        client: ClientRecord | None
+        if isinstance(event, (Received, Malformed)):
+            client = self.service.clients.get(event.peer)
+            what = type(event.message).__name__ if isinstance(event, Received) else "malformed message"
+            self.service.end_session(event.peer, f"a {what}", error, client.number if client is not None else -1)
+        elif isinstance(event, JobTurn):
+            client = self.service.by_number.get(self.plan_selection.jobs.served)
+            if client is not None:
+                self.service.end_session(client.identity, "a job", error, client.number)
+            else:
+                self.service.internal_error("a job", error)
+        elif isinstance(event, Publish):
+            for peer in self.subscribers.watchers:
+                self.service.end_session(peer, "the events for watchers", error)
+        else:  # nobody's session has come to harm, and the next such event may go well
+            self.service.internal_error(f"a {type(event).__name__}", error)
+
+    def _by_bulk(self, identity: bytes) -> bytes:
+        """The peer with this bulk identity; the identity itself if there is none."""
+        clients = (client.identity for client in self.service.clients.values() if client.bulk == identity)
+        workers = (worker.identity for worker in self.service.workers.values() if worker.bulk == identity)
+        return next(itertools.chain(clients, workers), identity)
 
     @property
     def busy(self) -> bool:
@@ -127,6 +190,10 @@ class DispatcherCore:
     def knows(self, peer: bytes) -> bool:
         """Whether a peer is one of them."""
         return peer in self.service.clients or peer in self.service.workers or peer in self.subscribers.watchers
+
+    def joined(self, peer: bytes) -> bool:
+        """Whether a peer has said `Hello`, also one whose process has ended since."""
+        return self.knows(peer) or peer in self.handshake.pulses or peer in self.disconnect.ended
 
     def check(self) -> None:
         """The invariants between events."""
@@ -176,7 +243,7 @@ class DispatcherCore:
 
     def _received(self, event: Received, now: float) -> None:
         """Act on a message of a peer, if the peer may send it and it is the next one of its stream."""
-        peer, number, message, origin = event
+        peer, message, unread, origin = event
         kind = type(message)
         if kind is m.Hello:
             self._hello(peer, message, origin)
@@ -184,6 +251,7 @@ class DispatcherCore:
         sender: Any
         if (sender := self.service.clients.get(peer)) is not None:
             role = CLIENT
+            sender.unread_bytes = unread
         elif (sender := self.service.workers.get(peer)) is not None:
             role = WORKER
         elif (sender := self.subscribers.watchers.get(peer)) is not None:
@@ -191,14 +259,9 @@ class DispatcherCore:
         elif (sender := self.handshake.pulses.get(peer)) is not None:
             role = PULSE
         else:
-            if kind is not m.Goodbye and peer not in self.disconnect.ended:
+            if kind not in (m.Goodbye, m.Ping) and peer not in self.disconnect.ended:
                 self._refuse(peer, f"{kind.__name__} before Hello")
             return
-        if role is not PULSE:
-            sender.expected += 1
-            if number != sender.expected:
-                self._refuse(peer, f"message {number} where {sender.expected} was due")
-                return
         handler = HANDLERS[role].get(kind)
         if handler is None:
             self._refuse(peer, f"{kind.__name__} from a {role}")
@@ -225,18 +288,22 @@ class DispatcherCore:
                 self._refuse(peer, str(error))
 
     def _lost(self, peer: bytes, reason: str, *, returns: bool = False) -> None:
-        if self.disconnect.lost(peer, reason, returns=returns):
+        self.dropping = True
+        was_worker = self.disconnect.lost(peer, reason, returns=returns)
+        self.dropping = False
+        if was_worker:
             self.queues.pump_all()  # only now: whoever waited for the worker must find the mesh gone
 
     def _tick(self, now: float) -> None:
         for peer in self.subscribers.late(now):
             self.subscribers.leave(peer)
+        worker_lease = min(WORKER_LEASE_SECONDS, self.lease)
         for worker in list(self.service.workers.values()):
-            if now - worker.heard > WORKER_TIMEOUT:
-                self._lost(worker.identity, f"no sign of life for {WORKER_TIMEOUT:.0f} s")
+            if now - worker.heard > worker_lease:
+                self._lost(worker.identity, f"no sign of life for {worker_lease:g} s")
         for client in list(self.service.clients.values()):
-            if now - client.heard > CLIENT_TIMEOUT and not client.facts.get("watched"):
-                self._lost(client.identity, f"no sign of life for {CLIENT_TIMEOUT:.0f} s")
+            if now - client.heard > self.lease and not client.facts.get("watched"):
+                self._lost(client.identity, f"no sign of life for {self.lease:g} s")
         missing = len(self.service.workers) < self.service.workers_expected
         if missing and now - self.service.expected_since > self.patience:
             self.service.log(
@@ -250,7 +317,9 @@ class DispatcherCore:
     # messages, by the table below
 
     def _ping(self, sender: ClientRecord | WorkerRecord | Watcher, ping: m.Ping) -> None:
-        """A sign of life, which is noted of any message."""
+        """A sign of life, which is noted of any message, and perhaps the word that a client has read what it was sent."""
+        if isinstance(sender, ClientRecord) and sender.head is WAITING_READER:
+            self.queues.pump(sender)
 
     def _goodbye(self, sender: ClientRecord | WorkerRecord | Watcher, goodbye: m.Goodbye) -> None:
         reason, returns = "it said goodbye", False
@@ -293,7 +362,9 @@ class DispatcherCore:
             self.queues.pump(client)
 
     def _part(self, worker: WorkerRecord, part: m.Part) -> None:
-        self.fetches.part(worker, part)
+        client = self.fetches.part(worker, part)
+        if client is not None and client.head is WAITING_READER:
+            self.queues.pump(client)
 
     def _linked(self, worker: WorkerRecord, linked: m.Linked) -> None:
         bandwidth, latency = max(1.0, float(linked.bandwidth)), max(1.0, float(linked.latency)) / 1e9

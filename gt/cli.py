@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 
 def main() -> None:
-    """The console entry. Ctrl-C while the commands load ends it as the system ends any program, without a word."""
+    """The console entry. Ctrl-C while the commands load ends it as the system ends any program, without a word. SIGHUP to a
+    dispatcher waits until there is one that follows it."""
+    if sys.argv[1:2] == ["dispatcher"]:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # it would end the process; `serve` unblocks it
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and not ignored, as in the background
     if usual:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -67,6 +67,7 @@ SERVICE_COUNTERS: Final = (
     ("gt_poisoned", "poisoned", "Tensors lost to errors."),
     ("gt_fetches", "fetches", "Fetches that clients asked for."),
     ("gt_puts", "puts", "Puts of clients."),
+    ("gt_internal_errors", "internal_errors", "Bugs that the dispatcher met; its log has the tracebacks."),
 )
 SERVICE_GAUGES: Final = (
     ("gt_workers", "workers", "Workers that are there."),

@@ -19,6 +19,7 @@ from gt.errors import ConnectionFailed, ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire import transport
+from gt.wire.connection import Connection
 from gt.wire.keys import keys_for
 
 from .snapshot import CLOSED, CONNECTING, LIVE, RECONNECTING, Status
@@ -68,7 +69,9 @@ class Stream:
         self._beside: int | None = None
         self._called = False
         """Whether the descriptor given to `listen` has become readable."""
-        self._socket: transport.Socket | None = None
+        self._connection: Connection | None = None
+        self._listened: transport.Socket | None = None
+        """The connection's socket that the poller listens to."""
         deadline = time.monotonic() + timeout
         transport.await_listener(self.address, timeout)
         self._connect()
@@ -146,7 +149,7 @@ class Stream:
 
     def close(self) -> None:
         """End the connection."""
-        if self._socket is not None:
+        if self._connection is not None:
             if self._state == LIVE:
                 self._say(m.Goodbye("", "it has seen enough"))
             self._drop(linger=200)
@@ -161,24 +164,31 @@ class Stream:
     # the connection
 
     def _connect(self) -> None:
-        self._socket = transport.dealer(self.address, transport.new_identity(), keys_for(self.address))
-        self._poller.register(self._socket, transport.READABLE)
-        self._number = self._seen = 0
+        self._connection = Connection(self.address, reopened=self._listen_anew, keys=keys_for(self.address))
+        self._listen_anew()
+        self._seen = 0
         self._answers.clear()
         self._tried = time.monotonic()
         self._say(m.Hello(m.VERSION, "watcher", host_facts()))
 
+    def _listen_anew(self) -> None:
+        """Listen to the socket that the connection has now, if any."""
+        if self._listened is not None:
+            self._poller.unregister(self._listened)
+        self._listened = None if self._connection is None else self._connection.socket
+        if self._listened is not None:
+            self._poller.register(self._listened, transport.READABLE)
+
     def _drop(self, linger: int = 0) -> None:
-        socket, self._socket = self._socket, None
-        if socket is not None:
-            self._poller.unregister(socket)
-            socket.close(linger=linger)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._listen_anew()
+            connection.close(linger=linger)
 
     def _say(self, message: m.Message) -> None:
-        assert self._socket is not None, "it is connected"
-        self._number += 1
+        assert self._connection is not None, "it is connected"
         self._said = time.monotonic()
-        transport.send(self._socket, m.encode(message, self._number))
+        self._connection.send(m.encode(message))
 
     def _lose(self, why: str) -> None:
         """Drop a broken connection."""
@@ -201,11 +211,11 @@ class Stream:
         now = time.monotonic()
         if self._state == RECONNECTING and now - self._tried >= RETRY_SECONDS:
             self._again()
-        if self._socket is None:
+        if self._connection is None:
             timeout = min(timeout, max(0.0, self._tried + RETRY_SECONDS - now))
-        ready = self._poller.poll(math.ceil(min(timeout, 0.5) * 1000))
+        ready = self._poller.poll(math.ceil(min(timeout, 0.1 if self._state == CONNECTING else 0.5) * 1000))
         self._called = self._called or any(source == self._beside for source, _ in ready)
-        if self._socket is None:
+        if self._connection is None:
             return
         for frames in self._frames():
             try:
@@ -216,15 +226,20 @@ class Stream:
                     raise
                 self._lose(str(error))
         now = time.monotonic()
+        if self._connection is not None:
+            self._connection.look()
+            if self._connection.failed:
+                self._lose(self._connection.failed)
         if self._state == LIVE and self._heard is not None and now - self._heard > SILENCE_SECONDS:
             self._lose(f"nothing was heard for {SILENCE_SECONDS:g} s")
         elif self._state == LIVE and now - self._said > HEARTBEAT_SECONDS:
-            self._say(m.Ping())
+            self._said = now
+            self._connection.send_unnumbered(m.encode(m.Ping()))
 
     def _frames(self) -> Iterator[list[Any]]:
         """The messages that have arrived, until there are no more or the connection is dropped."""
-        while self._socket is not None:
-            frames = transport.receive(self._socket)
+        while self._connection is not None:
+            frames = self._connection.receive()
             if frames is None:
                 return
             yield frames

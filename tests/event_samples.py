@@ -74,7 +74,7 @@ def service(time: int, **fields: Any) -> t.Service:
     usual: dict[str, Any] = {
         "wall": WALL + time - START, "started": START - 1000 * MS, "address": "tcp://127.0.0.1:7000", "version": "0.1.0",
         "workers": 2, "clients": 1, "watchers": 1, "runs": 10, "instructions": 30, "plans": 1, "plan_hits": 9,
-        "plans_improved": 0, "refused": 0, "poisoned": 0, "fetches": 2, "puts": 1,
+        "plans_improved": 0, "refused": 0, "poisoned": 0, "fetches": 2, "puts": 1, "internal_errors": 0,
     }  # fmt: skip
     return t.Service(time, -1, **(usual | fields))
 

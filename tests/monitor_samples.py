@@ -104,7 +104,7 @@ BUSY = Snapshot(
     status=Status(LIVE, "tcp://127.0.0.1:7000", 0.12, 0, "", ("cancel",)),
     now=NOW, wall=WALL,
     service=Service(
-        NOW, -1, WALL, 0, "tcp://127.0.0.1:7000", "0.1.0", 4, 2, 1, 41_200, 988_800, 12, 41_100, 2, 0, 0, 820, 64
+        NOW, -1, WALL, 0, "tcp://127.0.0.1:7000", "0.1.0", 4, 2, 1, 41_200, 988_800, 12, 41_100, 2, 0, 0, 820, 64, 0
     ),
     uptime=754.0, runs_per_s=61.0, ops_per_s=12_400.0, bytes_per_s=float(24 << 20), hit_rate=0.998,
     workers=(

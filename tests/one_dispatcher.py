@@ -43,7 +43,6 @@ class Service:
         """Whether there is time for what is done when nothing else is to be done."""
         self.origins: dict[str, Origin] = {}
         """Where the connections of peers come from, if not from this process."""
-        self.numbers: dict[str, int] = {}
         self.told: dict[str, list[Any]] = {}
         for n in range(workers):
             self.join(f"w{n}")
@@ -57,15 +56,12 @@ class Service:
         if self.core.busy and self.idle:
             self.event(JobTurn())
 
-    def say(self, peer: str, *messages: Any, number: int | None = None) -> None:
+    def say(self, peer: str, *messages: Any) -> None:
         for message in messages:
-            self.numbers[peer] = number or self.numbers.get(peer, 0) + 1
-            number, decoded = m.decode(m.encode(message, self.numbers[peer]))
-            self.event(Received(peer.encode(), number, decoded, self.origins.get(peer, OWN_PROCESS)))
-            number = None
+            decoded = m.decode(m.encode(message))[1]
+            self.event(Received(peer.encode(), decoded, origin=self.origins.get(peer, OWN_PROCESS)))
 
     def hello(self, peer: str, role: str, **facts: Any) -> None:
-        self.numbers[peer] = 0
         self.say(peer, m.Hello(m.VERSION, role, facts))
 
     def join(self, name: str, **facts: Any) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from builders import Lines
 
+from gt import bounds
 from gt.commands.ops import ops_page, ops_rows
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
@@ -26,6 +27,7 @@ DOCUMENTS = (
     "docs/debugging.md",
     "docs/observing.md",
     "docs/ops.md",
+    "docs/protocol.md",
     "docs/top.md",
 )
 ROOMS = ("gt", "client", "dispatcher", "monitor", "worker")
@@ -91,6 +93,19 @@ def test_the_states_of_a_plan_are_those_of_the_code() -> None:
     )
     assert printed is not None
     assert printed[1] == plan_state.table(), "write it anew: python -m gt.worker.execution.plan_state"
+
+
+def test_the_bounds_are_those_of_the_code() -> None:
+    printed = re.search(
+        r"<!-- bounds: generated -->\n\n(.*?)\n\n<!-- end of bounds -->", read("docs/protocol.md"), flags=re.DOTALL
+    )
+    assert printed is not None
+    assert printed[1] == bounds.bounds_page(), (
+        "write it anew: python -c 'from gt.bounds import bounds_page; print(bounds_page())'"
+    )
+    assert sorted(each.name for each in bounds.BOUNDS) == sorted(
+        name for name in vars(bounds) if name.startswith("MAX_")
+    )
 
 
 def test_every_table_has_rows_of_one_length() -> None:

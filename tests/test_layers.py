@@ -15,8 +15,8 @@ ROOMS = ("client", "dispatcher", "monitor", "worker")
 FOLDERS = {"gt": "gt", **{room: f"gt.{room}" for room in ROOMS}}
 
 FLOOR = "gt.errors"
-"""Modules of the package `gt` itself that all others may import: errors, and how the default session is started."""
-FLOOR_MODULES = {"gt.errors", "gt.default_session"}
+"""Modules of the package `gt` itself that all others may import: errors, bounds, and how the default session is started."""
+FLOOR_MODULES = {"gt.errors", "gt.bounds", "gt.bounded_msgpack", "gt.default_session"}
 
 # fmt: off
 PACKAGES = {

@@ -15,6 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from gt.bounds import MAX_INLINE_BYTES
+from gt.daemon.active_clock import ActiveClock
+from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
 from gt.daemon.host import (
     CONNECT_TIMEOUT,
     environment_number,
@@ -31,12 +34,16 @@ from gt.sharding import options
 from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.sharding.partition import extent
 from gt.wire import messages as m
+from gt.wire import telemetry as t
 from gt.wire import transport
-from gt.wire.bulk import MAX_INLINE_BYTES, PUT, Arrived, Bulk, Frames, Key
+from gt.wire.bulk import PUT, Arrived, Bulk, Frames, Key
+from gt.wire.connection import Connection
+from gt.wire.connection_limit import ConnectionLimit
 from gt.wire.keys import keys_for
 from gt.wire.lending import Borrower
 from gt.wire.memfd import DEFAULT_SHARED_BYTES
 from gt.wire.pool import Pool, half_of_memory
+from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.worker.base.backend import Backend, backend
 from gt.worker.base.events import BulkIn, BulkOut, ToDispatcher, ToPeer, Unreachable
 from gt.worker.device.async_copies import Staging
@@ -65,10 +72,10 @@ CROWDED_SLOTS: Final = 8
 PAUSE_MS: Final = 2
 EAGER_POLL_SECONDS: Final = 0.002
 """The seconds after an arrival from a GPU for which it is polled without pause; later it is polled every millisecond."""
+LOOK_SECONDS: Final = 0.25
+"""The seconds between two looks at the connections to the dispatcher."""
 HEARTBEAT_SECONDS: Final = 2.0
 """The seconds between two heartbeats."""
-DISPATCHER_TIMEOUT_SECONDS: Final = 20.0
-"""The seconds without a message from the dispatcher after which a worker ends, unless GT_SILENCE says otherwise."""
 
 
 class WorkerShell:
@@ -90,7 +97,8 @@ class WorkerShell:
         timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT_SECONDS)
         self.limit = memory_limit()
         self.group_size = options.from_environment("nvlink_group_size")
-        self.patience = environment_number("GT_SILENCE", DISPATCHER_TIMEOUT_SECONDS)
+        self.lease = environment_number("GT_LEASE", LEASE_SECONDS)
+        self.clock = ActiveClock()
         computed = backend(device, threads())
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_read, False)
@@ -120,22 +128,34 @@ class WorkerShell:
         """That of the daemons that were started together with this one."""
         self.peer_keys = PeerKeys()
         self.peers_in = transport.pull(listen or f"ipc://{path}", self.peer_keys.check_for(listen))
+        self.connection_limit = ConnectionLimit([self.peers_in], connection_limit(descriptor_limit()))
+        self.connection_limit.start()
+        self.strangers = 0
+        """How many connections of others than workers were refused, as far as it was noticed."""
         self.peer_address = self.memory.announce(self.peer_keys.announce(announce or transport.endpoint(self.peers_in)))
         if card is not None:
             self.peer_address = card.announce(self.peer_address)
         self.peers_out: dict[str, transport.Socket] = {}
         self.keys = keys_for(address)
-        self.control = transport.dealer(address, transport.new_identity(), self.keys)
+        self.control = Connection(address, lease=self.lease, reopened=self._reopened, keys=self.keys)
         self.published: transport.Socket | None = None
         """The socket for messages to large groups, once this worker is in one."""
-        self.bulk: transport.Socket | None = None
+        self.bulk: Connection | None = None
         self.bulk_identity = transport.new_identity()
-        self.number = 0
+        self.poller = transport.poller()
+        self.registered: list[Any] = []
+        """The sockets of the dispatcher to which the poller listens; they change when a connection is opened again."""
+        self.look_at = 0.0
+        """When the connections are looked at next."""
         self.streams = Bulk(borrower=Borrower() if limit else None)
         self.pool = Pool(half_of_memory())
         """The memory for what comes in chunks."""
         self.incoming_puts: dict[Key, tuple[int, int]] = {}
         self.stopping = False
+        self.switched = False
+        """Whether published messages are listened to."""
+        self.rejoins = False
+        """Whether this process is to join as a new worker."""
         self.orphaned = False
         """Whether the process that started this one is gone."""
         self.parts_copied = 0
@@ -143,8 +163,10 @@ class WorkerShell:
         self.asked: float | None = None
         """When the last of them had come, or polling for the next began."""
         self.reason = ""
+        self.dismissed = False
+        """Whether the dispatcher ended it for an error, and not because it stops itself."""
         self.failed = ""
-        """Why the device has failed."""
+        """Why the device has failed, or the bug that this worker has met: it starts again."""
         self.refused = 0
 
     def run(self) -> int:
@@ -156,37 +178,64 @@ class WorkerShell:
             **self.core.facts, **measured(self.core.backend, time.time()),
         }  # fmt: skip
         self._say(m.Hello(m.VERSION, "worker", facts))
-        poller = transport.poller()
-        for source in (self.control, self.peers_in, self.wake_read):
-            poller.register(source, transport.READABLE)
+        for source in (self.peers_in, self.wake_read):
+            self.poller.register(source, transport.READABLE)
         if self.watch is not None:
-            poller.register(self.watch, transport.READABLE)
-        heard = started = time.monotonic()
+            self.poller.register(self.watch, transport.READABLE)
+        self._reopened()
+        started = self.clock()
         while not self.stopping:
-            ready, now = self._ready(poller)
+            ready, now = self._ready(self.poller)
             if self.watch is not None and self.watch in ready:
                 self.orphaned = True
                 return 0
-            for told in (self.control, self.published):
-                if told is not None and told in ready:
-                    for opened in self._hear(told):
-                        poller.register(opened, transport.READABLE)
-                    heard = time.monotonic()  # what was asked for may have taken long, and no word waited meanwhile
+            if self.control.socket in ready:
+                self._hear(self.control.receive)
+            if self.published is not None and self.published in ready:
+                self._hear(self._receive_published)
             if self.peers_in in ready:
                 self._hear_peers()
-            if self.bulk is not None and self.bulk in ready:
+            if self.bulk is not None and self.bulk.socket in ready:
                 self._hear_bulk(self.bulk)
             if self.bulk is None and now - started > CONNECT_TIMEOUT:
                 log.error("no dispatcher answered at %s within %g s; start one with `gt dispatcher --address %s`",
                           self.address, CONNECT_TIMEOUT, self.address)  # fmt: skip
                 return 1
-            if now - heard > self.patience:
-                log.error("the dispatcher at %s has been silent for %g s", self.address, self.patience)
+            if now >= self.look_at and not self._look(now):
                 return 1
             if self.wake_read in ready:
                 self._woken()
             self._between(now, idle=not ready)
         return self._end()
+
+    def _reopened(self) -> None:
+        """Listen to the sockets that there are now."""
+        for socket in self.registered:
+            self.poller.unregister(socket)
+        connections = [self.control] if self.bulk is None else [self.control, self.bulk]
+        self.registered = [connection.socket for connection in connections]
+        if self.switched and self.published is not None:
+            self.registered.append(self.published)
+        for socket in self.registered:
+            self.poller.register(socket, transport.READABLE)
+
+    def _look(self, now: float) -> bool:
+        """Look after the connections to the dispatcher. Returns whether they can go on."""
+        self.look_at = now + LOOK_SECONDS
+        for _ in range(self.connection_limit.strangers - self.strangers):
+            self.strangers += 1
+            self._refuse(ProtocolError("a connection of a peer that has not the key of this service's workers"))
+        for connection in (self.control, self.bulk):
+            if connection is None:
+                continue
+            connection.look()
+            if connection.unknown:
+                log.warning("the dispatcher at %s does not know this worker any more: it joins anew", self.address)
+                self.rejoins = self.stopping = True
+            elif connection.failed:
+                log.error("the dispatcher at %s: %s", self.address, connection.failed)
+                return False
+        return True
 
     def _between(self, now: float, *, idle: bool) -> None:
         """Do the periodic work between two events: time, memory, reports, events for watchers."""
@@ -194,8 +243,9 @@ class WorkerShell:
             self._handle(None)
         if idle:
             self.pool.trim(now)
-            for _ in range(self.peer_keys.refused()):
-                self._refuse(ProtocolError("a connection of a peer that has not the key of this service's workers"))
+            self.control.send_unnumbered([b""])
+            if self.bulk is not None:
+                self.bulk.send_unnumbered([b""])
         self._give_back()
         self._report(idle=True)
         self._tell()
@@ -206,28 +256,50 @@ class WorkerShell:
             log.error("%s; all that it held is lost", self.failed)
             self._say(m.Goodbye("WorkerLost", self.failed))
             return 1
+        if self.dismissed:
+            log.error("%s", self.reason)
+            return 1  # whoever supervises it starts it again
         if self.reason:
             log.info("%s", self.reason)
-        else:
+        elif not self.rejoins:
             self._say(m.Goodbye("", "it was stopped"))
         return 0
+
+    def fail(self, error: Exception) -> int:
+        """Log and report the exception that ends this worker. Returns the exit status.
+
+        All sessions share what it holds, and its peers wait for its pieces, so after a bug there is nothing it could go on
+        with: it is lost, and starts again like one whose device has failed.
+        """
+        if isinstance(error, GTError):
+            log.error("%s", error)
+            reason = str(error)
+        else:
+            log.error("a bug in GT ends this worker; please report it", exc_info=error)
+            reason = self.failed = (
+                f"a bug in GT: {type(error).__name__}: {error}; please report it, with the worker's log"
+            )
+        self._say(m.Goodbye("WorkerLost", reason))
+        return 1
 
     def _ready(self, poller: Any) -> tuple[dict[Any, int], float]:
         """Wait until something arrives or is due. Returns the readable sockets and the time."""
         began = time.monotonic_ns()
-        found = dict(poller.poll(self._patience(began / 1e9)))
+        found = dict(poller.poll(self._patience(self.clock())))
         ended = time.monotonic_ns()
         recording = self.core.recording
         if recording is not None:
             recording.rested(began, ended, self.core.running is not None)
-        return found, ended / 1e9
+        return found, self.clock()
 
     def _tell(self) -> None:
         """Send the recorded events to watchers when a batch is due."""
         recording = self.core.recording
         if recording is not None and recording.since >= recording.due:  # as of the last look at the clock
             events, dropped = recording.take(self.core)
-            self._say(m.Events(recording.clock(), dropped, events))
+            for batch in t.event_batches(events):
+                self._say(m.Events(recording.clock(), dropped, batch))
+                dropped = 0
 
     def _memory(self) -> tuple[int, int]:
         """The bytes in use by this process or on its GPU, and those of the machine or GPU in all."""
@@ -300,21 +372,25 @@ class WorkerShell:
             shutil.rmtree(self.own_folder, ignore_errors=True)
 
     def _say(self, message: m.Message) -> None:
-        self.number += 1
-        transport.send(self.control, m.encode(message, self.number))
+        self.control.send(m.encode(message))
 
-    def _hear(self, source: transport.Socket) -> list[transport.Socket]:
-        """Handle the dispatcher's messages. Returns the sockets to listen to from now on."""
-        opened: list[transport.Socket] = []
-        while (frames := transport.receive(source)) is not None:
-            if source is self.published:
-                frames[0] = frames[0][m.TOPIC_BYTES :]
+    def _receive_published(self) -> list[Any] | None:
+        """The frames of the next published message, without its topic."""
+        assert self.published is not None, "it is listened to"
+        frames = transport.receive(self.published)
+        if frames is not None:
+            frames[0] = frames[0][m.TOPIC_BYTES :]
+        return frames
+
+    def _hear(self, receive: Callable[[], list[Any] | None]) -> None:
+        """Handle the dispatcher's messages."""
+        while (frames := receive()) is not None:
             _, message = m.decode(frames)
             own = CONNECTION_HANDLERS.get(type(message))
             if own is not None:
-                opened += own(self, message)
+                own(self, message)
                 if self.reason:
-                    return []
+                    return
             if SENDERS.get(type(message)) is Sender.DISPATCHER:
                 if self.core.stored.limiter is None or not self.core.announce(message):
                     self._act(message)
@@ -322,7 +398,6 @@ class WorkerShell:
                 raise ProtocolError(f"{type(message).__name__} is nothing that a dispatcher says to a worker")
         if self.core.stored.limiter is not None:
             self._act(None)
-        return opened
 
     def _act(self, message: m.Message | None) -> None:
         """Have the core handle a message, or those announced, and send what follows from it."""
@@ -330,22 +405,27 @@ class WorkerShell:
         self._report(idle=False)
         self._tell()
 
-    def _goodbye(self, message: m.Goodbye) -> list[transport.Socket]:
+    def _goodbye(self, message: m.Goodbye) -> None:
         self.reason = f"the dispatcher ended it: {message.text}"
+        self.dismissed = bool(message.kind)
         self.stopping = True
-        return []
 
-    def _switch(self, _message: m.Switch) -> list[transport.Socket]:
+    def _switch(self, _message: m.Switch) -> None:
         """Listen to published messages from now on; not earlier, because they are later than all that came here."""
         assert self.published is not None, "it was asked to subscribe"
-        return [self.published]
+        self.switched = True
+        self._reopened()
 
-    def _welcome(self, welcome: m.Welcome) -> list[transport.Socket]:
+    def _welcome(self, welcome: m.Welcome) -> None:
         """Connect the bulk socket, and start the thread that sends heartbeats."""
         self.peer_keys.shared(welcome.facts.get("peer_secret"))
-        bulk_address = transport.reachable(str(welcome.facts["bulk_address"]), self.address)
-        self.bulk = transport.dealer(bulk_address, self.bulk_identity, self.keys)
-        transport.loop_back(self.bulk, self.bulk_identity)
+        self.control.lease = self.lease = float(welcome.facts.get("lease", self.lease))
+        address = transport.reachable(str(welcome.facts["bulk_address"]), self.address)
+        bulk = Connection(address, identity=self.bulk_identity, lease=self.lease, keys=self.keys)
+        bulk.wait_accepted(CONNECT_TIMEOUT)
+        self.bulk = bulk
+        bulk.reopened = self._reopened
+        self._reopened()
         if self.logs is not None:
             self.logs.facts["worker"] = welcome.number
         if self.shared_folder is not None and self.shared_folder.is_dir():
@@ -355,19 +435,17 @@ class WorkerShell:
         pulse = (self.address, self.keys, self.peer_address, self.logs, samples)
         threading.Thread(target=_pulse, args=pulse, daemon=True).start()
         log.info("worker %d on %s at your service", welcome.number, self.core.backend.name)
-        return [self.bulk]
 
-    def _subscribe(self, message: m.Subscribe | m.Unsubscribe) -> list[transport.Socket]:
+    def _subscribe(self, message: m.Subscribe | m.Unsubscribe) -> None:
         """Subscribe to a topic of published messages by its ticket, or end the subscription."""
         if self.published is None:
             assert isinstance(message, m.Subscribe), "only a ticket that was sent is asked back"
             self.published = transport.subscriber(transport.reachable(message.address, self.address), self.keys)
         transport.subscribe(self.published, message.ticket, wanted=isinstance(message, m.Subscribe))
-        return []
 
     def _handle(self, event: Any) -> None:
         try:
-            sends = self.core.handle(event, time.monotonic())
+            sends = self.core.handle(event, self.clock())
         except DeviceFailed as error:
             self.failed = str(error)
             self.stopping = True
@@ -393,7 +471,7 @@ class WorkerShell:
     def _report(self, *, idle: bool) -> None:
         """Report finished work when a report is due."""
         if self.core.reports.count:
-            for done in self.core.reports.due(time.monotonic(), idle=idle):
+            for done in self.core.reports.due(self.clock(), idle=idle):
                 self._say(done)
 
     def _to_peer(self, address: str, message: m.Piece | m.Read | m.Probe | m.Echo) -> None:
@@ -413,7 +491,7 @@ class WorkerShell:
 
     def _send_bulk(self, frames: Frames) -> None:
         assert self.bulk is not None, "bulk data comes after the welcome"
-        transport.send(self.bulk, list(frames))
+        self.bulk.send(list(frames))
 
     def _give_back(self) -> None:
         """Return clients' memory that is no longer read."""
@@ -443,9 +521,9 @@ class WorkerShell:
             key, array = here.pop(0)
             self._handle(BulkIn(*self.incoming_puts.pop(key), array))
 
-    def _hear_bulk(self, socket: transport.Socket) -> None:
+    def _hear_bulk(self, bulk: Connection) -> None:
         for _ in range(64):
-            frames = transport.receive(socket)
+            frames = bulk.receive()
             if frames is None:
                 return
             whole = self._answer(self.streams.heard, frames)
@@ -467,7 +545,7 @@ class WorkerShell:
     def _hear_peers(self) -> None:
         while (frames := transport.receive(self.peers_in)) is not None:
             try:
-                _, message = m.decode(frames)
+                _, message = m.decode(frames, m.FROM_PEER)
                 if SENDERS.get(type(message)) is not Sender.PEER:
                     raise ProtocolError(f"{type(message).__name__} from a peer")
             except ProtocolError as error:
@@ -481,14 +559,14 @@ class WorkerShell:
             log.warning("refused a message on a data socket: %s", error)
 
 
-CONNECTION_HANDLERS: Final[dict[type, Callable[[WorkerShell, Any], list[transport.Socket]]]] = {
+CONNECTION_HANDLERS: Final[dict[type, Callable[[WorkerShell, Any], None]]] = {
     m.Welcome: WorkerShell._welcome,
     m.Goodbye: WorkerShell._goodbye,
     m.Subscribe: WorkerShell._subscribe,
     m.Unsubscribe: WorkerShell._subscribe,
     m.Switch: WorkerShell._switch,
 }
-"""What a dispatcher says about the connection itself: what handles it, and returns the sockets to listen to from now on."""
+"""What a dispatcher says about the connection itself, and what handles it."""
 
 
 def _limited(computed: Backend) -> MemoryLimiter | None:
@@ -507,17 +585,22 @@ def _pulse(
 ) -> None:
     """Sends heartbeats and the state of the GPU on a connection of its own, also while a long kernel runs, and follows changes
     of the log level. Runs in a thread that ends with the process."""
-    socket = transport.dealer(address, transport.new_identity(), keys)
-    transport.send(socket, m.encode(m.Hello(m.VERSION, "pulse", {"address": peer_address}), 1))
+    hello = m.encode(m.Hello(m.VERSION, "pulse", {"address": peer_address}))
+    connection = Connection(address, keys=keys)
+    connection.send(hello)
     while True:
         time.sleep(HEARTBEAT_SECONDS)
         if logs is not None:
             logs.look()
         sample = samples.newest() if samples is not None else None
-        if not transport.send(socket, m.encode(sample or m.Ping(), 0)):
-            return
-        while transport.receive(socket) is not None:
+        connection.send_unnumbered(m.encode(sample or m.Ping()))
+        while connection.receive() is not None:
             pass
+        connection.look()
+        if connection.failed:
+            connection.close()
+            connection = Connection(address, keys=keys)
+            connection.send(hello)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -555,6 +638,7 @@ def serve(
     logs = DaemonLog("worker", level=log_level, form=log_format, folder=folder)
     keep_freed_memory()
     try:
+        raise_descriptor_limit()
         patience = CONNECT_TIMEOUT if watch is None else start_timeout()  # it may have been started with its dispatcher
         transport.await_listener(address, patience, lambda: not is_orphaned(watch))
         shell = WorkerShell(address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs)
@@ -568,12 +652,16 @@ def serve(
     began = time.monotonic()
     try:
         status = shell.run()
+    except Exception as error:  # noqa: BLE001 — whatever it is, others are told
+        status = shell.fail(error)
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
         shell.close()
         if folder is not None and shell.orphaned:
             shutil.rmtree(folder, ignore_errors=True)
+    if shell.rejoins:
+        restart.rejoin(watch)
     if (
         shell.failed
         and restart.restart_process(restart.restart_count(time.monotonic() - began), watch)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from gt.bounds import MAX_INSTRUCTIONS
 from gt.client.ops import random
 from gt.client.segment.builder import Builder
 from gt.client.segment.value import TensorValue
@@ -20,7 +21,6 @@ from gt.client.tensor import call_site, tape
 from gt.client.tensor.tape import Leaf
 from gt.client.tensor.tensor import Tensor
 from gt.errors import CompileError
-from gt.ir.instruction_bytes import MAX_INSTRUCTIONS
 
 from .guards import Guards, is_atom
 

@@ -4,11 +4,15 @@ A pickle is a program for a stack machine that may call whatever Python has. Her
 nothing, and a machine of this module does what is in its tables: containers, numbers, text and tensors. Whatever else a
 file asks for is refused by name. The numbers of a tensor stand outside of the pickle, in a storage: in a zip archive in one
 entry each, in files from before PyTorch 1.6 behind it.
+
+A file is not believed: nothing is allocated for what it only claims, and what its tensors take together is bounded by its size.
 """
 
 from __future__ import annotations
 
 import math
+import mmap
+import os
 import pickletools
 import struct
 import zipfile
@@ -30,6 +34,12 @@ ZIP_PREFIX: Final = b"PK\x03\x04"
 PICKLE_PREFIX: Final = b"\x80"
 LEGACY_MAGIC_NUMBER: Final = 0x1950A86A20F9469CFC6C
 """The number at the start of a file from before PyTorch 1.6."""
+
+MAX_REPEATS: Final = 8
+"""How often a file's bytes may be in its tensors, which may overlap or repeat one another's numbers."""
+MAX_REPEATED_BYTES: Final = 64 << 20
+"""What tensors may take in any case, so that small ones that were expanded are read."""
+TEXT_ENCODINGS: Final = frozenset({"latin1", "latin-1", "ascii", "utf-8", "utf8"})
 
 # fmt: off
 STORAGE_DTYPES: Final[dict[str, DType | None]] = {
@@ -68,6 +78,10 @@ def load_zip(file: IO[bytes], name: str) -> Any:
             raise GTError(f"{name} is a TorchScript archive, a program: save the module's state_dict()")
         if "data.pkl" not in entries:
             raise GTError(f"{name} is a zip archive, but none of torch.save")
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+            raise GTError(
+                f"{name} is compressed, which torch.save never does: unpack it, and store its files without that"
+            )
         if "byteorder" in entries and archive.read(entries["byteorder"]) != b"little":
             raise GTError(f"{name} was saved by a big-endian machine")
 
@@ -75,7 +89,7 @@ def load_zip(file: IO[bytes], name: str) -> Any:
             return np.frombuffer(archive.read(entries[f"data/{storage.key}"]), dtype.numpy)
 
         with archive.open(entries["data.pkl"]) as pickle:
-            return PickleMachine(name, numbers).run(pickle)
+            return PickleMachine(name, numbers, _room(file)).run(pickle)
 
 
 def _archive(file: IO[bytes], name: str) -> zipfile.ZipFile:
@@ -85,11 +99,21 @@ def _archive(file: IO[bytes], name: str) -> zipfile.ZipFile:
         raise GTError(f"{name} is damaged ({error})") from error
 
 
+def _room(file: IO[bytes]) -> int:
+    """The bytes that the tensors of a file may take together."""
+    return max(MAX_REPEATED_BYTES, MAX_REPEATS * os.fstat(file.fileno()).st_size)
+
+
 def load_stream(file: IO[bytes], name: str) -> Any:
     """Read the format of `torch.save` before 1.6: pickles one behind the other, then the storages.
 
     The pickle is gone through twice, as the storages stand behind it: first to learn which there are, then to cut tensors.
     """
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:  # which reads no more than there is
+        return _load_stream(content, name, _room(file))
+
+
+def _load_stream(file: mmap.mmap, name: str, room: int) -> Any:
     if PickleMachine(name).run(file) != LEGACY_MAGIC_NUMBER:
         raise GTError(f"{name} is a pickle, but none of torch.save")
     PickleMachine(name).run(file)  # a version
@@ -101,17 +125,19 @@ def load_stream(file: IO[bytes], name: str) -> Any:
     found: dict[str, bytes] = {}
     for key in PickleMachine(name).run(file):
         storage = known.storages[key]
-        (size,) = struct.unpack("<q", file.read(8))
+        size = int.from_bytes(file.read(8), "little")
         found[key] = file.read(size * (storage.dtype.itemsize if storage.dtype else 1))
     file.seek(start)
-    return PickleMachine(name, lambda storage, dtype: np.frombuffer(found[storage.key], dtype.numpy)).run(file)
+    return PickleMachine(name, lambda storage, dtype: np.frombuffer(found[storage.key], dtype.numpy), room).run(file)
 
 
 class PickleMachine:
-    """A pickle machine that runs no code. Without `numbers` it only finds out which storages there are: tensors are None."""
+    """A pickle machine that runs no code. Without `numbers` it only finds out which storages there are: tensors are None.
+    All tensors together take at most `room` bytes."""
 
-    def __init__(self, name: str, numbers: Numbers | None = None) -> None:
+    def __init__(self, name: str, numbers: Numbers | None = None, room: int = 0) -> None:
         self.name = name
+        self.room = room
         self.storages: dict[str, Storage] = {}
         self._numbers = numbers
         self._cut: dict[Any, Tensor] = {}
@@ -119,7 +145,7 @@ class PickleMachine:
         self._below: list[list[Any]] = []
         self._memo: dict[int, Any] = {}
         self._calls: dict[str, Callable[..., Any]] = {
-            "_codecs.encode": lambda text, encoding: text.encode(encoding),
+            "_codecs.encode": _encoded,
             "collections.OrderedDict": OrderedDict,
             "torch.Size": tuple,
             "torch.device": device,
@@ -131,12 +157,13 @@ class PickleMachine:
             "torch._tensor._rebuild_from_type_v2": self._of_type,
         }
         for module in ("builtins", "__builtin__"):
-            self._calls |= {f"{module}.{kind.__name__}": kind for kind in (set, frozenset, bytearray, complex)}
+            self._calls |= {f"{module}.{kind.__name__}": kind for kind in (set, frozenset, complex)}
+            self._calls[f"{module}.bytearray"] = _byte_array
 
-    def run(self, pickle: IO[bytes]) -> Any:
+    def run(self, pickle: IO[bytes] | mmap.mmap) -> Any:
         """What the pickle that begins here makes. The file then stands behind it."""
         try:
-            for opcode, argument, _ in pickletools.genops(pickle):
+            for opcode, argument, _ in pickletools.genops(pickle):  # type: ignore[arg-type]  # it reads and tells
                 if opcode.name == "STOP":
                     return self._stack.pop()
                 if opcode.name in PUSH_OPCODES:
@@ -145,7 +172,16 @@ class PickleMachine:
                     getattr(self, f"_{opcode.name.lower()}", self._unknown)(argument)
         except GTError:
             raise
-        except (IndexError, KeyError, ValueError, TypeError, AttributeError, struct.error, zipfile.BadZipFile) as error:
+        except (
+            IndexError,
+            KeyError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            OverflowError,
+            struct.error,
+            zipfile.BadZipFile,
+        ) as error:
             raise GTError(f"{self.name} is damaged, or was not written by torch.save ({error})") from error
         raise GTError(f"{self.name} is damaged: it ends too soon")
 
@@ -331,8 +367,16 @@ class PickleMachine:
             return None
         if isinstance(dtype, PickledGlobal):
             raise DTypeError(f"{self.name} holds {dtype.name}, a dtype that GT lacks")
+        _check_cut(offset, size, stride)
         name = (storage.key, offset, size, stride)
         if name not in self._cut:  # tied weights stay one tensor
+            nbytes = math.prod(size) * dtype.itemsize
+            if nbytes > self.room:
+                raise GTError(
+                    f"{self.name} holds a tensor of size {list(size)} that takes {nbytes:,} bytes, more than a file of its "
+                    f"length may hold: where its numbers repeat, save it before expand(), or save a contiguous() copy"
+                )
+            self.room -= nbytes
             array = _cut(self._numbers(storage, dtype), offset, size, stride)
             self._cut[name] = creation.from_numpy(array).requires_grad_(requires_grad)
         return self._cut[name]
@@ -365,10 +409,32 @@ def _pairs(found: list[Any]) -> Iterator[tuple[Any, Any]]:
     return zip(found[::2], found[1::2], strict=True)
 
 
-def _cut(numbers: np.ndarray[Any, Any], offset: int, size: Any, stride: Any) -> np.ndarray[Any, Any]:
-    """A tensor's elements, which lie inside of the storage: a file is not believed."""
+def _check_cut(offset: Any, size: Any, stride: Any) -> None:
+    """Raise `ValueError` unless these can say which elements of a storage a tensor has."""
+    if not (type(size) is type(stride) is tuple) or not all(type(each) is int for each in (offset, *size, *stride)):
+        raise ValueError("a tensor's offset, size and strides are integers")
     if len(size) != len(stride) or min(offset, *size, *stride, 0) < 0:
         raise ValueError(f"a tensor of size {size} and strides {stride}")
+
+
+def _encoded(text: str, encoding: str) -> bytes:
+    """Text as bytes, as pickles before protocol 3 have these. Raises `ValueError` for other encodings than a pickle uses."""
+    if encoding not in TEXT_ENCODINGS:
+        raise ValueError(f"the encoding {encoding!r}")
+    return text.encode(encoding)
+
+
+def _byte_array(content: object = b"", *encoding: str) -> bytearray:
+    """Bytes; never so many zeros as a number says. Raises `ValueError`."""
+    if isinstance(content, str) and len(encoding) == 1:
+        content = _encoded(content, *encoding)
+    if not isinstance(content, (bytes, bytearray)):
+        raise ValueError(f"a bytearray of {type(content).__name__}")
+    return bytearray(content)
+
+
+def _cut(numbers: np.ndarray[Any, Any], offset: int, size: Any, stride: Any) -> np.ndarray[Any, Any]:
+    """A tensor's elements, which lie inside of the storage: a file is not believed."""
     last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
     if math.prod(size) and last >= numbers.size:
         raise ValueError(f"a tensor reaches to element {last} of {numbers.size}")

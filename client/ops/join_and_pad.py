@@ -94,7 +94,7 @@ def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None) -> Ten
     dtype = result_type([(part.dtype, False) for part in parts], [])
     parts = [part for part in parts if part.shape != (0,)] or parts[:1]
     at = axis_of("cat", dim if axis is None else axis, parts[0].shape)
-    return emission.emit("cat", tuple([cast(part, dtype) for part in parts]), at)
+    return emission.emit_cat([cast(part, dtype) for part in parts], at)
 
 
 def stack(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None) -> Tensor:

@@ -13,6 +13,7 @@ from itertools import compress
 from sys import getrefcount
 from typing import Any, Final, Protocol
 
+from gt.bounds import MAX_IDS, MAX_INPUTS, MAX_OPERANDS
 from gt.errors import SessionError
 from gt.ir.dtypes import Scalar
 from gt.ir.instruction import ID_BITS
@@ -27,8 +28,8 @@ from .value import UNSHARED_REFERENCES, SentValue, TensorValue
 
 FLUSH_LENGTH: Final = 512
 """Instructions after which a segment is flushed by itself."""
-MAX_FREED: Final = 1 << 14
-"""Dead tensors that one message tells of."""
+FLUSH_INPUTS: Final = MAX_INPUTS - MAX_OPERANDS
+"""Inputs after which a segment is flushed by itself, so that one more instruction keeps it within its bound."""
 _new: Final = object.__new__
 PUT_IDS: Final = 1 << ID_BITS - 1
 """How many of a builder's ids, the first ones, are for puts: what is not in the segment under way has an id before its base."""
@@ -226,6 +227,8 @@ class Builder:
     def slot(self, number: int) -> int:
         """Give a tensor from outside a new input slot; returns ~slot, as the record has it."""
         at = self.inputs[number] = ~len(self.inputs)
+        if len(self.inputs) >= FLUSH_INPUTS:
+            self.length = 0  # flush after this instruction
         return at
 
     def give_way(self) -> None:
@@ -288,7 +291,7 @@ class Builder:
         if self.capture is not None:
             if len(self.record) < self.length:
                 return
-            self.capture.interrupt(f"it has more than {self.length} instructions")
+            self.capture.interrupt(f"it has more than {self.length or len(self.record)} instructions")
         if self.record or self.dead:
             self._send()
             self.session.pace()
@@ -308,7 +311,7 @@ class Builder:
         base, alive, scalars = self.base, self._alive(), self.scalars
         self.record, self.values, self.scalars, self.inputs, self.foreign = [], [], [], {}, []
         self.base = base + len(record)
-        messages = _free_messages(freed, MAX_FREED)
+        messages = _free_messages(freed, MAX_IDS)
         made = self.session.definitions.made
         known = self._definition((tuple(record), alive), record, alive, len(inputs), messages)
         periods = self.periods
@@ -318,6 +321,8 @@ class Builder:
             else:
                 periods.new(record, alive)
             self.length = periods.length
+        else:
+            self.length = self.session.flush_length
         messages.append(Run(known, base, list(inputs), scalars, dying, freed))
         return messages
 
@@ -394,7 +399,7 @@ class Builder:
             foreign, self.foreign = self.foreign, []
             inputs.clear()
             dying, freed = self._deaths({number: ~slot for slot, number in enumerate(numbers)})
-            messages = _free_messages(freed, MAX_FREED)
+            messages = _free_messages(freed, MAX_IDS)
             known = self._definition(key, traced.record, traced.alive, traced.inputs, messages)
             messages.append(Run(known, base, numbers, scalars, dying, freed))
             self.session.sink(messages)
@@ -414,6 +419,6 @@ def _free_messages(freed: list[int], limit: int) -> list[Any]:
     """`Free` messages for the dead tensors, until at most `limit` are left to go with a run."""
     messages: list[Any] = []
     while len(freed) > limit:
-        messages.append(Free(freed[:MAX_FREED]))
-        del freed[:MAX_FREED]
+        messages.append(Free(freed[:MAX_IDS]))
+        del freed[:MAX_IDS]
     return messages

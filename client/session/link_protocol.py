@@ -65,6 +65,9 @@ class DispatcherLink(Protocol):
     def fetch_bulk(self, message: m.Value, array: np.ndarray[Any, Any], done: Callable[[], None]) -> None:
         """Receive a part of `array` into its place; `done` when it is there."""
 
+    def silent_seconds(self) -> float:
+        """The seconds since the dispatcher was last heard."""
+
     def alive(self) -> str | None:
         """None, or why the service cannot answer any more."""
 

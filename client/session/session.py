@@ -24,11 +24,11 @@ from weakref import WeakSet
 import numpy as np
 
 from gt import default_session
+from gt.bounds import MAX_IDS, MAX_INSTRUCTIONS
 from gt.client.segment.builder import FLUSH_LENGTH, Builder
 from gt.client.segment.definition_cache import Definitions
 from gt.client.segment.value import TensorValue
 from gt.errors import GTError, OutOfMemory, SessionError
-from gt.ir.instruction_bytes import MAX_INSTRUCTIONS
 from gt.ir.spec import pack_spec, spec
 from gt.wire import messages as m
 from gt.wire.pool import MAX_UNPOOLED_BYTES
@@ -44,8 +44,8 @@ MAX_HISTORY_MESSAGES: Final = 512
 """Runs and puts that are remembered for `gt.why`."""
 MAX_UNHEARD_PUT_BYTES: Final = 64 << 20
 """Bytes of earlier puts of which workers may not have heard; whoever puts more waits for them."""
-MAX_SILENCE_SECONDS: Final = 15.0
-"""Seconds without a sign of life from the service after which a wait gives up."""
+WARN_SILENCE_SECONDS: Final = 6.0
+"""Seconds without a sign of life from the service after which whoever waits is told."""
 
 _builder_numbers: Final = itertools.count(1)
 """Ranges of ids are never handed out twice in one process, so a tensor of an ended session is known as such."""
@@ -80,7 +80,6 @@ class Session:
         self.facts: dict[str, Any] = {}
         self.failure: GTError | None = None
         self.pending_error: GTError | None = None
-        self.heard = time.monotonic()
         self.welcomed = False
         self.flush_length = FLUSH_LENGTH
         self._config: Any = None
@@ -191,7 +190,7 @@ class Session:
             while not owner.flush_from_outside():
                 pass  # its thread is in the middle of one instruction
         self.usable()
-        future = Future(self, f"the value of a tensor of {value.spec}")
+        future = Future(self, f"the value of a tensor of {value.spec}", value.spec)
         with self.exclusive():
             self._open()
             number = next(self.request_numbers)
@@ -299,7 +298,8 @@ class Session:
         """Free tensors whose builders are gone themselves."""
         if self.orphans and self.failure is None:
             self.orphans, orphans = [], self.orphans
-            self.link.send(m.Free(orphans))
+            for at in range(0, len(orphans), MAX_IDS):
+                self.link.send(m.Free(orphans[at : at + MAX_IDS]))
 
     def send_heartbeat(self) -> None:
         """Send a heartbeat."""
@@ -341,15 +341,13 @@ class Session:
         """Act on all messages that have arrived."""
         with self.lock:
             for message in self.link.receive():
-                self.heard = time.monotonic()
                 self._handle(message)
 
     def wait_for(self, ready: Callable[[], bool], what: str, timeout: float | None) -> None:
         """Drive the connection until `ready()`. Raises `TimeoutError`, or `SessionError` when no answer can come."""
         start = time.monotonic()
         self.pump()
-        self.heard = max(self.heard, start)
-        looked = False
+        looked = warned = False
         transfer: TransferProgress | None = None
         try:
             while not ready():
@@ -361,11 +359,15 @@ class Session:
                 # an answer that comes at once need not wait for a look at processes
                 reason = self.link.alive() if looked else None
                 looked = True
-                if reason is None and now - self.heard > MAX_SILENCE_SECONDS:
-                    reason = f"no sign of life for {MAX_SILENCE_SECONDS:.0f} s"
                 if reason is not None:
                     self._end(SessionError(f"the service at {self.name} is gone ({reason}) while waiting for {what}"))
                     continue
+                if not warned and self.welcomed and self.link.silent_seconds() > WARN_SILENCE_SECONDS:
+                    warned = True
+                    log.warning(
+                        "no sign of life from the service at %s for %g s while waiting for %s; it is tried for up to %g s",
+                        self.name, WARN_SILENCE_SECONDS, what, self.facts.get("lease", 0.0),
+                    )  # fmt: skip
                 left = 0.5 if timeout is None else min(0.5, timeout - (now - start))
                 self.link.wait(left)
                 self.pump()

@@ -11,20 +11,25 @@ from typing import Any, Final
 
 import numpy as np
 
+from gt.bounds import MAX_INLINE_BYTES
 from gt.daemon.host import environment_number, host_facts
 from gt.ir.spec import Spec
 from gt.wire import messages as m
 from gt.wire import transport
-from gt.wire.bulk import MAX_INLINE_BYTES, Bulk, Frames
+from gt.wire.bulk import Bulk, Frames
+from gt.wire.connection import Connection
 from gt.wire.keys import keys_for
 from gt.wire.memfd import machine
 from gt.wire.pool import Pool, half_of_memory
+from gt.wire.reliable_stream import LEASE_SECONDS
 
 from .bulk_fetches import BulkFetches
 from .bulk_puts import BulkPut, BulkPuts
 
 LAST_MESSAGES_SECONDS: Final = 0.2
 """Seconds in which what a dispatcher sent before its end may still arrive."""
+CONNECT_SECONDS: Final = 4.0
+"""Seconds within which the dispatcher must answer on its bulk socket."""
 
 
 def _process_descriptor(process: Any) -> int | None:
@@ -47,25 +52,24 @@ def _has_ended(process: int) -> bool:
 
 
 class SocketLink:
-    """A connection to the dispatcher at `address`. `local` is the set of daemons started for this process, if any; `key` is the
-    path of a key file, where the service needs another key than this user's own (`gt/wire/keys.py`)."""
+    """A connection to the dispatcher at `address`, on which nothing is lost while the session lives. `local` is the set of
+    daemons started for this process, if any; `key` is the path of a key file, where the service needs another key than this
+    user's own (`gt/wire/keys.py`)."""
 
     def __init__(self, address: str, local: Any = None, key: str | None = None) -> None:
         self.local = local
         self.address = address
         self.keys = keys_for(address, key)
-        self.control = transport.dealer(address, transport.new_identity(), self.keys)
-        self.descriptors = [self.control.fileno()]
-        self.bulk: transport.Socket | None = None
+        lease = environment_number("GT_LEASE", LEASE_SECONDS)
+        self.control = Connection(address, lease=lease, reopened=self._reopened, keys=self.keys)
+        self.bulk: Connection | None = None
         self.bulk_identity = transport.new_identity()
-        self.number = 0
         self.client = 0
         limit = environment_number("GT_SHARED_MEMORY", half_of_memory())
         self.memory = Pool(limit)
         self.streams = Bulk(machine() if limit else "")
         self.puts = BulkPuts(self.memory, self.streams.outbox)
         self.fetches = BulkFetches(self.memory, self.streams.inbox)
-        self.gone = False
         self.process: int | None = None
         """The descriptor of the dispatcher's process, if it is on this machine."""
         self.ended = 0.0
@@ -75,34 +79,44 @@ class SocketLink:
         self.pollers = threading.local()
         """A poll object serves one thread at a time, so each that waits has its own."""
 
+    def _reopened(self) -> None:
+        """There is another socket to wait for."""
+        self.pollers = threading.local()
+
     def connect_bulk(self, facts: dict[str, Any]) -> None:
         """Connect the bulk socket that the dispatcher named in its welcome."""
         self.client = self.fetches.client = int(facts["number"])
-        bulk_address = transport.reachable(str(facts["bulk_address"]), self.address)
-        self.bulk = transport.dealer(bulk_address, self.bulk_identity, self.keys)
-        transport.loop_back(self.bulk, self.bulk_identity)
-        self.descriptors.append(self.bulk.fileno())
-        self.pollers = threading.local()
+        lease = self.control.lease = float(facts.get("lease", self.control.lease))
+        address = transport.reachable(str(facts["bulk_address"]), self.address)
+        bulk = Connection(address, identity=self.bulk_identity, lease=lease, reopened=self._reopened, keys=self.keys)
+        bulk.wait_accepted(CONNECT_SECONDS)
+        self.bulk = bulk
+        self._reopened()
         self.process = _process_descriptor(facts.get("process")) if self.local is None else None
 
     def send(self, message: m.Message) -> None:
         """Send one message. Never waits, never loses."""
         if self.closed:
             return
-        self.number += 1
-        if not transport.send(self.control, m.encode(message, self.number)):
-            self.gone = True
+        if type(message) is m.Ping:
+            self.control.send_unnumbered(m.encode(message))
+            if self.bulk is not None:
+                self.bulk.send_unnumbered([b""])
+        else:
+            self.control.send(m.encode(message))
 
     def receive(self) -> list[m.Message]:
         """All messages that have arrived; bulk chunks are put in place on the way."""
         found: list[m.Message] = []
         if self.closed:
             return found
-        while (frames := transport.receive(self.control)) is not None:
+        while (frames := self.control.receive()) is not None:
             found.append(m.decode(frames)[1])
+        self.control.look()
         if self.bulk is not None:
-            while (frames := transport.receive(self.bulk)) is not None:
+            while (frames := self.bulk.receive()) is not None:
                 self._bulk(frames)
+            self.bulk.look()
         return found
 
     def wait(self, timeout: float) -> None:
@@ -110,8 +124,9 @@ class SocketLink:
         poll = getattr(self.pollers, "poll", None)
         if poll is None:
             poll = self.pollers.poll = select.poll()
-            for descriptor in self.descriptors:
-                poll.register(descriptor, select.POLLIN)
+            for connection in (self.control, self.bulk):
+                if connection is not None:
+                    poll.register(connection.socket.fileno(), select.POLLIN)
         poll.poll(min(timeout, 0.02) * 1000)
 
     def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> BulkPut | None:
@@ -186,7 +201,7 @@ class SocketLink:
         peer, header, payload = frames
         if isinstance(payload, memoryview):
             payload = bytes(payload)  # of an array that its owner may change as soon as all of it has left
-        transport.send(self.bulk, [peer, header, payload])
+        self.bulk.send([peer, header, payload])
 
     def _bulk(self, frames: list[Any]) -> None:
         whole, answers = self.streams.heard(frames)
@@ -195,10 +210,15 @@ class SocketLink:
         if whole is not None:
             self.fetches.arrived(*whole)
 
+    def silent_seconds(self) -> float:
+        """The seconds since the dispatcher was last heard, without those in which this process stood still."""
+        return self.control.silent_seconds
+
     def alive(self) -> str | None:
         """None, or why the service cannot answer any more."""
-        if self.gone:
-            return "it closed the connection"
+        for connection in (self.control, self.bulk):
+            if connection is not None and connection.failed:
+                return connection.failed
         if self.process is not None and _has_ended(self.process):
             now = time.monotonic()
             self.ended = self.ended or now
@@ -214,4 +234,4 @@ class SocketLink:
             self.process = None
         self.control.close(linger=500)
         if self.bulk is not None:
-            self.bulk.close(linger=0)
+            self.bulk.close()

@@ -69,7 +69,7 @@ class Slices:
             parts += [*self._gap(last, start), part]
             last = end
         parts += self._gap(last, self.shape[self.axis])
-        return emission.emit("cat", tuple(parts), self.axis)
+        return emission.emit_cat(parts, self.axis)
 
     def _gap(self, start: int, end: int) -> list[Tensor]:
         shape = (*self.shape[: self.axis], end - start, *self.shape[self.axis + 1 :])
@@ -127,7 +127,7 @@ def _below(parts: Sequence[Tensor]) -> Tensor:
     if len(parts) == 1:
         return parts[0]
     rows, columns = parts[0].shape
-    return emission.emit("reshape", (emission.emit("cat", tuple(parts), 1),), (rows * len(parts), columns))
+    return emission.emit("reshape", (emission.emit_cat(parts, 1),), (rows * len(parts), columns))
 
 
 DeferredGradient = Slices | Products

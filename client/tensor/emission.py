@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from gt.bounds import MAX_OPERANDS
 from gt.client.segment.signature import Signature
 from gt.client.segment.value import TensorValue
 from gt.client.session import session
-from gt.ir.infer import infer
+from gt.ir.infer import derive
 from gt.ir.instruction import Tag
 from gt.ir.ops import OPS
 
@@ -92,6 +93,13 @@ def emit(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
     if recording and context.grad and signature.differentiable is not None:
         out._edge = tape.record(signature, context, operands, values, value)
     return out
+
+
+def emit_cat(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """`emit` of `cat`, in several steps where there are more parts than one instruction may have operands."""
+    while len(parts) > MAX_OPERANDS:
+        parts = [emit("cat", tuple(parts[at : at + MAX_OPERANDS]), axis) for at in range(0, len(parts), MAX_OPERANDS)]
+    return emit("cat", tuple(parts), axis)
 
 
 def _autocast(op: str, operands: tuple[Any, ...], lower: DType) -> tuple[Any, ...]:
@@ -293,9 +301,8 @@ def _sign(
     whole = (*key[: 3 + arity], site)
     signature = _by_line.get(whole)
     if signature is None:
-        attributes = dict(zip(OPS[op].attributes, values, strict=True))
         operands = key[3 : 3 + arity]
-        results = infer(op, operands, attributes)
+        attributes, results = derive(op, operands, dict(zip(OPS[op].attributes, values, strict=True)))
         signature = Signature(
             op, attributes, operands, results, Tag(context.signal, context.phase, site or "", context.hints)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Final
 
+from gt.bounds import MAX_INLINE_BYTES
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.message_state import DONE, WAITING_PUT, MessageState
 from gt.dispatcher.state.plan_cache import Entry
@@ -17,6 +18,8 @@ from gt.sharding.placement import Replicate
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
+ANSWER_OVERHEAD_BYTES: Final = 1024
+"""The most bytes of the answer to a fetch besides the values."""
 MAX_SOURCES: Final = 1024
 """The most combinations of spec and layout for which a mesh remembers who answers a fetch."""
 
@@ -43,8 +46,10 @@ class FetchHandler:
         holders, silent, boxes = self._sources(record, entry)
         number = next(self.numbers)
         parts = len(boxes) + bool(silent)  # those who only say that they are sound are one part together
+        nbytes = ANSWER_OVERHEAD_BYTES + min(entry.spec.nbytes, len(boxes) * MAX_INLINE_BYTES)
+        client.asked_bytes += nbytes
         self.collections[number] = FetchRecord(
-            client.number, message.request, entry.spec, parts, set(mesh.members), boxes, len(silent)
+            client.number, message.request, entry.spec, parts, set(mesh.members), boxes, len(silent), nbytes
         )
         for group, quiet in ((holders, False), (silent, True)):
             if group:
@@ -78,17 +83,18 @@ class FetchHandler:
             found = record.sources[key] = (tuple(holders), tuple(silent), boxes)
         return found
 
-    def part(self, worker: WorkerRecord, part: m.Part) -> None:
-        """Pass on a worker's answer."""
+    def part(self, worker: WorkerRecord, part: m.Part) -> ClientRecord | None:
+        """Pass on a worker's answer. Returns the client that it is for, if it still waits."""
         collection = self.collections.get(part.request)
         if collection is None or worker.number not in collection.waiting:
-            return
+            return None
         collection.waiting.discard(worker.number)
+        client = self.service.by_number[collection.client]
+        client.unread_bytes += len(part.data)
         if not collection.waiting:
-            del self.collections[part.request]
+            self._over(part.request)
             if self.service.recording is not None:
                 self.service.recording.fetch_answered(part.request, collection)
-        client = self.service.by_number[collection.client]
         if part.fault and not collection.failed:
             collection.failed = True
             self.service.send(client.identity, m.Failed(collection.request, part.fault[0], part.fault[-1]))
@@ -96,9 +102,9 @@ class FetchHandler:
         if not holds:
             collection.silent -= 1
             if collection.silent:
-                return
+                return client
         if collection.failed and not part.bulk:
-            return  # a bulk part is passed on all the same: the client hears it out, so that the worker can let it go
+            return client  # a bulk part is passed on all the same: the client hears it out, so that the worker can let it go
         part_box: list[Any] = collection.boxes[worker.number] if holds else [["silent"]]
         self.service.send(
             client.identity,
@@ -107,12 +113,20 @@ class FetchHandler:
                 worker.number, worker.bulk, part.bulk, part.data,
             ),
         )  # fmt: skip
+        return client
+
+    def _over(self, number: int) -> None:
+        """A fetch is no longer in progress."""
+        collection = self.collections.pop(number)
+        client = self.service.by_number.get(collection.client)
+        if client is not None:
+            client.asked_bytes -= collection.nbytes
 
     def forget(self, client: ClientRecord) -> None:
         """Drop the fetches of a client that has left."""
         for number, collection in list(self.collections.items()):
             if collection.client == client.number:
-                del self.collections[number]
+                self._over(number)
 
     def fail(self, client: ClientRecord, fault: Fault) -> int:
         """Fail all fetches of a client at once. Returns how many. Later answers of workers to them are still accepted."""
@@ -126,7 +140,7 @@ class FetchHandler:
         """Fail the fetches that a lost worker had yet to answer, and those of clients whose meshes it breaks."""
         for number, collection in list(self.collections.items()):
             if worker.number in collection.waiting or collection.client in clients:
-                del self.collections[number]  # the others' parts are forgotten with the mesh
+                self._over(number)  # the others' parts are forgotten with the mesh
                 if not collection.failed:
                     client = self.service.by_number[collection.client]
                     self.service.send(client.identity, m.Failed(collection.request, *fault))

@@ -2,10 +2,10 @@
 other.
 
 Reading a definition, planning, searching for a better plan and choosing strategies are *jobs*: iterators whose every turn
-takes about equally long, a fraction of a millisecond. So a client that asks for much delays only itself: if n principals ask,
-each gets an n-th of the dispatcher's single thread, however many programs and sessions it has, and each of its programs an
-equal part of that. Messages that need no job (runs of known
-plans, fetches) are processed as they come, between two turns.
+takes about equally long, a fraction of a millisecond; so is a long queue of messages. So a client that asks for much delays
+only itself: if n principals ask, each gets an n-th of the dispatcher's single thread, however many programs and sessions it has,
+and each of its programs an equal part of that. Messages that need no job (runs of known plans, fetches) are processed as they
+come, between two turns.
 """
 
 from __future__ import annotations
@@ -16,11 +16,18 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, Generic, TypeVar
 
-from gt.dispatcher.state.message_state import WAITING_DEFINITION, WAITING_PLAN, WAITING_SEARCH, WAITING_STRATEGY
+from gt.dispatcher.state.message_state import (
+    WAITING_DEFINITION,
+    WAITING_PLAN,
+    WAITING_SEARCH,
+    WAITING_STRATEGY,
+    WAITING_TURN,
+)
 from gt.wire.principals import ProgramIdentity
 
 T = TypeVar("T")
 JOB_NAMES: Final = {
+    WAITING_TURN: "what is queued",
     WAITING_DEFINITION: "a definition",
     WAITING_STRATEGY: "strategies",
     WAITING_PLAN: "a plan",
@@ -124,10 +131,12 @@ def _principal_of(owner: Hashable) -> Hashable:
 
 
 class JobScheduler:
-    """All jobs: a ring of principals, each with a ring of its programs and their jobs. Errors are given to `log`."""
+    """All jobs: a ring of principals, each with a ring of its programs and their jobs. Errors of jobs are given to `failed`."""
 
-    def __init__(self, log: Callable[..., None]) -> None:
-        self.log = log
+    def __init__(self, failed: Callable[[Job, Exception], None]) -> None:
+        self.failed = failed
+        self.served = 0
+        """The client whose job had the last turn."""
         self.ring: RoundRobin[Job] = RoundRobin()
         self.clients: dict[int, list[Job]] = {}
         """The same jobs by client; no list is empty."""
@@ -156,13 +165,13 @@ class JobScheduler:
     def work(self) -> Job | None:
         """Do one turn: the next job of the next program. Returns the job if it has finished."""
         job = self.ring.next()
+        self.served = job.client
         try:
             job.last = next(job.turns)
         except StopIteration:
             pass
-        except Exception as error:  # noqa: BLE001 — no better plan is no loss, and strategies are settled all the same
-            text = f"working out {job.what} for client {job.client}: {type(error).__name__}: {error}"
-            self.log("error", text, client=job.client)
+        except Exception as error:  # noqa: BLE001 — whatever it is, only this job has it
+            self.failed(job, error)
             job.last = None
         else:
             return None

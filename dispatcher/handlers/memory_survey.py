@@ -15,7 +15,7 @@ from gt.dispatcher.state.shared_state import DispatcherState
 from gt.wire import messages as m
 from gt.wire.principals import OBSERVER, OPERATOR
 
-MAX_HOLDINGS: Final = 50_000
+MAX_HOLDINGS: Final = 4096
 """The most holdings in one answer, of all workers and clients, so that it fits a frame."""
 
 
@@ -46,7 +46,7 @@ class MemorySurveys:
         survey = self.surveys[number] = MemorySurvey(
             client.number, request, {worker.number for worker in workers.values()}
         )
-        most = max(8, MAX_HOLDINGS // max(1, len(workers) * len(self.service.clients)))
+        most = max(2, MAX_HOLDINGS // max(1, len(workers) * len(self.service.clients)))
         if workers:
             self.service.out.append(Send(tuple(workers), m.Survey(number, most)))
         self._answer(number, survey)

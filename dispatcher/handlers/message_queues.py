@@ -7,33 +7,37 @@ its own client.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+from gt.bounds import MAX_QUEUED_MESSAGES, MAX_SEGMENTS, MAX_UNREAD_BYTES, MAX_WAITING_PUT_BYTES
 from gt.dispatcher.state.events import Reload
 from gt.dispatcher.state.message_state import (
     ACTING,
     DONE,
     FAILED,
+    QUEUED,
     WAITING_DEFINITION,
+    WAITING_READER,
+    WAITING_TURN,
     WAITING_WORKERS,
     WAITS,
     MessageState,
     begin,
     enter,
 )
-from gt.dispatcher.state.records import ClientRecord
+from gt.dispatcher.state.records import ClientRecord, RefusedSurvivors
 from gt.dispatcher.state.shared_state import DispatcherState
-from gt.errors import DTypeError, GTError, ProtocolError, ShapeError
-from gt.ir.instruction_bytes import segment_in_turns, unpack_segment
+from gt.errors import GTError, ProtocolError
+from gt.ir.instruction_bytes import segment_in_turns
 from gt.sharding.options import check_options
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.messages import Fault, fault_of
 
 from .fetches import FetchHandler
-from .job_scheduler import JOB_NAMES
+from .job_scheduler import JOB_NAMES, Job
 from .memory_survey import MemorySurveys, devices
 from .plan_selection import PlanSelection
 from .puts import PutHandler
@@ -41,12 +45,10 @@ from .runs import RunHandler, dead
 from .session_mesh import SessionMeshes
 from .why import explain_tensor, tensors_read_by
 
-MAX_QUEUE: Final = 1 << 18
-"""The most messages of one client that may wait; a client that respects its credits never comes near."""
-MAX_SEGMENTS: Final = 1 << 14
-"""The most definitions of one session; a client drops its own long before."""
-MAX_WAITING: Final = 1 << 28
-"""The most bytes of one client's waiting puts, besides one that may be as large as a frame."""
+MESSAGES_PER_TURN: Final = 64
+"""How many messages of one client are acted on in one event, if they are short."""
+IDS_PER_MESSAGE: Final = 256
+"""A message with more ids than this counts as several."""
 CANCELLED_FAULT: Final[Fault] = (
     "Cancelled",
     "cancelled from a monitor: what the session had asked for and had not begun is dropped",
@@ -54,8 +56,6 @@ CANCELLED_FAULT: Final[Fault] = (
 WORK_MESSAGES: Final = (m.Run, m.Put, m.Fetch)
 """The messages that are dropped when the work of their client is cancelled."""
 _WORK_NAMES: Final[dict[type, str]] = {m.Run: "runs", m.Put: "puts", m.Fetch: "fetches"}
-_REFUSED: Final = (ProtocolError, ShapeError, DTypeError)
-"""The errors with which an invalid definition is refused."""
 
 
 class MessageQueues:
@@ -90,12 +90,18 @@ class MessageQueues:
         """Queue a client's next message. Raises `ProtocolError` if its stream cannot be trusted any more."""
         queue = client.queue
         if queue:
-            if len(queue) >= MAX_QUEUE:
-                raise ProtocolError(f"more than {MAX_QUEUE} messages waiting: credits were ignored")
-            if isinstance(message, m.Put) and _waiting(client) + len(message.data) > MAX_WAITING:
-                raise ProtocolError(f"more than {MAX_WAITING} bytes waiting: credits were ignored")
+            if len(queue) >= MAX_QUEUED_MESSAGES:
+                raise ProtocolError(f"more than {MAX_QUEUED_MESSAGES} messages waiting: credits were ignored")
+            if isinstance(message, m.Put):
+                if client.waiting_bytes + len(message.data) > MAX_WAITING_PUT_BYTES:
+                    raise ProtocolError(f"more than {MAX_WAITING_PUT_BYTES} bytes waiting: credits were ignored")
+                client.waiting_bytes += len(message.data)
             queue.append(message)
+            if client.head is WAITING_READER:
+                self.pump(client)
         else:
+            if isinstance(message, m.Put):
+                client.waiting_bytes += len(message.data)
             queue.append(message)
             begin(client)
             self.pump(client)
@@ -115,26 +121,52 @@ class MessageQueues:
             self.pump(client)
 
     def pump(self, client: ClientRecord) -> None:
-        """Process a client's queue, in order, as far as possible."""
+        """Process a client's queue, in order, as far as possible and as far as one turn goes; a job goes on with the rest."""
         queue = client.queue
-        while queue and client.identity in self.service.clients:
+        left = MESSAGES_PER_TURN
+        while queue and client.identity in self.service.clients and client.identity not in self.service.ending:
             message = queue[0]
-            if client.cancelled and isinstance(message, WORK_MESSAGES):
-                client.cancelled = not isinstance(message, m.Fetch)
+            if left <= 0:
+                self._pause(client)
+                return
+            left -= _weight(message)
+            if isinstance(message, WORK_MESSAGES) and (client.dropping or client.cancelled):
+                client.cancelled = client.cancelled and not isinstance(message, m.Fetch)
                 self._cancel(client, message)
             elif self._act(client, message) in WAITS:
                 return
-            queue.popleft()
+            self._over(client, message)
             if queue:
                 begin(client)
+
+    def _over(self, client: ClientRecord, message: Any) -> None:
+        """Take a message that is over from the head of a client's queue."""
+        client.queue.popleft()
+        client.dropping -= client.dropping > 0
+        if isinstance(message, m.Put):
+            client.waiting_bytes -= len(message.data)
+
+    def _pause(self, client: ClientRecord) -> None:
+        """Let a job go on with the message that has come to the head of a client's queue: others take their turns first."""
+        jobs, what = self.plan_selection.jobs, JOB_NAMES[WAITING_TURN]
+        if client.head is QUEUED:
+            enter(client, WAITING_TURN)
+        if not jobs.has(client.number, what):
+            jobs.add(Job(client.program, client.number, what, iter(()), lambda _: None))
 
     def _act(self, client: ClientRecord, message: Any) -> MessageState:
         """Act on the message at the head of a client's queue. Returns its state then."""
         enter(client, ACTING)
+        if client.asked_bytes + client.unread_bytes > MAX_UNREAD_BYTES:
+            enter(client, WAITING_READER)
+            return WAITING_READER
         try:
             state = self.handlers[type(message)](client, message)
         except GTError as error:
             self._fail(client, message, fault_of(error))
+            state = FAILED
+        except Exception as error:  # noqa: BLE001 — a bug, whatever it is: it ends this client's session, and no other
+            self.service.end_session(client.identity, f"a {type(message).__name__}", error, client.number)
             state = FAILED
         enter(client, state)
         return state
@@ -160,6 +192,8 @@ class MessageQueues:
         mesh = None if client.mesh is None else service.meshes[client.mesh.number]
         landing = any(entry.landing for entry in client.table.values())
         match client.head:
+            case MessageState.WAITING_READER:
+                return client.asked_bytes + client.unread_bytes > 0
             case MessageState.WAITING_WORKERS:
                 return not service.ready(client)
             case MessageState.WAITING_PUT:
@@ -201,39 +235,18 @@ class MessageQueues:
         """Drop what a client asked for and was not issued. Returns how many messages of each kind.
 
         What workers already have runs to its end, and its results stay valid. The client learns of it by its fetches: the
-        waiting ones fail, or else its next one.
+        waiting ones fail, or else its next one. A long queue is emptied in turns.
         """
-        dropped = {"runs": 0, "puts": 0, "fetches": self.fetches.fail(client, CANCELLED_FAULT)}
-        waiting, client.queue = client.queue, deque()
-        for position, message in enumerate(waiting):
-            if position:
-                begin(client)
-            if isinstance(message, WORK_MESSAGES):
-                dropped[_WORK_NAMES[type(message)]] += 1
-                self._cancel(client, message)
-            elif isinstance(message, m.Define):
-                enter(client, ACTING)
-                enter(client, self._read_now(client, message))  # for the runs behind it, which are dropped at once
-            elif isinstance(message, (m.Configure, Reload)) or self._act(client, message) in WAITS:
-                client.queue.append(message)  # a change of the config may have begun, and is not work
-        if client.queue:
-            begin(client)  # it is acted on again below
+        counts = Counter(map(type, client.queue))
+        dropped = {name: counts[kind] for kind, name in _WORK_NAMES.items()}
+        dropped["fetches"] += self.fetches.fail(client, CANCELLED_FAULT)
+        client.dropping = len(client.queue)
         client.cancelled = not dropped["fetches"]
         what = ", ".join(f"{count} {what}" for what, count in dropped.items())
         text = f"client {client.number} was cancelled from a monitor: {what} dropped"
         self.service.log("warning", text, "cancelled", client.number)
         self.pump(client)
         return dropped
-
-    def _read_now(self, client: ClientRecord, message: m.Define) -> MessageState:
-        """Read a definition at once. Returns its state then."""
-        try:
-            _check_definition(client, message.segment)
-        except ProtocolError as error:
-            self._fail(client, message, fault_of(error))
-            return FAILED
-        self._defined(client, message, _read(message))
-        return DONE
 
     def explain_tensor(self, client: ClientRecord, ask: m.Ask) -> None:
         """Answer a question why at once: what holds up the queue may be what it asks."""
@@ -281,19 +294,27 @@ class MessageQueues:
         return DONE
 
     def _defined(self, client: ClientRecord, message: m.Define, found: Any) -> None:
-        """A definition was read, or failed with this error."""
-        if not isinstance(found, Exception):
-            client.segments[message.segment] = found
+        """A definition was read, as far as its instructions are legal, or failed with this error."""
+        if isinstance(found, Exception) and not isinstance(found, GTError):
+            found = ProtocolError(self.service.internal_error("a definition", found, client.number))
+        error = found if isinstance(found, Exception) else found.error
+        if isinstance(found, Exception):
+            client.segments[message.segment] = fault_of(found)
+        else:
+            client.segments[message.segment] = found.segment
+            if error is not None:
+                client.refused[message.segment] = RefusedSurvivors(found.refused, fault_of(error))
             if self.service.recording is not None:
                 self.service.recording.defined(client)
+        if error is None:
             return
         self.service.counters.refused += 1
-        client.segments[message.segment] = fault_of(found)
-        text = f"refused a definition of client {client.number}: {found}"
+        text = f"refused a definition of client {client.number}: {error}"
         self.service.log("warning", text, "refused", client.number)
 
     def _drop(self, client: ClientRecord, message: m.Drop) -> MessageState:
         client.segments.pop(message.segment, None)
+        client.refused.pop(message.segment, None)
         self.plan_selection.drop_segment(client, message.segment)
         return DONE
 
@@ -305,14 +326,8 @@ def _check_definition(client: ClientRecord, number: int) -> None:
         raise ProtocolError(f"more than {MAX_SEGMENTS} definitions in one session")
 
 
-def _read(message: m.Define) -> Any:
-    """The segment of a definition, or the error with which it is refused."""
-    try:
-        return unpack_segment(message.body)
-    except _REFUSED as error:
-        return error
-
-
-def _waiting(client: ClientRecord) -> int:
-    """The bytes of a client's waiting puts."""
-    return sum(len(message.data) for message in client.queue if isinstance(message, m.Put))
+def _weight(message: Any) -> int:
+    """For how many short messages a message counts."""
+    if isinstance(message, m.Run):
+        return 1 + (len(message.inputs) + len(message.freed)) // IDS_PER_MESSAGE
+    return 1 + (len(message.tensors) // IDS_PER_MESSAGE if isinstance(message, m.Free) else 0)

@@ -28,7 +28,7 @@ from gt.dispatcher.state.message_state import (
 from gt.dispatcher.state.plan_cache import CachedPlan, Entry
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
-from gt.errors import ProtocolError
+from gt.errors import GTError, ProtocolError
 from gt.ir.instruction import Plan, Segment
 from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import Spec
@@ -53,7 +53,7 @@ class PlanSelection:
 
     def __init__(self, service: DispatcherState) -> None:
         self.service = service
-        self.jobs = JobScheduler(service.log)
+        self.jobs = JobScheduler(self._job_failed)
         """The jobs, which run while the dispatcher is otherwise idle."""
         self.admission = CompileAdmission(service)
 
@@ -84,6 +84,8 @@ class PlanSelection:
             return WAITING_PLAN
         if isinstance(planned, Exception):  # a segment without a plan is an error of its client alone
             reason = f"{type(planned).__name__}: {planned}"
+            if not isinstance(planned, GTError):
+                reason = self.service.internal_error(f"the plan of segment {number}", planned, client.number)
             text = f"no plan for a segment of client {client.number}: {reason}"
             self.service.log("error", text, client=client.number)
             raise ProtocolError(f"segment {number} has no plan: {reason}")
@@ -254,6 +256,14 @@ class PlanSelection:
         if record is not None and cached.number in record.plans:
             record.plans.discard(cached.number)
             self.service.multicast(record.mesh, m.DropPlan(cached.number))
+
+    def _job_failed(self, job: Job, error: Exception) -> None:
+        """Log the error of a job that nobody waits for: no better plan is no loss, and strategies are settled all the same."""
+        text = f"working out {job.what} for client {job.client}"
+        if isinstance(error, GTError):
+            self.service.log("error", f"{text}: {type(error).__name__}: {error}", client=job.client)
+        else:
+            self.service.internal_error(text, error, job.client)
 
     def work(self) -> ClientRecord | None:
         """Do one turn of one job. Returns the client whose job has finished, if any: its queue may go on."""

@@ -6,17 +6,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gt.bounds import MAX_TENSORS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import Entry
 from gt.errors import ProtocolError
+from gt.ir.instruction_bytes import check_path
 from gt.ir.spec import Spec, unpack_spec
 from gt.sharding.partition import box, extent
 from gt.sharding.placement import format_layout
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
-from .runs import MAX_ID, MAX_TENSORS
+from .runs import MAX_ID
 
 if TYPE_CHECKING:
     from gt.dispatcher.state.records import ClientRecord, WorkerRecord
@@ -38,12 +40,13 @@ class PutHandler:
         if not service.ready(client):
             return WAITING_WORKERS
         spec = unpack_spec(message.spec)
+        path = check_path(message.signal)
         _check(client, message, spec)
         planner = self.meshes.planner(client)
         mesh = planner.mesh
         if not service.has_credit(mesh):
             return WAITING_CREDIT
-        resident = ResidentPlacement(planner.policy.put_layout(tuple(message.signal), spec))
+        resident = ResidentPlacement(planner.policy.put_layout(path, spec))
         sender = client.bulk if message.bulk else b""
         order = service.place_for(client, mesh)
         service.multicast(

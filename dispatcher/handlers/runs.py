@@ -12,14 +12,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from gt.bounds import MAX_TENSORS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import CachedPlan, Entry, SharedStorage
-from gt.dispatcher.state.records import ClientRecord
-from gt.dispatcher.state.shared_state import DispatcherState
+from gt.dispatcher.state.records import ClientRecord, RefusedSurvivors
+from gt.dispatcher.state.shared_state import DispatcherState, releases
 from gt.errors import ProtocolError
+from gt.ir.dtypes import bool_
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref, sources
-from gt.ir.spec import Spec
+from gt.ir.spec import Spec, spec
 from gt.sharding.placement import REPLICATE, Mesh
 from gt.wire import messages as m
 from gt.wire.messages import Fault
@@ -27,12 +29,13 @@ from gt.wire.messages import Fault
 from .plan_selection import SWITCH_AT, PlanSelection
 from .session_mesh import SessionMeshes
 
-MAX_TENSORS: Final = 1 << 22
-"""The most live tensors of one session."""
 MAX_REASONS: Final = 100
 """The most different reasons that are counted for one session."""
 MAX_ID: Final = 1 << 63
 """The upper bound of tensor ids, so that they fit every integer type that carries them."""
+NOTHING_REFUSED: Final = RefusedSurvivors((), ("", ""))
+UNKNOWN_SPEC: Final = spec(bool_, (0,))
+"""The spec of a tensor that has none, because the instruction that would have computed it was refused."""
 SCALARS: Final[dict[str, tuple[type, ...]]] = {
     "b": (bool,), "i": (int,), "f": (float, int), "c": (complex, float, int),
 }  # fmt: skip
@@ -80,11 +83,12 @@ class RunHandler:
         _check_operands(message, segment, entries)
         lost = next((entry.fault for entry in entries if entry.fault is not None), None)
         faults = inherited(segment, entries) if lost else {}
-        if lost and len(faults) == len(segment.survivors):
-            raise m.error_of(*lost)
+        refused = client.refused.get(message.segment, NOTHING_REFUSED)
+        if (lost or refused.survivors) and len(faults) == len(segment.survivors):
+            raise m.error_of(*(lost or refused.fault))
         if not self.service.ready(client):
             return WAITING_WORKERS
-        made = self._outputs(client, message, segment.survivors)
+        made = self._outputs(client, message, (*segment.survivors, *refused.survivors))[: len(segment.survivors)]
         planner = self.meshes.planner(client)
         if any(entry.landing for entry in entries):
             return WAITING_PUT
@@ -95,13 +99,15 @@ class RunHandler:
         )
         if isinstance(cached, MessageState):
             return cached
-        if cached.runs >= SWITCH_AT and not lost:
+        if cached.runs >= SWITCH_AT and not lost and not refused.survivors:
             client.plans.met(message.segment, entries, cached)
         if client.verify:
             cached = self.plan_selection.add_checks(client, planner, message.segment, cached)
         self._issue(client, message, cached, entries, made)
         for number, fault in faults.items():
-            client.table[message.base + number] = Entry(segment.values[number], 0, ResidentPlacement(()), fault)
+            client.table[message.base + number] = _faulty(segment.values[number], fault)
+        for number in refused.survivors:
+            client.table[message.base + number] = _faulty(UNKNOWN_SPEC, refused.fault)
         return DONE
 
     def _outputs(self, client: ClientRecord, message: m.Run, survivors: Sequence[int]) -> list[int]:
@@ -172,14 +178,17 @@ class RunHandler:
     def poison(self, client: ClientRecord, run: m.Run, segment: Any, fault: Fault) -> None:
         """A run that is never issued: its survivors get a fault, and the tensors that die with it are freed nevertheless."""
         for number in segment.survivors:
-            client.table[run.base + number] = Entry(segment.values[number], 0, ResidentPlacement(()), fault)
+            client.table[run.base + number] = _faulty(segment.values[number], fault)
+        for number in client.refused.get(run.segment, NOTHING_REFUSED).survivors:
+            client.table[run.base + number] = _faulty(UNKNOWN_SPEC, fault)
         self.free(client, dead(run))
 
     def free(self, client: ClientRecord, tensors: list[int]) -> None:
         """Free tensors that their client needs no more."""
         _remove(client.table, tensors)
-        if client.mesh is not None and tensors:
-            self.service.multicast(client.mesh, m.Release(client.number, tensors))
+        if client.mesh is not None:
+            for release in releases(client.number, tensors):
+                self.service.multicast(client.mesh, release)
 
 
 def inherited(segment: Segment, entries: Sequence[Entry]) -> dict[int, Fault]:
@@ -202,6 +211,11 @@ def sound(segment: Segment, entries: Sequence[Entry], mesh: Mesh) -> tuple[Entry
     )
 
 
+def _faulty(spec: Spec, fault: Fault) -> Entry:
+    """The entry of a tensor that has an error in place of a value."""
+    return Entry(spec, 0, ResidentPlacement(()), fault)
+
+
 def dead(run: m.Run) -> list[int]:
     """The tensors that nobody needs after a run."""
     return [run.inputs[position] for position in run.dying if position < len(run.inputs)] + run.freed
@@ -218,9 +232,9 @@ def _check_operands(run: m.Run, segment: Segment, entries: Sequence[Entry]) -> N
         raise ProtocolError(f"segment {run.segment} has {len(segment.inputs)} inputs, {len(segment.kinds)} scalars")
     if list(map(type, run.scalars)) != segment.scalar_types:
         _check_scalars(run.scalars, segment.kinds)
-    for entry, spec in zip(entries, segment.inputs, strict=True):
-        if entry.spec is not spec and entry.fault is None:
-            raise ProtocolError(f"an input is {entry.spec}, the segment says {spec}")
+    for entry, due in zip(entries, segment.inputs, strict=True):
+        if entry.spec is not due and entry.fault is None:
+            raise ProtocolError(f"an input is {entry.spec}, the segment says {due}")
 
 
 def _check_scalars(scalars: list[Any], kinds: str) -> None:

@@ -17,7 +17,7 @@ from gt.dispatcher.planner.policy import Policy, resolve
 from gt.dispatcher.state.events import Reload, Send
 from gt.dispatcher.state.message_state import DONE, WAITING_IDLE, WAITING_MIGRATION, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.records import ClientRecord, MeshMigration, MeshRecord, WorkerRecord
-from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
+from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState, releases
 from gt.errors import ConfigError, ProtocolError
 from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec
@@ -237,7 +237,7 @@ class SessionMeshes:
             return WAITING_MIGRATION
         leaving = tuple(worker.identity for worker in records[0].workers if worker.number not in new.members)
         if leaving:
-            self.service.out.append(Send(leaving, m.Release(client.number, list(client.table))))
+            self.service.out.extend(Send(leaving, release) for release in releases(client.number, list(client.table)))
         for record in records:
             if record.mesh is not new:
                 self.service.drop_mesh(record)

@@ -8,7 +8,7 @@ later rule over an earlier one. How requests bind to instructions is decided by 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from gt.sharding.block_grid import deal
 from gt.sharding.config_meshes import show_mesh, stage_positions
 from gt.sharding.interned import Interned
 from gt.sharding.placement import Layout, Mesh, Placement, Shard
-from gt.sharding.signal_patterns import is_pattern, literal_length, matches
+from gt.sharding.signal_patterns import NamePattern, is_pattern, literal_length
 from gt.sharding.yaml_document import Key, show_key
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class Policy:
     deterministic: int = 0
     """The number of blocks of a deterministic session, whose values are the same on any number of workers; 0 for others."""
     memo: dict[tuple[tuple[str, ...], bool], RequestedPlacements] = field(default_factory=dict)
+    patterns: list[NamePattern] | None = None
+    """The names of rules that stand for several signals, the longest last; None: not looked for yet."""
 
     def requests(self, path: tuple[str, ...], *, backward: bool = False) -> RequestedPlacements:
         """For each mesh axis, the request of a path of signals (outermost first), or None. `backward` selects those for
@@ -67,12 +69,11 @@ class Policy:
         found = self.memo.get((path, backward))
         if found is None:
             merged: list[RequestedPlacement | None] = [None] * len(self.mesh.sizes)
-            for end in range(1, len(path) + 1):
-                for name in self._rules_for(path[end - 1], "/".join(path[:end])):
-                    rule = self.backward.get(name, name) if backward else name
-                    for axis, request in enumerate(self.table[rule]):
-                        if request is not None:
-                            merged[axis] = request
+            for name in self._rules_along(path):
+                rule = self.backward.get(name, name) if backward else name
+                for axis, request in enumerate(self.table[rule]):
+                    if request is not None:
+                        merged[axis] = request
             if len(self.memo) > MAX_MEMO:
                 self.memo.clear()
             found = self.memo[path, backward] = tuple(merged)
@@ -94,12 +95,9 @@ class Policy:
 
     def auto_rules(self, path: tuple[str, ...]) -> list[str]:
         """The undecided `auto` rules for a path of signals."""
-        names = (
-            name for end in range(1, len(path) + 1) for name in self._rules_for(path[end - 1], "/".join(path[:end]))
-        )
         return [
             name
-            for name in names
+            for name in self._rules_along(path)
             if any(request is not None and request.strategy == "auto" for request in self.table[name])
         ]
 
@@ -133,12 +131,26 @@ class Policy:
                     found.setdefault(axis, {position: stage for stage, position in enumerate(request.stages)})
         return found
 
-    def _rules_for(self, signal: str, path: str) -> list[str]:
+    def _rules_along(self, path: tuple[str, ...]) -> Iterator[str]:
+        """The names of the rules for each signal of a path, from the outermost on, for each in rising precedence."""
+        if not self.table:
+            return
+        if self.patterns is None:
+            self.patterns = [
+                NamePattern.of(name) for name in sorted(filter(is_pattern, self.table), key=literal_length)
+            ]
+        for end in range(1, len(path) + 1):
+            yield from self._rules_for(path[end - 1], "/".join(path[:end]), self.patterns)
+
+    def _rules_for(self, signal: str, path: str, patterns: Sequence[NamePattern]) -> Iterator[str]:
         """The names of the rules for the last signal of a path, in rising precedence."""
-        patterns = [name for name in self.table if is_pattern(name) and (matches(name, signal) or matches(name, path))]
-        patterns.sort(key=literal_length)
-        names = (signal,) if path == signal else (signal, path)
-        return patterns + [name for name in names if name in self.table and name not in patterns]
+        texts = (signal,) if path == signal else (signal, path)
+        nested, plain = [text for text in texts if "/" in text], [text for text in texts if "/" not in text]
+        found = [name for name, slashes, match in patterns if any(map(match, nested if slashes else plain))]
+        yield from found
+        for name in texts:
+            if name in self.table and name not in found:
+                yield name
 
     def put_layout(self, path: tuple[str, ...], spec: Spec) -> Layout:
         """The layout of a tensor that is put in a path of signals."""

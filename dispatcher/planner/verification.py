@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+from gt.bounds import MAX_INSTRUCTIONS
 from gt.ir.instruction import INPUT, MOVE, OUTPUT, SCALAR, VERIFY, Instruction, Plan, ref
-from gt.ir.instruction_bytes import MAX_INSTRUCTIONS
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec
 from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Shard

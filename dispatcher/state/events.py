@@ -19,11 +19,12 @@ class Send(NamedTuple):
 
 
 class Received(NamedTuple):
-    """Message `number` of a peer's stream. `origin` is told with a `Hello`."""
+    """The next message of a peer's stream: each comes once, and in order. `origin` is told with a `Hello`."""
 
     peer: bytes
-    number: int
     message: Any
+    unread: int = 0
+    """The bytes that were sent to the peer and that it has not acknowledged."""
     origin: Origin = OWN_PROCESS
 
 
@@ -40,6 +41,15 @@ class Lost(NamedTuple):
     peer: bytes
     reason: str
     ended: bool = False
+
+
+class ShellError(NamedTuple):
+    """The shell met an unexpected exception with a message from this peer, or to it; `bulk`: it is named by its bulk identity."""
+
+    peer: bytes
+    what: str
+    error: Exception
+    bulk: bool = False
 
 
 class Tick(NamedTuple):
@@ -62,4 +72,4 @@ class Reload(NamedTuple):
     config: Config
 
 
-Event = Received | Malformed | Lost | Tick | Publish | Reload | JobTurn
+Event = Received | Malformed | Lost | ShellError | Tick | Publish | Reload | JobTurn

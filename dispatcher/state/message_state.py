@@ -5,14 +5,17 @@ processed strictly in order, so only the one at the head of a queue is ever acte
 (`ClientRecord.head`); all messages behind it are queued. When a message has ended, the next one moves to the head.
 
     QUEUED ──▶ ACTING ──▶ DONE or FAILED
-                │  ▲
-                ▼  │
-               a wait ──▶ DROPPED, when its client leaves
+        │       │  ▲
+        ▼       ▼  │
+    a wait for a turn, or another wait ──▶ DROPPED, when its client leaves
 
 To act is to call the handler of the message (`handlers/message_queues.py`). It returns at once, with DONE or with what the
 message waits for; an error that it raises makes the message FAILED, as a cancellation does, and what the message would have
 made inherits the error. A wait changes nothing, so a handler that is called again decides afresh: it may find another reason
 to wait. Whatever ends a wait (a worker joins, a plan is finished, a job is over) therefore only has to call it again.
+
+So that no event takes long, only some messages of a client are acted on in one event (`MESSAGES_PER_TURN`); a job goes on with
+the one that is at the head then.
 
 DONE means that the dispatcher is done with the message: a run was issued to its workers, which may not have executed it; a
 fetch was passed on, and its answer will come from the workers.
@@ -39,6 +42,8 @@ class MessageState(StrEnum):
 
     QUEUED = "queued"
     ACTING = "acting"
+    WAITING_READER = "waiting for its client to read"
+    WAITING_TURN = "waiting for a turn"
     WAITING_WORKERS = "waiting for workers"
     WAITING_DEFINITION = "waiting for its definition"
     WAITING_STRATEGY = "waiting for strategies"
@@ -55,6 +60,7 @@ class MessageState(StrEnum):
 
 
 QUEUED, ACTING = MessageState.QUEUED, MessageState.ACTING
+WAITING_READER, WAITING_TURN = MessageState.WAITING_READER, MessageState.WAITING_TURN
 WAITING_WORKERS = MessageState.WAITING_WORKERS
 WAITING_DEFINITION = MessageState.WAITING_DEFINITION
 WAITING_STRATEGY, WAITING_PLAN = MessageState.WAITING_STRATEGY, MessageState.WAITING_PLAN
@@ -62,6 +68,12 @@ WAITING_SEARCH, WAITING_COMPILATION = MessageState.WAITING_SEARCH, MessageState.
 WAITING_PUT, WAITING_CREDIT = MessageState.WAITING_PUT, MessageState.WAITING_CREDIT
 WAITING_IDLE, WAITING_MIGRATION = MessageState.WAITING_IDLE, MessageState.WAITING_MIGRATION
 DONE, FAILED, DROPPED = MessageState.DONE, MessageState.FAILED, MessageState.DROPPED
+
+
+CLIENT_MESSAGES: Final = (
+    m.Configure, Reload, m.Define, m.Drop, m.Run, m.Put, m.Free, m.Fetch, m.Ask, m.Options,
+)  # fmt: skip
+"""All that a client's queue may hold."""
 
 
 class Wait(NamedTuple):
@@ -72,6 +84,10 @@ class Wait(NamedTuple):
 
 
 WAITS: Final[dict[MessageState, Wait]] = {
+    WAITING_READER: Wait(CLIENT_MESSAGES, "its client has asked for as much as may be that it has not read"),
+    WAITING_TURN: Wait(
+        CLIENT_MESSAGES, "messages of its client have taken a whole turn, and a job goes on with the next"
+    ),
     WAITING_WORKERS: Wait((m.Run, m.Put, m.Configure, Reload, m.Ask), "not all expected workers have joined"),
     WAITING_DEFINITION: Wait((m.Define,), "a job reads the definition"),
     WAITING_STRATEGY: Wait((m.Run,), "a job chooses the strategies of `auto` signals"),
@@ -95,11 +111,13 @@ CONDITIONS: Final[dict[MessageState, str]] = {
 """The same conditions for the other states, of which a message of any type may be in each."""
 
 TRANSITIONS: Final[dict[MessageState, frozenset[MessageState]]] = {
-    QUEUED: frozenset({ACTING, DROPPED}),
+    QUEUED: frozenset({ACTING, WAITING_TURN, DROPPED}),
     ACTING: frozenset({
-        WAITING_WORKERS, WAITING_DEFINITION, WAITING_STRATEGY, WAITING_PLAN, WAITING_SEARCH, WAITING_COMPILATION,
-        WAITING_PUT, WAITING_CREDIT, WAITING_IDLE, WAITING_MIGRATION, DONE, FAILED,
+        WAITING_READER, WAITING_WORKERS, WAITING_DEFINITION, WAITING_STRATEGY, WAITING_PLAN, WAITING_SEARCH,
+        WAITING_COMPILATION, WAITING_PUT, WAITING_CREDIT, WAITING_IDLE, WAITING_MIGRATION, DONE, FAILED,
     }),
+    WAITING_READER: frozenset({ACTING, DROPPED}),
+    WAITING_TURN: frozenset({ACTING, DROPPED}),
     WAITING_WORKERS: frozenset({ACTING, DROPPED}),
     WAITING_DEFINITION: frozenset({ACTING, DROPPED}),
     WAITING_STRATEGY: frozenset({ACTING, DROPPED}),
@@ -134,7 +152,8 @@ def message_states_page() -> str:
     rows = ["| state | which messages | what holds meanwhile | next |", "| --- | --- | --- | --- |"]
     for state, following in TRANSITIONS.items():
         wait = WAITS.get(state)
-        kinds = ", ".join(f"`{kind.__name__}`" for kind in wait.messages) if wait else "all"
+        some = wait is not None and wait.messages is not CLIENT_MESSAGES
+        kinds = ", ".join(f"`{kind.__name__}`" for kind in wait.messages) if wait and some else "all"
         said = wait.condition if wait else CONDITIONS[state]
         order = [each for each in TRANSITIONS if each in following]
         after = "any wait, done, failed" if state is ACTING else ", ".join(order) or "–"

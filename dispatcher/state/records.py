@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gt.dispatcher.cost.cost_model import LinkProfile, Speeds
 from gt.dispatcher.planner.planner import Planner
@@ -17,6 +17,13 @@ from gt.wire.principals import OWN_PROCESS, Principal, ProgramIdentity
 from .gpu_health import GpuHealth
 from .message_state import DONE, MessageState
 from .plan_cache import Entry, PlanCache
+
+
+class RefusedSurvivors(NamedTuple):
+    """The survivors of a definition that are not computed, because of a refused instruction."""
+
+    survivors: tuple[int, ...]
+    fault: Fault
 
 
 @dataclass(slots=True)
@@ -42,7 +49,6 @@ class ClientRecord:
     """The program to which it belongs; the sessions of a program share its turns (`dispatcher/handlers/job_scheduler.py`)."""
     principal: Principal = OWN_PROCESS.principal
     """Who runs it."""
-    expected: int = 1
     heard: float = 0.0
     found: tuple[Any, Any] | None = None
     """The result of a job for the message at the head of the queue, with a key that identifies it."""
@@ -63,14 +69,25 @@ class ClientRecord:
     fault: Fault | None = None
     cancelled: bool = False
     """Whether its work was cancelled without the client knowing yet: all its messages up to its next fetch are dropped."""
+    dropping: int = 0
+    """How many messages, the first ones of the queue, were in it when its work was cancelled."""
     segments: dict[int, Segment | Fault] = field(default_factory=dict)
+    """The definitions; a fault in place of one that is malformed as a whole."""
+    refused: dict[int, RefusedSurvivors] = field(default_factory=dict)
+    """Of the definitions that have a refused instruction: `segments` has what comes before it."""
     table: dict[int, Entry] = field(default_factory=dict)
     queue: deque[Any] = field(default_factory=deque)
+    waiting_bytes: int = 0
+    """The bytes of the puts in the queue."""
     head: MessageState = DONE
     """The state of the message at the head of the queue, or how the last one ended (`message_state.py`)."""
     plans: PlanCache = field(default_factory=PlanCache)
     roomy: int = 0
     """The number of tensors up to which known plans run without a check of memory."""
+    asked_bytes: int = 0
+    """The bytes of the values that it has fetched and that workers have yet to send."""
+    unread_bytes: int = 0
+    """The bytes that were sent to it and that it has not acknowledged, as of its last message, and what it was sent since."""
     arrived: int = 0
     credited: int = 0
     inflight: deque[tuple[int, int]] = field(default_factory=deque)
@@ -98,7 +115,6 @@ class WorkerRecord:
     facts: dict[str, Any]
     address: str
     bulk: bytes
-    expected: int = 1
     heard: float = 0.0
     principal: Principal = OWN_PROCESS.principal
     """Who runs it."""
@@ -125,6 +141,8 @@ class FetchRecord:
     """The box that each sending worker holds; all other workers only report that their copy has a value."""
     silent: int
     """How many of those others have yet to report."""
+    nbytes: int
+    """The most bytes that the dispatcher passes on for it."""
     failed: bool = False
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from gt.bounds import MAX_IDS
 from gt.sharding.placement import Mesh
 from gt.wire import messages as m
+from gt.wire import telemetry as t
 
 from .events import Send
 from .records import ClientRecord, MeshRecord, WorkerRecord
@@ -24,6 +27,10 @@ MESH_CREDITS: Final = 32
 LEAST_CREDITS: Final = 2
 WORKER_CREDITS: Final = 256
 """The most plans and puts in flight on a worker, of all meshes, on average; each mesh gets at least `LEAST_CREDITS`."""
+MAX_KNOWN_BUGS: Final = 100
+"""The most places of which tracebacks are logged."""
+MAX_BUG_CHARACTERS: Final = 500
+"""The most characters of an unexpected exception's text that are logged and sent."""
 MAX_TO_COMPILE: Final = 512
 """A worker that has this many instructions to compile is sent no further new plan."""
 
@@ -42,6 +49,8 @@ class Counters:
     plan_hits: int = 0
     """Of sessions that have ended, as the next one."""
     plans_improved: int = 0
+    internal_errors: int = 0
+    """Exceptions that should not be: bugs of the dispatcher."""
 
 
 class DispatcherState:
@@ -76,6 +85,10 @@ class DispatcherState:
         self.credits = MESH_CREDITS
         """How many plans and puts one mesh may have in flight now."""
         self.counters = Counters()
+        self.ending: dict[bytes, str] = {}
+        """Peers whose sessions end after the event being processed because of a bug, and what they are told."""
+        self.known_bugs: set[tuple[str, str, int]] = set()
+        """Where unexpected exceptions have come from: each is logged once with its traceback."""
         self.out: list[Send] = []
 
     def ready(self, client: ClientRecord) -> bool:
@@ -92,6 +105,27 @@ class DispatcherState:
         self._log(level, text, **({"client": client} if client >= 0 else {}), **about)
         if self.recording is not None:
             self.recording.decided(client, what, level, text)
+
+    def internal_error(self, what: str, error: Exception, client: int = -1) -> str:
+        """Count and log an unexpected exception `what` was done at. Returns what is said of it to whom it harms."""
+        self.counters.internal_errors += 1
+        kind, said = type(error).__name__, str(error)[:MAX_BUG_CHARACTERS]
+        text = f"a bug in GT: {kind}: {said}, at {what}"
+        frames = traceback.extract_tb(error.__traceback__)
+        place = (kind, frames[-1].filename, frames[-1].lineno or 0) if frames else (kind, "", 0)
+        if place in self.known_bugs or len(self.known_bugs) >= MAX_KNOWN_BUGS:
+            self.detail(text)
+        else:
+            self.known_bugs.add(place)
+            about = {"client": client} if client >= 0 else {}
+            self._log("error", f"{text}; please report it\n{''.join(traceback.format_exception(error))}", **about)
+        if self.recording is not None:
+            self.recording.failed(t.DISPATCHER, client, -1, kind, said)
+        return f"{text}; please report it, with what the dispatcher logged"
+
+    def end_session(self, peer: bytes, what: str, error: Exception, client: int = -1) -> None:
+        """Note that an unexpected exception ends the session of the peer whose message, or job, it came from."""
+        self.ending[peer] = self.internal_error(what, error, client)
 
     def detail(self, text: str, **about: Any) -> None:
         """Log a detail, which is not an event."""
@@ -188,6 +222,7 @@ class DispatcherState:
             "instructions": counters.instructions,
             "plans": counters.plans,
             "refused": counters.refused,
+            "internal_errors": counters.internal_errors,
             "poisoned": counters.poisoned,
             "fetches": counters.fetches,
             "puts": counters.puts,
@@ -195,3 +230,8 @@ class DispatcherState:
                         "plan_hits": client.hits, "queued": len(client.queue), "gpipe": dict(client.gpipe),
                         "plans_improved": client.improved, "plan_misses": dict(client.misses)},
         }  # fmt: skip
+
+
+def releases(client: int, tensors: list[int]) -> list[m.Release]:
+    """The messages that free tensors of a client, none longer than a message may be."""
+    return [m.Release(client, tensors[at : at + MAX_IDS]) for at in range(0, len(tensors), MAX_IDS)]

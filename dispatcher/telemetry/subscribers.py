@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
+from gt.bounds import MAX_WORKER_EVENTS
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.multicast import MULTICAST_ABOVE
 from gt.dispatcher.state.principal_limits import refusal
@@ -58,7 +59,6 @@ class Watcher:
     program: ProgramIdentity
     operates: bool
     """Whether it may do more than watch."""
-    expected: int = 1
     level: int = t.OFF
     sent: int = 0
     seen: int = 0
@@ -170,8 +170,8 @@ class Subscribers:
     def events(self, worker: WorkerRecord, message: m.Events) -> None:
         """Take a worker's batch of events. Raises `ProtocolError` if it is malformed."""
         recording = self.service.recording
-        if len(message.events) > 2 * MAX_BATCH_EVENTS:
-            raise ProtocolError(f"a batch has at most {2 * MAX_BATCH_EVENTS} events")
+        if len(message.events) > MAX_WORKER_EVENTS:
+            raise ProtocolError(f"a batch has at most {MAX_WORKER_EVENTS} events")
         kinds = [t.check_event(raw) for raw in message.events]
         if not 0 <= message.sent < MAX_TIME or not all(0 <= raw[1] < MAX_TIME for raw in message.events):
             raise ProtocolError("times are nanoseconds since a machine started")

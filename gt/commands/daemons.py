@@ -69,7 +69,7 @@ def up(
     insecure: Insecure = False,
     group: Group = None,
 ) -> None:
-    """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. A worker that is killed is started again."""
+    """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. Daemons that are killed are started again."""
     with errors_as_lines():
         import os
 
@@ -98,12 +98,12 @@ def up(
         folder = service_folder(group) if group is not None and address is None else None
         if folder is not None:
             address = f"ipc://{folder}/{SOCKET_NAME}"
-        local = Local(count, address=address, config=path, quiet=False, options=options)
+        local = Local(count, address=address, config=path, quiet=False, options=options, restart_dispatcher=True)
         try:
             exporter.start(local.address)
             if _wait_for_workers(local, count):
                 typer.echo(f"{count} {'worker' if count == 1 else 'workers'} at {local.address}; Ctrl-C stops them")
-            elif (ended := local.ended()) is not None:
+            elif (ended := local.given_up()) is not None:
                 raise SessionError(ended)
             local.wait()
         finally:
@@ -286,13 +286,13 @@ def _wait_for_workers(local: Local, count: int) -> bool:
 
     patience = start_timeout()
     deadline = time.monotonic() + patience
-    if not await_listener(local.address, patience, lambda: local.ended() is None):
+    if not await_listener(local.address, patience, lambda: local.given_up() is None):
         return False
     session = Session(SocketLink(local.address, local), local.address, idle_flush=False)
     try:
         session.open({**host_facts(), "bulk": b""}, patience)
         while session.ask("statistics")["workers"] < count:
-            if time.monotonic() > deadline or local.ended() is not None:
+            if time.monotonic() > deadline or local.given_up() is not None:
                 return False
             time.sleep(0.05)
     except (GTError, TimeoutError):

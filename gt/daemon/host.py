@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,9 +34,21 @@ def host_facts() -> dict[str, Any]:
     }
 
 
+def shares_processes(facts: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
+    """Whether a process that said these `host_facts` numbers processes as this one does, so that its end can be watched.
+
+    The boot tells clones of a machine apart, which have the same name and the same namespaces.
+    """
+    return all(here[key] and facts.get(key) == here[key] for key in ("host", "namespace", "boot"))
+
+
 def is_orphaned(watch: int | None) -> bool:
     """Whether the process at the other end of this pipe, if there is one, has ended."""
-    return watch is not None and bool(select.select([watch], [], [], 0)[0])
+    if watch is None:
+        return False
+    poll = select.poll()  # select(2) knows no descriptor from 1024 on, and a program may have so many files open
+    poll.register(watch, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def boot() -> str:

@@ -1,12 +1,14 @@
 """Which services this user runs on this machine: one small file per dispatcher, in the user's runtime folder.
 
-With it a monitor finds a service without an address. A file whose process is gone is removed by whoever finds it. Services do
-not depend on it: they also run where the folder cannot be created.
+With it a monitor finds a service without an address. A dispatcher holds a lock (flock(2)) on its file, which ends with it
+however it ends, so a file that nobody has locked is of one that is gone, and is removed by whoever finds it. Services do not
+depend on all this: they also run where the folder cannot be created.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import tempfile
@@ -34,24 +36,38 @@ def folder() -> Path:
     return Path(runtime) / "gt" if runtime else Path(tempfile.gettempdir()) / f"gt-services-{os.getuid()}"
 
 
-def register(address: str, key: str = "", *, shared: bool = True) -> None:
-    """Note that this process serves at `address`, with this public key."""
-    place = folder()
-    facts = {"address": address, "pid": os.getpid(), "born": _born(os.getpid()), "since": time.time()}
-    said = json.dumps({**facts, "key": key, "shared": shared})
-    with contextlib.suppress(OSError):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if place.stat().st_uid == os.getuid():
-            draft = place / f".{os.getpid()}"
-            draft.write_text(said, "utf-8")
-            draft.replace(_file(os.getpid()))
+class Registration:
+    """The entry of this process, which serves at `address` with this public key, until `close` or the end of the process."""
 
+    def __init__(self, address: str, key: str = "", *, shared: bool = True) -> None:
+        self.file: Path | None = None
+        self._descriptor = -1
+        facts = {"address": address, "pid": os.getpid(), "since": time.time(), "key": key, "shared": shared}
+        said = json.dumps(facts)
+        services()  # those of dispatchers that were killed go
+        place = folder()
+        with contextlib.suppress(OSError):
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if place.stat().st_uid == os.getuid():
+                name = f"{os.getpid()}-{os.urandom(4).hex()}"  # never used twice, so what is removed is what was read
+                draft = place / f".{name}"
+                self._descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+                try:
+                    fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.write(self._descriptor, said.encode())
+                    self.file = draft.replace(place / f"{name}.json")
+                except OSError:  # a file system without locks, or a full one
+                    draft.unlink()
 
-def unregister() -> None:
-    """Note that it serves no longer."""
-    with contextlib.suppress(OSError):
-        _file(os.getpid()).unlink()
-        folder().rmdir()  # when it was the last
+    def close(self) -> None:
+        """Remove the entry: this process serves no longer."""
+        with contextlib.suppress(OSError):
+            if self.file is not None:
+                self.file.unlink()
+                folder().rmdir()  # when it was the last
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self.file, self._descriptor = None, -1
 
 
 def services() -> list[RunningService]:
@@ -64,17 +80,17 @@ def services() -> list[RunningService]:
         return []
     for file in files:
         try:
+            if not _is_held(file):
+                file.unlink(missing_ok=True)
+                continue
             said = json.loads(file.read_text("utf-8"))
-            each = RunningService(
-                str(said["address"]), int(said["pid"]), float(said["since"]), str(said["key"]), bool(said["shared"])
+            found.append(
+                RunningService(
+                    str(said["address"]), int(said["pid"]), float(said["since"]), str(said["key"]), bool(said["shared"])
+                )
             )
-            runs = bool(said["born"]) and _born(each.pid) == said["born"]
         except (OSError, ValueError, TypeError, KeyError):
-            continue  # being written, or nobody's
-        if runs:
-            found.append(each)
-        else:
-            file.unlink(missing_ok=True)
+            continue  # removed just now, or nobody's
     return sorted(found, key=lambda each: -each.since)
 
 
@@ -85,15 +101,13 @@ def find_service() -> str | None:
     return own or max(group_addresses(), key=lambda found: found[1], default=(None, 0.0))[0]
 
 
-def _file(pid: int) -> Path:
-    return folder() / f"{pid}.json"
-
-
-def _born(pid: int) -> str:
-    """When a process started, in ticks since boot, which identifies it together with its number. Empty if it does not run."""
+def _is_held(file: Path) -> bool:
+    """Whether a process holds the lock of an entry."""
+    descriptor = os.open(file, os.O_RDONLY)
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text("ascii", "replace")
-    except OSError:
-        return ""
-    fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] == "Z" else fields[19]
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

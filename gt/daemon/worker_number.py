@@ -26,5 +26,10 @@ def read_number(folder: Path, pid: int) -> int | None:
         return None
 
 
+def forget_number(folder: Path, pid: int) -> None:
+    """Remove what a process has told: its dispatcher is gone."""
+    _file(folder, pid).unlink(missing_ok=True)
+
+
 def _file(folder: Path, pid: int) -> Path:
     return folder / f"worker-{pid}.number"

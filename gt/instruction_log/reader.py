@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from gt.errors import GTError
-from gt.ir.attributes import check_attributes
 from gt.ir.dtypes import BY_SHORT
 from gt.ir.hints import unpack_hints
-from gt.ir.infer import infer
+from gt.ir.infer import derive
 from gt.ir.instruction import INPUT, OUTPUT, PHASES, SCALAR, Instruction, Segment, Tag, ref
 from gt.ir.instruction_bytes import pack_segment, unpack_segment
 from gt.ir.ops import OPS
@@ -130,9 +129,9 @@ class _Definition:
             raise ValueError("this is not an instruction" if match is None else f"there is no op {match[2]!r}")
         op = match[2]
         inputs = tuple(ref(_KINDS[item[0]], int(item[1:])) for item in match[3].split(", ") if item)
-        attributes = check_attributes(op, {key: _attribute(text) for key, text in _ATTRIBUTE.findall(match[4] or "")})
+        given = {key: _attribute(text) for key, text in _ATTRIBUTE.findall(match[4] or "")}
         tables: dict[int, Any] = {OUTPUT: self.values, INPUT: self.inputs, SCALAR: self.kinds}
-        results = infer(op, [tables[r & 3][r >> 2] for r in inputs], attributes)
+        attributes, results = derive(op, [tables[r & 3][r >> 2] for r in inputs], given)
         said = tuple(read_spec(text) for _, text in _RESULT.findall(match[1]))
         if said != results:
             raise ValueError(f"{op} gives {', '.join(map(str, results))} here")

@@ -3,61 +3,74 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from gt.errors import ProtocolError
+from gt.errors import DTypeError, ProtocolError, ShapeError
 
 from .dtypes import BY_SHORT, DType
 from .ops import OPS
 from .spec import MAX_DIMENSIONS, MAX_ELEMENTS
 
 Attributes = dict[str, Any]
+MAX_SHOWN_LENGTH: Final = 80
+"""Characters of a wrong attribute in the error about it."""
 
 
 def _ints(value: object, low: int, high: int) -> tuple[int, ...]:
     if not (isinstance(value, (list, tuple)) and len(value) <= MAX_DIMENSIONS):
-        raise ProtocolError(f"an attribute is a list of at most {MAX_DIMENSIONS} integers")
+        raise ShapeError(f"at most {MAX_DIMENSIONS} integers, not {_shown(value)}")
     if not all(type(item) is int and low <= item <= high for item in value):
-        raise ProtocolError(f"an attribute's integers lie from {low} to {high}")
+        raise ShapeError(f"integers from {low} to {high}, not {_shown(value)}")
     return tuple(value)
+
+
+def _shown(value: object) -> str:
+    """The beginning of what a value looks like, without a look at all of a long one."""
+    shown = value[: MAX_DIMENSIONS + 1] if isinstance(value, (list, tuple, str, bytes)) else value
+    text = repr(shown)
+    return text if len(text) <= MAX_SHOWN_LENGTH else f"{text[:MAX_SHOWN_LENGTH]}…"
+
+
+def _int(value: object, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ShapeError(f"an integer from {low} to {high}, not {_shown(value)}")
+    return value
 
 
 def _axes(value: object) -> tuple[int, ...]:
     axes = _ints(value, 0, MAX_DIMENSIONS - 1)
     if list(axes) != sorted(set(axes)):
-        raise ProtocolError("axes are sorted and distinct")
+        raise ShapeError(f"axes in order, each once, not {axes}")
     return axes
-
-
-def _axis(value: object) -> int:
-    return _ints([value], 0, MAX_DIMENSIONS - 1)[0]
 
 
 def _shape(value: object) -> tuple[int, ...]:
     shape = _ints(value, 0, MAX_ELEMENTS)
     if math.prod(shape) > MAX_ELEMENTS:
-        raise ProtocolError(f"a shape has at most {MAX_ELEMENTS} elements")
+        raise ShapeError(f"a shape of at most {MAX_ELEMENTS} elements, not {shape}")
     return shape
 
 
 def _dtype(value: object) -> DType:
+    if isinstance(value, DType):
+        return value
     if isinstance(value, str) and value in BY_SHORT:
         return BY_SHORT[value]
-    raise ProtocolError(f"{value!r} is not a dtype")
+    raise DTypeError(f"a dtype, not {_shown(value)}")
 
 
 def _bool(value: object) -> bool:
     if type(value) is bool:
         return value
-    raise ProtocolError(f"{value!r} is not true or false")
+    raise DTypeError(f"True or False, not {_shown(value)}")
 
 
 _ATTRIBUTE_KINDS: Final[dict[str, Callable[[object], Any]]] = {
     "axes": _axes,
-    "axis": _axis,
+    "axis": lambda value: _int(value, 0, MAX_DIMENSIONS - 1),
     "shape": _shape,
-    "size": lambda value: _ints([value], 0, MAX_ELEMENTS)[0],
+    "size": lambda value: _int(value, 0, MAX_ELEMENTS),
     "sizes": lambda value: _ints(value, 0, MAX_ELEMENTS),
     "steps": lambda value: _ints(value, -MAX_ELEMENTS, MAX_ELEMENTS),
     "dtype": _dtype,
@@ -65,12 +78,22 @@ _ATTRIBUTE_KINDS: Final[dict[str, Callable[[object], Any]]] = {
 }
 
 
-def check_attributes(name: str, raw: dict[object, object]) -> Attributes:
-    """Attributes from the wire, in the order of the op's declaration. Raises `ProtocolError` for any other form."""
+def check_attributes(name: str, raw: Mapping[Any, object]) -> Attributes:
+    """Attributes in the order of the op's declaration, as a client gives them or as they come from the wire.
+
+    Raises `ShapeError` for numbers that are none or out of range, `DTypeError` for what is no dtype and neither true nor
+    false, `ProtocolError` where attributes are missing or of another op.
+    """
     kinds = OPS[name].attributes
-    if set(raw) != set(kinds):
-        raise ProtocolError(f"{name} has attributes {sorted(kinds)}, not {sorted(map(str, raw))}")
-    return {key: _ATTRIBUTE_KINDS[kind](raw[key]) for key, kind in kinds.items()}
+    if raw.keys() != kinds.keys():
+        raise ProtocolError(f"{name} has attributes {sorted(kinds)}, not {_shown(sorted(map(str, raw)))}")
+    checked = {}
+    for key, kind in kinds.items():
+        try:
+            checked[key] = _ATTRIBUTE_KINDS[kind](raw[key])
+        except (ShapeError, DTypeError) as error:
+            raise type(error)(f"{name}: {key}: {error}") from None
+    return checked
 
 
 def pack_attributes(attributes: Attributes) -> Attributes:

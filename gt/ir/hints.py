@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from gt.bounds import MAX_DEADLINES
 from gt.errors import ProtocolError
 from gt.sharding.collectives import ALGORITHMS
 
@@ -20,8 +21,6 @@ ALLOWED_VALUES: Final[dict[str, str]] = {
     "deadline": "a number of seconds above 0",
 }
 """The hints, and the values that each may have."""
-MAX_DEADLINES: Final = 64
-"""The most deadlines around one instruction; beyond that, the outermost are dropped."""
 
 
 class Hints(NamedTuple):

@@ -2,21 +2,22 @@
 
 `infer(op, operands, attributes)` takes a `Spec` for each tensor and a kind ('b', 'i', 'f', 'c') for each run-time scalar,
 and returns one `Spec` per result. It raises `ShapeError` or `DTypeError`, naming the op and the shapes. Attributes must be
-complete and normalised, as `check_attributes` (`gt/ir/attributes.py`) makes sure of those from the wire.
+complete and normalised, as `check_attributes` (`gt/ir/attributes.py`) makes them; `derive` does both.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
+from gt.bounds import MAX_OPERANDS
 from gt.errors import DTypeError, ShapeError
 
-from .attributes import Attributes
+from .attributes import Attributes, check_attributes
 from .dtypes import KINDS, DType, bool_, int64
 from .ops import OPS, Op
-from .spec import Spec, spec
+from .spec import MAX_DIMENSIONS, MAX_ELEMENTS, Spec, spec
 
 Operand = Spec | str
 
@@ -47,7 +48,25 @@ def infer(name: str, operands: Sequence[Operand], attributes: Attributes) -> tup
     """The specs of the results of one instruction. Raises `ShapeError` or `DTypeError`."""
     op = OPS[name]
     _check_operands(name, op, operands)
-    return _FAMILIES[op.family](name, op, operands, attributes)
+    results = _FAMILIES[op.family](name, op, operands, attributes)
+    for result in results:
+        if result.size > MAX_ELEMENTS or result.ndim > MAX_DIMENSIONS or max(result.shape, default=0) > MAX_ELEMENTS:
+            raise ShapeError(
+                f"{name}: a tensor has at most {MAX_DIMENSIONS} dimensions and {MAX_ELEMENTS} elements, not shape {result.shape}"
+            )
+    return results
+
+
+def derive(
+    name: str, operands: Sequence[Operand], attributes: Mapping[Any, object]
+) -> tuple[Attributes, tuple[Spec, ...]]:
+    """The checked attributes of one instruction and the specs of its results.
+
+    This is the one check of instructions: the client applies it when it makes one, the dispatcher and workers when they read
+    one, so what the client accepts they accept. Raises `ShapeError`, `DTypeError` or `ProtocolError`.
+    """
+    checked = check_attributes(name, attributes)
+    return checked, infer(name, operands, checked)
 
 
 def broadcast(name: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -72,6 +91,8 @@ def _check_operands(name: str, op: Op, operands: Sequence[Operand]) -> None:
         raise ShapeError(f"{name} takes {op.arity} operands, not {len(operands)}")
     if not operands:
         raise ShapeError(f"{name} needs at least one operand")
+    if len(operands) > MAX_OPERANDS:
+        raise ShapeError(f"{name} takes at most {MAX_OPERANDS} operands, not {len(operands)}")
     kinds = _DOMAINS[op.domain]
     for position, operand in enumerate(operands):
         if isinstance(operand, str):

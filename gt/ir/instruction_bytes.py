@@ -1,30 +1,52 @@
 """Segments and plans as bytes: what `Define` and `DefinePlan` carry.
 
 What arrives is checked: every shape is derived again, every reference is to something that exists, and what is malformed
-raises `ProtocolError`. Equal segments have equal bytes, and all workers of a mesh get the same bytes of a plan.
+raises `ProtocolError`. A segment, which a client made up, is read item by item within the bounds of `gt/bounds.py`.
+Equal segments have equal bytes, and all workers of a mesh get the same bytes of a plan.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Generator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from gt.bounded_msgpack import BoundedSequence
+from gt.bounds import (
+    MAX_DEFINITION_BYTES,
+    MAX_INPUTS,
+    MAX_INSTRUCTION_BYTES,
+    MAX_INSTRUCTIONS,
+    MAX_NAME_LENGTH,
+    MAX_OPERANDS,
+    MAX_PATH_DEPTH,
+    MAX_PATH_LENGTH,
+    MAX_SCALARS,
+    MAX_SITE_LENGTH,
+    MAX_TAG_BYTES,
+    MAX_TAGS,
+)
 from gt.errors import DTypeError, GTError, ProtocolError, ShapeError
 from gt.sharding.placement import Layout, format_layout, parse_layout
 
-from .attributes import Attributes, check_attributes, pack_attributes
+from .attributes import Attributes, pack_attributes
 from .dtypes import KINDS
 from .hints import pack_hints, unpack_hints
-from .infer import infer
+from .infer import derive
 from .instruction import MOVE, PHASES, VERIFY, Instruction, Pipeline, Plan, Segment, Tag
 from .ops import OPS
 from .spec import Spec, pack_spec, unpack_spec
 
-MAX_INSTRUCTIONS: Final = 1 << 15
 INSTRUCTIONS_PER_TURN: Final = 16
 """How many instructions of a definition are read in one turn."""
+BYTES_PER_TURN: Final = 1024
+"""How many bytes of them, besides the instruction with which they exceed that, and how many operands in all."""
+ITEMS_PER_TURN: Final = 128
+"""How many inputs, tags or survivors."""
+MAX_NUMBER_BYTES: Final = 16
+"""Bytes of the number of a survivor."""
 
 
 def _pack_instruction(instruction: Instruction) -> list[object]:
@@ -59,20 +81,38 @@ def _unpack(data: bytes, length: int, what: str) -> list[Any]:
     return raw
 
 
+def check_path(signal: object) -> tuple[str, ...]:
+    """A path of signals from the wire. Raises `ProtocolError`."""
+    if not (isinstance(signal, (list, tuple)) and all(isinstance(name, str) for name in signal)):
+        raise ProtocolError("a signal path is a list of names")
+    if (
+        len(signal) > MAX_PATH_DEPTH
+        or max(map(len, signal), default=0) > MAX_NAME_LENGTH
+        or sum(map(len, signal)) + len(signal) > MAX_PATH_LENGTH
+    ):
+        raise ProtocolError(
+            f"a signal path has at most {MAX_PATH_DEPTH} names, each of at most {MAX_NAME_LENGTH} characters, and "
+            f"{MAX_PATH_LENGTH} characters in all: nest fewer signals, or give them shorter names"
+        )
+    return tuple(signal)
+
+
+def _unpack_tag(item: object) -> Tag:
+    if not (isinstance(item, list) and len(item) == 4):
+        raise ProtocolError("a tag is [signal path, phase, site, hints]")
+    signal, phase, site, hints = item
+    path = check_path(signal)
+    if not isinstance(site, str) or len(site) > MAX_SITE_LENGTH:
+        raise ProtocolError(f"a site is a string of at most {MAX_SITE_LENGTH} characters")
+    if type(phase) is not int or not 0 <= phase < len(PHASES):
+        raise ProtocolError(f"a phase is a number below {len(PHASES)}")
+    return Tag(path, PHASES[phase], site, unpack_hints(hints))
+
+
 def _unpack_tags(raw: object) -> tuple[Tag, ...]:
     if not isinstance(raw, list):
         raise ProtocolError("tags are a list")
-    tags = []
-    for item in raw:
-        if not (isinstance(item, list) and len(item) == 4):
-            raise ProtocolError("a tag is [signal path, phase, site, hints]")
-        signal, phase, site, hints = item
-        if not (isinstance(signal, list) and all(isinstance(name, str) for name in signal) and isinstance(site, str)):
-            raise ProtocolError("a signal path is a list of names, a site a string")
-        if type(phase) is not int or not 0 <= phase < len(PHASES):
-            raise ProtocolError(f"a phase is a number below {len(PHASES)}")
-        tags.append(Tag(tuple(signal), PHASES[phase], site, unpack_hints(hints)))
-    return tuple(tags)
+    return tuple(map(_unpack_tag, raw))
 
 
 def _ints(raw: object, what: str) -> list[int]:
@@ -134,6 +174,16 @@ def _instruction_list(raw: object) -> list[object]:
     return raw
 
 
+class SegmentReading(NamedTuple):
+    """What was read of a definition: of one that has a refused instruction, the segment of those before it."""
+
+    segment: Segment
+    refused: tuple[int, ...] = ()
+    """The survivors that the refused instruction or later ones would have computed."""
+    error: GTError | None = None
+    """Why the instruction was refused; None if there is none."""
+
+
 def unpack_segment(data: bytes) -> Segment:
     """A segment from the wire, every shape derived again. Raises `ProtocolError`, `ShapeError` or `DTypeError`."""
     turns = segment_in_turns(data)
@@ -141,32 +191,92 @@ def unpack_segment(data: bytes) -> Segment:
         try:
             next(turns)
         except StopIteration as end:
-            segment: Segment = end.value
-            return segment
+            reading: SegmentReading = end.value
+            if reading.error is not None:
+                raise reading.error from None
+            return reading.segment
 
 
-def segment_in_turns(data: bytes) -> Generator[None, None, Segment]:
-    """As `unpack_segment`, reading `INSTRUCTIONS_PER_TURN` instructions in each turn."""
-    specs, kinds, tags, instructions, survivors = _unpack(data, 5, "a definition")
-    reader = _unpack_head(specs, kinds, tags)
-    for index, item in enumerate(_instruction_list(instructions)):
-        if index and not index % INSTRUCTIONS_PER_TURN:
+def segment_in_turns(data: bytes) -> Generator[None, None, SegmentReading]:
+    """Reads a few items in each turn, and derives the instructions up to the first that is refused.
+
+    Raises `ProtocolError` if the definition is malformed as a whole.
+    """
+    if len(data) > MAX_DEFINITION_BYTES:
+        raise ProtocolError(f"a definition has at most {MAX_DEFINITION_BYTES} bytes, not {len(data)}: flush earlier")
+    source = BoundedSequence(data)
+    if source.enter(5, "the parts of a definition") != 5:
+        raise ProtocolError("a definition is a list of 5 parts")
+    inputs: list[Spec] = []
+    for _ in range(source.enter(MAX_INPUTS, "inputs")):
+        inputs.append(unpack_spec(source.item(MAX_INSTRUCTION_BYTES, "a spec")))
+        if not len(inputs) % ITEMS_PER_TURN:
             yield
-        op, inputs, raw, tag = _fields(item, 4)
-        attributes = check_attributes(_known(op), raw)
-        try:
-            results = infer(op, [reader.operand(r) for r in _ints(inputs, "operands")], attributes)
-        except (ShapeError, DTypeError, ProtocolError):
-            raise
-        except Exception as error:  # noqa: BLE001 — whatever a hostile definition finds in a rule is its own fault alone
-            raise ProtocolError(f"{op} does not derive: {error}") from None
-        reader.add(op, inputs, attributes, tag, results)
-    alive = _ints(survivors, "survivors")
-    if sorted(set(alive)) != alive or (alive and alive[-1] >= len(reader.values)):
-        raise ProtocolError("survivors are distinct outputs in order")
-    return Segment(
-        reader.inputs, reader.kinds, reader.tags, tuple(reader.instructions), tuple(reader.values), tuple(alive)
+    kinds = source.item(MAX_SCALARS + 8, "kinds of scalars")
+    if not (isinstance(kinds, str) and len(kinds) <= MAX_SCALARS and set(kinds) <= set(KINDS)):
+        raise ProtocolError(f"kinds of scalars are at most {MAX_SCALARS} among {KINDS}")
+    tags: list[Tag] = []
+    for _ in range(source.enter(MAX_TAGS, "tags")):
+        tags.append(_unpack_tag(source.item(MAX_TAG_BYTES, "a tag")))
+        if not len(tags) % INSTRUCTIONS_PER_TURN:
+            yield
+    reader = _InstructionReader(tuple(inputs), kinds, tuple(tags))
+    count, error = yield from _read_instructions(reader, source)
+    alive: list[int] = []
+    for _ in range(source.enter(count, "survivors")):
+        alive += _ints([source.item(MAX_NUMBER_BYTES, "a survivor")], "survivors")
+        if alive[-1] >= count or (len(alive) > 1 and alive[-1] <= alive[-2]):
+            raise ProtocolError("survivors are distinct outputs in order")
+        if not len(alive) % ITEMS_PER_TURN:
+            yield
+    source.end()
+    made = bisect_left(alive, len(reader.values))
+    segment = Segment(
+        reader.inputs, reader.kinds, reader.tags, tuple(reader.instructions), tuple(reader.values), tuple(alive[:made])
     )
+    return SegmentReading(segment, tuple(alive[made:]), error)
+
+
+def _read_instructions(
+    reader: _InstructionReader, source: BoundedSequence
+) -> Generator[None, None, tuple[int, GTError | None]]:
+    """Reads the instructions of a segment, and derives every shape up to the first that is refused. Returns how many
+    instructions there are, and the error of that one."""
+    work, error = 0, None
+    count = source.enter(MAX_INSTRUCTIONS, "instructions")
+    for index in range(count):
+        if index and (not index % INSTRUCTIONS_PER_TURN or work > BYTES_PER_TURN):
+            work = 0
+            yield
+        start = source.at
+        item = source.item(MAX_INSTRUCTION_BYTES, "an instruction")
+        work += source.at - start
+        if error is None:
+            try:
+                _read_instruction(reader, item)
+            except (ShapeError, DTypeError, ProtocolError) as refusal:
+                error = type(refusal)(f"{refusal}{_place(reader.tags, item)}")
+    return count, error
+
+
+def _read_instruction(reader: _InstructionReader, item: object) -> None:
+    op, inputs, raw, tag = _fields(item, 4)
+    if len(_ints(inputs, "operands")) > MAX_OPERANDS:
+        raise ProtocolError(f"an instruction has at most {MAX_OPERANDS} operands, not {len(inputs)}")
+    operands = [reader.operand(r) for r in inputs]
+    try:
+        attributes, results = derive(_known(op), operands, raw)
+    except (ShapeError, DTypeError, ProtocolError):
+        raise
+    except Exception as error:  # noqa: BLE001 — whatever a hostile definition finds in a rule is its own fault alone
+        raise ProtocolError(f"{op} does not derive: {error}") from None
+    reader.add(op, inputs, attributes, tag, results)
+
+
+def _place(tags: tuple[Tag, ...], item: object) -> str:
+    """Where the program has an instruction, as far as it says so."""
+    tag = item[3] if isinstance(item, list) and len(item) == 4 else None
+    return f", at {tags[tag].site}" if type(tag) is int and 0 <= tag < len(tags) and tags[tag].site else ""
 
 
 def pack_plan(plan: Plan) -> bytes:
@@ -226,8 +336,8 @@ def unpack_plan(data: bytes) -> Plan:
                 reader.add(op, inputs, {"of": of}, tag, (found,))
                 layouts.extend(parse_layout(text) for text in placed)
             else:
-                attributes = check_attributes(_known(op), raw)
-                reader.add(op, inputs, attributes, tag, infer(op, operands, attributes))
+                attributes, results = derive(_known(op), operands, raw)
+                reader.add(op, inputs, attributes, tag, results)
                 layouts.extend(parse_layout(text) for text in placed)
         pairs = [tuple((int(a), int(b)) for a, b in table) for table in (survivors, relocated)]
         placed_inputs = tuple(parse_layout(text) for text in input_layouts)

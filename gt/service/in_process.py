@@ -17,6 +17,7 @@ from gt.daemon.host import host_facts, memory_limit, resident_memory
 from gt.ir.spec import Spec
 from gt.sharding.options import for_workers
 from gt.wire import messages as m
+from gt.wire import telemetry as t
 from gt.wire.pool import Pool, half_of_memory
 
 if TYPE_CHECKING:
@@ -77,7 +78,6 @@ class Fabric:
         }
         self.on_gpus = any(each.staging is not None for each in computed)
         """Whether some worker may have to be asked whether its GPU has finished."""
-        self.numbers: dict[bytes, int] = {}
         self.rest: dict[bytes, int] = {}
         """When a watched worker ran out of work."""
         self.inboxes: dict[bytes, deque[m.Message]] = {}
@@ -99,11 +99,9 @@ class Fabric:
 
     def say(self, peer: bytes, message: m.Message) -> None:
         """`peer` sends a message to the dispatcher."""
-        self.numbers[peer] = self.numbers.get(peer, 0) + 1
-        number = self.numbers[peer]
         if self.codec:
-            number, message = m.decode(m.encode(message, number))
-        self._hand_out(self.dispatcher.handle(self.received(peer, number, message), self._now()))
+            _, message = m.decode(m.encode(message))
+        self._hand_out(self.dispatcher.handle(self.received(peer, message), self._now()))
 
     def kill(self, number: int) -> None:
         """Lose worker `number`, as if its process had been killed."""
@@ -197,7 +195,6 @@ class Fabric:
                 self.say(WATCHER_IDENTITY, m.Goodbye("", "it has seen enough"))
                 self.run()
                 self.told = None
-                self.numbers.pop(WATCHER_IDENTITY)
             return
         assert self.told is None, "there is one watcher at a time"
         self.began = time.monotonic_ns() - self.time
@@ -229,7 +226,9 @@ class Fabric:
             if worker.recording is not None:
                 self._rested(identity, worker)
                 events, dropped = worker.recording.take(worker)
-                self.say(identity, m.Events(self._clock(), dropped, events))
+                for batch in t.event_batches(events):
+                    self.say(identity, m.Events(self._clock(), dropped, batch))
+                    dropped = 0
         self._hand_out(self.dispatcher.handle(self.publish(time.time_ns()), self._now()))
 
     def _hear(self, message: m.Message) -> None:
@@ -247,10 +246,14 @@ class Fabric:
 
 
 class NoBulk:
-    """The bulk interface of a link without a bulk socket: control messages carry all data."""
+    """What a link without sockets has in place of them: control messages carry all data, and nobody is ever silent."""
 
     def __init__(self) -> None:
         self.memory = Pool(half_of_memory())
+
+    def silent_seconds(self) -> float:
+        """Always 0: everything was answered when it was sent."""
+        return 0.0
 
     def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> None:
         """Returns every array, to travel with its message."""

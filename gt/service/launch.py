@@ -1,8 +1,9 @@
 """Daemons as child processes: how they are started, how they notice the end of this process, and how they are ended.
 
 Children run in a session of their own, so Ctrl-C reaches only the parent. They watch a pipe whose write end only the parent
-holds, so they end with it however it ends. Their sockets lie in a private folder, which is removed at the end. A worker that
-is killed, for instance because the machine is short of memory, is restarted.
+holds, so they end with it however it ends. Their sockets lie in a private folder, which is removed at the end. A daemon that
+is killed, for instance because the machine is short of memory, is started again (`gt/daemon/restart_policy.py`): a worker always,
+the dispatcher if the service outlives a session.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import fcntl
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,8 +26,8 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from gt.daemon.logs import LEVEL_FILE, chosen_level
-from gt.daemon.restart_policy import Restarts
-from gt.daemon.worker_number import read_number
+from gt.daemon.restart_policy import Restarts, describe_end
+from gt.daemon.worker_number import forget_number, read_number
 from gt.errors import SessionError
 from gt.sharding import options
 
@@ -36,6 +38,11 @@ log = logging.getLogger(__name__)
 
 STOP_TIMEOUT = 5.0
 """The seconds that a daemon has to end by itself before it is killed."""
+LOG_OPTION: Final = "--instruction-log"
+WATCH_SECONDS: Final = 0.1
+"""The seconds between two looks at the daemons while nothing else is to be done."""
+REJOIN_SECONDS: Final = 3.0
+"""The seconds that workers have to join a dispatcher that was started again, before they are started again themselves."""
 
 
 def default_workers(config: Config | None) -> int:
@@ -68,7 +75,7 @@ def worker_environment(workers: int) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Daemon:
-    """One child process, and what to do when it ends. `number` is that of a worker that has joined."""
+    """One child process, and what to do when it ends. `number` is that of a worker that has joined its dispatcher."""
 
     arguments: list[str]
     environment: dict[str, str]
@@ -80,18 +87,27 @@ class _Daemon:
     """When it is to be restarted."""
     over: bool = False
     """Whether it has ended and will not be restarted."""
+    starts: int = 1
+    """How often it was started."""
+    rejoin_by: float | None = None
+    """Until when a worker may join the dispatcher, which was started again."""
     restarts: Restarts = field(default_factory=Restarts)
 
 
 class Local:
     """A dispatcher and workers on this machine. `devices[i]` is the device of worker i (None: its own choice); `quiet` ones are
-    for this program alone and log errors only; `options` are further options of the dispatcher."""
+    for this program alone and log errors only; `options` are further options of the dispatcher.
+
+    With `restart_dispatcher` the dispatcher, too, is started again, at the same address. What its sessions had is lost, so this
+    is for a service that programs may join anew, not for one that serves a single session.
+    """
 
     def __init__(
         self, workers: int, *, address: str | None = None, config: str | None = None, devices: list[str] | None = None,
-        quiet: bool = True, options: Sequence[str] = (),
+        quiet: bool = True, options: Sequence[str] = (), restart_dispatcher: bool = False,
     ) -> None:  # fmt: skip
         self.pid = os.getpid()
+        self.restart_dispatcher = restart_dispatcher
         self.folder = Path(tempfile.mkdtemp(prefix="gt-"))
         self.address = address or f"ipc://{self.folder}/dispatcher"
         self.daemons: list[_Daemon] = []
@@ -129,56 +145,103 @@ class Local:
         """What a daemon is called: a worker by the number that the dispatcher calls it by."""
         if daemon is self.daemons[0]:
             return "the dispatcher"
-        found = read_number(self.folder, daemon.process.pid)
+        number = self._number(daemon)
+        return f"worker process {daemon.process.pid}" if number is None else f"worker {number}"
+
+    def _number(self, worker: _Daemon) -> int | None:
+        """The number of a worker; None if it has not joined yet."""
+        found = read_number(self.folder, worker.process.pid)
         if found is not None:
-            daemon.number = found
-        return f"worker process {daemon.process.pid}" if daemon.number is None else f"worker {daemon.number}"
+            worker.number = found
+        return worker.number
 
     def _start(self, arguments: list[str], environment: dict[str, str]) -> None:
         process = self._process(arguments, environment)
         self.daemons.append(_Daemon(arguments, environment, process, time.monotonic()))
 
     def _process(self, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 — this very interpreter, with arguments made above
-            [sys.executable, "-P", "-m", *arguments],  # -P: nothing is imported from the folder the user stands in
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=None
-            if _is_open(2)
-            else subprocess.DEVNULL,  # or the child's first socket would be its standard error
-            env=environment,
-            pass_fds=(self.read,),
-            start_new_session=True,
-        )
+        # a dispatcher unblocks SIGHUP as soon as it can follow it; until then it would end it
+        blocked = {signal.SIGHUP} if arguments[0] == "gt.dispatcher" else set()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+        try:
+            return subprocess.Popen(  # noqa: S603 — this very interpreter, with arguments made above
+                [sys.executable, "-P", "-m", *arguments],  # -P: nothing is imported from the folder the user stands in
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=None
+                if _is_open(2)
+                else subprocess.DEVNULL,  # or the child's first socket would be its standard error
+                env=environment,
+                pass_fds=(self.read,),
+                start_new_session=True,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def look(self) -> None:
-        """Restart workers that were killed. Call this now and then while waiting for the daemons or holding a session."""
+        """Restart daemons that were killed. Call this now and then while waiting for the daemons or holding a session."""
         if os.getpid() != self.pid or self.write < 0 or not self.looking.acquire(blocking=False):
             return
         try:
-            for daemon in self.daemons[1:]:
+            for daemon in self.daemons if self.restart_dispatcher else self.daemons[1:]:
                 self._look_at(daemon, time.monotonic())
         finally:
             self.looking.release()
 
-    def _look_at(self, worker: _Daemon, now: float) -> None:
-        status = worker.process.poll()
-        if status is None or worker.over:
+    def _look_at(self, daemon: _Daemon, now: float) -> None:
+        status = daemon.process.poll()
+        if daemon.over:
             return
-        if worker.due is None:
-            name = self._name(worker)
-            pause = worker.restarts.after(status, now - worker.since)
-            worker.over = pause is None
-            if pause is None:
-                log.error("%s ended with status %d, and is not started again", name, status)
-            else:
-                worker.due = now + pause
-                for left in self.folder.glob(f"worker-{worker.process.pid}*"):  # who is killed leaves its socket
-                    left.unlink(missing_ok=True)
-                log.warning("%s ended with status %d; it is started again in %g s", name, status, pause)
-        elif now >= worker.due:
-            worker.process = self._process(worker.arguments, worker.environment)
-            worker.since, worker.due, worker.number = now, None, None
+        if status is None:
+            self._check_rejoined(daemon, now)
+        elif daemon.due is None:
+            self._ended(daemon, status, now)
+        if daemon.due is not None and now >= daemon.due:
+            self._restart(daemon, now)
+
+    def _check_rejoined(self, worker: _Daemon, now: float) -> None:
+        """Kill a worker that has not joined the restarted dispatcher in time: it is started again."""
+        if worker.rejoin_by is not None:
+            if read_number(self.folder, worker.process.pid) is not None:
+                worker.rejoin_by = None
+            elif now >= worker.rejoin_by:
+                worker.process.kill()
+
+    def _ended(self, daemon: _Daemon, status: int, now: float) -> None:
+        """A daemon has ended: decide when it is restarted, if at all."""
+        name = self._name(daemon)
+        in_service = any(self._number(worker) is not None for worker in self.daemons[1:])
+        if daemon is not self.daemons[0]:
+            in_service = daemon.number is not None
+            for left in self.folder.glob(f"worker-{daemon.process.pid}*"):  # who is killed leaves its socket
+                left.unlink(missing_ok=True)
+        # the dispatcher's end is the cause of a worker's that has yet to join the next one
+        pause = (
+            0.0
+            if daemon.rejoin_by is not None
+            else daemon.restarts.after(status, now - daemon.since, in_service=in_service)
+        )
+        end = describe_end(status)
+        if pause is None:
+            daemon.over = True
+            if daemon is not self.daemons[0]:  # without it nothing goes on: whoever waits is told by an error
+                log.error("%s %s, and is not started again", name, end)
+            return
+        daemon.due = now + pause
+        log.warning("%s %s; it is started again%s", name, end, f" in {pause:g} s" if pause else "")
+
+    def _restart(self, daemon: _Daemon, now: float) -> None:
+        """Start a daemon that has ended again. All workers have to join a new dispatcher."""
+        if daemon is self.daemons[0]:
+            log.warning("all tensors of the sessions at %s are lost; programs can connect to it again", self.address)
+            for worker in self.daemons[1:]:
+                forget_number(self.folder, worker.process.pid)
+                worker.number, worker.rejoin_by = None, now + REJOIN_SECONDS
+        else:
+            daemon.rejoin_by = None
+        daemon.starts += 1
+        daemon.process = self._process(_with_new_log(daemon.arguments, daemon.starts), daemon.environment)
+        daemon.since, daemon.due, daemon.number = now, None, None
 
     def log_from(self, level: str) -> None:
         """Ask the daemons to log from this level on; they follow within two seconds."""
@@ -194,23 +257,24 @@ class Local:
         self.look()
         dispatcher, *workers = self.daemons
         status = dispatcher.process.poll()
-        if status is not None:
-            return f"{self._name(dispatcher)} ended with status {status}"
-        return self.ended() if all(worker.over for worker in workers) else None
+        if status is not None and not self.restart_dispatcher:
+            text = f"{self._name(dispatcher)} {describe_end(status)}, and the tensors of this session are lost"
+            return f"{text}; after gt.disconnect() the next operation starts another service"
+        return self.given_up() if dispatcher.over or all(worker.over for worker in workers) else None
 
-    def ended(self) -> str | None:
-        """The name of a daemon that has ended, if any; of several, the last."""
+    def given_up(self) -> str | None:
+        """How a daemon has ended that is not started again, if there is one; of several, the last."""
+        self.look()
         for daemon in reversed(self.daemons):
             status = daemon.process.poll()
-            if status is not None:
-                return f"{self._name(daemon)} ended with status {status}"
+            if daemon.over and status is not None:
+                return f"{self._name(daemon)} {describe_end(status)}"
         return None
 
     def wait(self) -> None:
-        """Wait until the daemons can serve no longer, which raises an error. Workers that are killed are restarted meanwhile."""
+        """Wait until the daemons can serve no longer, which raises an error. Those that are killed are restarted meanwhile."""
         while (failure := self.failure()) is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.daemons[0].process.wait(timeout=0.2)
+            time.sleep(WATCH_SECONDS)
         raise SessionError(failure)
 
     def close(self) -> None:
@@ -228,6 +292,15 @@ class Local:
                 process.kill()
                 process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _with_new_log(arguments: list[str], start: int) -> list[str]:
+    """A daemon's arguments with an instruction log of its own: that of the process that ended may tell why it did."""
+    if LOG_OPTION not in arguments:
+        return arguments
+    at = arguments.index(LOG_OPTION) + 1
+    path = Path(arguments[at])
+    return [*arguments[:at], str(path.with_name(f"{path.stem}.start-{start}{path.suffix}")), *arguments[at + 1 :]]
 
 
 def _pipe() -> tuple[int, int]:

@@ -11,6 +11,7 @@ so nothing that `import gt` needs may import it at that time.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
@@ -19,6 +20,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
+from gt.bounds import MAX_MICROBATCHES, MAX_NAMED_WORKERS, MAX_RULES
 from gt.errors import ConfigError
 
 from . import config_meshes
@@ -28,6 +30,8 @@ from .spelling import are_two, meant, nearest
 from .strategies import DEFAULT_BLOCKS, MAX_BLOCKS, MAX_NUMBER, STRATEGIES, allowed_at, rule_key
 from .yaml_document import Key, Mistake, Places, place_of, read_document, read_text, refusal, show
 
+MAX_SOUGHT_MISTAKES: Final = 64
+"""The most mistakes that are looked for in one config."""
 _AXIS_NAME: Final = "a name of letters, digits and _, not starting with a digit"
 _SIGNAL_NAME: Final = "a name of 1 to 200 printable characters"
 
@@ -35,6 +39,10 @@ Index = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
 Axis = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 Signal = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,200}$")]
+
+
+_SomeWorkers = Field(strict=False, max_length=MAX_NAMED_WORKERS)
+Stages = Annotated[tuple[Annotated[tuple[Index, ...], _SomeWorkers], ...], _SomeWorkers]
 
 
 class _Strict(BaseModel):
@@ -45,7 +53,7 @@ class ExplicitShard(_Strict):
     """The explicit form: shard one tensor dimension over the named workers."""
 
     axis: Index = Field(description="The tensor dimension that is cut.")
-    workers: Annotated[tuple[Index, ...], Field(strict=False)] = Field(
+    workers: Annotated[tuple[Index, ...], Field(strict=False, max_length=MAX_NAMED_WORKERS)] = Field(
         description="The workers that hold the pieces; their order means nothing.",
         json_schema_extra={"minItems": 1, "uniqueItems": True},
     )
@@ -70,14 +78,12 @@ class Rule(_Strict):
         "sequence_parallel: the dimension of activations that is the sequence, 1 if not given.",
     )
     replicas: Count | None = Field(default=None, description="tensor_parallel: how many copies of the group there are.")
-    stages: Annotated[tuple[Annotated[tuple[Index, ...], Field(strict=False)], ...], Field(strict=False)] | None = (
-        Field(
-            default=None,
-            description="pipeline_parallel: the workers of each stage, in the order of the stages.",
-            json_schema_extra={"minItems": 1},
-        )
+    stages: Stages | None = Field(
+        default=None,
+        description="pipeline_parallel: the workers of each stage, in the order of the stages.",
+        json_schema_extra={"minItems": 1},
     )
-    microbatches: Count | None = Field(
+    microbatches: Annotated[int, Field(ge=1, le=MAX_MICROBATCHES)] | None = Field(
         default=None, description="pipeline_parallel: into how many parts a batch is cut in time; 1 if not given."
     )
     schedule: Literal["gpipe", "1f1b"] | None = Field(
@@ -137,7 +143,7 @@ class Config(_Strict):
     mesh: Annotated[dict[Axis, Count], Field(min_length=1, max_length=8)] | None = Field(
         default=None, description="The named axes over which workers are laid out, the last one the closest."
     )
-    rules: Annotated[dict[Signal, Rules], Field(max_length=10_000)] = Field(
+    rules: Annotated[dict[Signal, Rules], Field(max_length=MAX_RULES)] = Field(
         default_factory=dict,
         alias="sharding_config",
         description="A rule for each signal, or a list of rules for different mesh axes. Names may be patterns (* ? []).",
@@ -180,12 +186,13 @@ class Config(_Strict):
         try:
             config = cls.model_validate(plain)
         except ValidationError as error:
-            mistakes = [_explain(each, _written_key(each["loc"], plain)) for each in error.errors(include_url=False)]
+            errors = error.errors(include_url=False)[:MAX_SOUGHT_MISTAKES]
+            mistakes = [_explain(each, _written_key(each["loc"], plain)) for each in errors]
             raise refusal(mistakes, places) from None
         for key, rule in config.each():
             rule._where = place_of(key, places)
         config._mesh_where = place_of(("mesh",), places)
-        if mistakes := list(contradictions(config)):
+        if mistakes := list(itertools.islice(contradictions(config), MAX_SOUGHT_MISTAKES)):
             raise refusal(mistakes, places)
         return config
 
@@ -331,7 +338,7 @@ def _explain(error: ErrorDetails, key: Key) -> Mistake:
         case "greater_than_equal":
             return Mistake(key, f"{show(given)} is too small", allowed)
         case "less_than_equal":
-            most = "" if key == ("blocks",) else f" and <= {MAX_NUMBER}"
+            most = "" if key[-1] in ("blocks", "microbatches") else f" and <= {MAX_NUMBER}"
             return Mistake(key, f"{show(given)} is too large", allowed + most)
         case "too_short":
             return Mistake(key, "is empty", allowed)

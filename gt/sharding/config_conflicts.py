@@ -6,10 +6,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gt.bounds import MAX_PATTERNS, MAX_RULES
+
 from . import config_meshes
+from .signal_patterns import is_pattern
 from .spelling import meant
 from .strategies import ALLOWED_TEXTS, HINT_KEYS, STRATEGIES, allowed_at, rule_key
 from .yaml_document import Key, Mistake, show
@@ -26,6 +30,12 @@ def contradictions(config: Config) -> Iterator[Mistake]:
         yield Mistake(("blocks",), "given without deterministic: true", "deterministic: true beside it")
     for key, rule in config.each():
         yield from _of_rule(config, key, rule)
+    patterns = sum(map(is_pattern, config.rules))
+    if patterns > MAX_PATTERNS:
+        text = f"has {patterns} names that are patterns"
+        yield Mistake(
+            ("sharding_config",), text, f"at most {MAX_PATTERNS}, and any number of other names up to {MAX_RULES}"
+        )
     for signal, rules in config.rules.items():
         if not rules:
             yield Mistake(("sharding_config", signal), "is empty", allowed_at(("sharding_config", signal)))
@@ -93,7 +103,8 @@ def _wrong_stages(key: Key, rule: Rule) -> Iterator[Mistake]:
         if len(stage) != len(stages[0]):
             text = f"has {len(stage)} workers, the first stage {len(stages[0])}"
             yield Mistake(at, text, allowed_at(at))
-        again = [worker for worker in stage if worker in seen or stage.count(worker) > 1]
+        times = Counter(stage)
+        again = [worker for worker in stage if worker in seen or times[worker] > 1]
         if again:
             where = f", as does stage {seen[again[0]]}: stages do not overlap" if again[0] in seen else " twice"
             yield Mistake(at, f"names worker {again[0]}{where}", allowed_at((*key, "stages")))

@@ -6,7 +6,9 @@ A pattern without a slash is for signals, one with a slash for paths of nested s
 from __future__ import annotations
 
 import re
-from fnmatch import fnmatchcase
+from collections.abc import Callable
+from fnmatch import fnmatchcase, translate
+from typing import NamedTuple
 
 
 def is_pattern(name: str) -> bool:
@@ -19,6 +21,19 @@ def matches(name: str, signal: str) -> bool:
     if not is_pattern(name):
         return name == signal
     return ("/" in name) == ("/" in signal) and fnmatchcase(signal, name)
+
+
+class NamePattern(NamedTuple):
+    """A pattern that is compared with many signals: whether it has slashes, and what it matches (`matches` says the same)."""
+
+    name: str
+    slashes: bool
+    match: Callable[[str], object]
+
+    @classmethod
+    def of(cls, name: str) -> NamePattern:
+        """The pattern of that name."""
+        return cls(name, "/" in name, re.compile(translate(name)).match)
 
 
 def literal_length(name: str) -> int:

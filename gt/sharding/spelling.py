@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from itertools import islice
+from typing import Final
+
+MAX_COMPARED: Final = 256
+"""The most words of which one is thought to be meant."""
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
     """The one of `words` that is most like `word`; None if none is like it."""
-    return next(iter(get_close_matches(word, list(words), n=1, cutoff=0.7)), None)
+    return next(iter(get_close_matches(word, list(islice(words, MAX_COMPARED)), n=1, cutoff=0.7)), None)
 
 
 def are_two(a: str, b: str) -> bool:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from gt.bounds import MAX_MICROBATCHES
+
 from .yaml_document import Key
 
 MAX_NUMBER: Final = 2**31 - 1
@@ -51,7 +53,7 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "sharding_config.*.stages": "a list of lists of workers, all equally long, no worker twice",
     "sharding_config.*.stages[]": "a list of workers, all stages equally long",
     "sharding_config.*.stages[][]": "an integer >= 0",
-    "sharding_config.*.microbatches": "an integer >= 1",
+    "sharding_config.*.microbatches": f"an integer from 1 to {MAX_MICROBATCHES}",
     "sharding_config.*.schedule": "gpipe, 1f1b",
     "sharding_config.*.shard": "a mapping with axis and workers",
     "sharding_config.*.shard.axis": "an integer >= 0",

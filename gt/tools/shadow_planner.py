@@ -99,7 +99,6 @@ class Shadow:
         self.received, self.work = Received, JobTurn
         self.core = DispatcherCore(config=self.config, workers_expected=len(self.facts))
         self.core.service.compiling = sys.maxsize  # there is nobody who would have to
-        self.numbers: Counter[bytes] = Counter()
         self.plans: dict[int, Plan | bytes] = {}
         self.accounts: dict[int, PlanEstimate] = {}
         self.behind = 0
@@ -134,9 +133,8 @@ class Shadow:
 
     def _say(self, peer: bytes, message: Any) -> list[Any]:
         """Send a message of `peer`. Returns what the workers are told."""
-        self.numbers[peer] += 1
         told = []
-        sends = self.core.handle(self.received(peer, self.numbers[peer], message), 0.0)
+        sends = self.core.handle(self.received(peer, message), 0.0)
         while self.core.busy:
             sends += self.core.handle(self.work(), 0.0)
         for send in sends:

@@ -20,14 +20,12 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
+from gt.bounds import MAX_BULK_BYTES
 from gt.errors import ProtocolError
 
 from .lending import Borrower
-from .pool import MAX_UNPOOLED_BYTES
 
-MAX_INLINE_BYTES: Final = MAX_UNPOOLED_BYTES
-"""Data of up to this many bytes travels inside its control message."""
-CHUNK_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = MAX_BULK_BYTES
 """The size of a chunk in bytes."""
 MAX_IN_FLIGHT_BYTES: Final = 16 << 20
 """The most bytes that a sender may have in flight."""

@@ -2,26 +2,39 @@
 
 A message is a named tuple of plain values. `decode` checks each field's form before anybody uses it and raises
 `ProtocolError`; nothing that arrives is ever executed. Segments and plans inside messages are bytes that
-`gt/ir/instruction_bytes.py` reads. A field called `data` is always last and travels as a frame of its own, uncopied.
+`gt/ir/instruction_bytes.py` reads. Bytes called `data` or `body` are always last and travel as a frame of their own, uncopied.
+How large frames may be is in `gt/bounds.py`.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from gt.bounded_msgpack import TRUSTED_BYTES, unpack_bounded
+from gt.bounds import (
+    MAX_ANSWER_BYTES,
+    MAX_CONFIG_BYTES,
+    MAX_CONTROL_BYTES,
+    MAX_DEFINITION_BYTES,
+    MAX_EVENTS_BYTES,
+    MAX_FAULT_LENGTH,
+    MAX_FREE_BYTES,
+    MAX_HELLO_BYTES,
+    MAX_HOLDINGS_BYTES,
+    MAX_IDS,
+    MAX_INLINE_BYTES,
+    MAX_PIECE_BYTES,
+    MAX_RUN_BYTES,
+    MAX_SCALARS,
+)
 from gt.errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 5
+VERSION: Final = 6
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
-
-MAX_CONTROL_BYTES: Final = 16 << 20
-"""Bytes of a message's first frame; a definition of the longest segment stays far below."""
-MAX_DATA_BYTES: Final = 1 << 31
-"""Bytes of a data frame on the control socket; what is larger goes in chunks on the bulk socket."""
 
 TOPIC_BYTES: Final = 8
 """Bytes of the topic that stands before the first frame of a message that is published to a group."""
@@ -538,7 +551,10 @@ _FORMS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
     "list[Any]": ("a list", lambda value: type(value) is list),
 }
 
-_NAMED: Final = {"scalars": ("numbers", _is_scalars), "block": ("[] or [lender, loan, offset, bytes]", _is_block)}
+_NAMED: Final = {
+    "scalars": ("numbers", _is_scalars),
+    "block": ("[] or [lender, loan, offset, bytes]", _is_block),
+}
 """Fields whose name says more than their type."""
 
 
@@ -549,8 +565,20 @@ def _checks(kind: type[Any]) -> tuple[tuple[str, str, Callable[[object], bool]],
     return tuple((name, *(_NAMED.get(name) or _FORMS[form])) for name, form in forms.items())
 
 
+_DATA_FIELDS: Final = (("data", "bytes"), ("body", "bytes"))
+"""The last field of a message that has a second frame, and its form."""
 _CHECKS: Final = tuple(_checks(kind) for kind in CODES)
-_HAS_DATA: Final = tuple("data" in kind._fields for kind in CODES)
+_HAS_DATA: Final = tuple(bool(checks) and checks[-1][:2] in _DATA_FIELDS for checks in _CHECKS)
+"""Which messages have a second frame."""
+_LENGTHS: Final = tuple(
+    tuple(
+        (at, name, MAX_SCALARS if name == "scalars" else MAX_IDS)
+        for at, (name, form, _) in enumerate(checks, 2)
+        if form in (_FORMS["list[int]"][0], _NAMED["scalars"][0])
+    )
+    for checks in _CHECKS
+)
+"""The lists of numbers of each message: where they are in its frame, and how long they may be. Short frames have no long ones."""
 _PLAIN_TYPES: Final = {"an integer": int, "a string": str, "true or false": bool, "bytes": bytes}
 _TYPE_OF: Final = {**_PLAIN_TYPES, "a mapping": dict, _FORMS["Measure"][0]: int}
 """All others are lists."""
@@ -593,12 +621,59 @@ def encode(message: Message, number: int = 0) -> list[Any]:
     return [msgpack.packb((code, number, *message), default=_pack_other)]
 
 
-def decode(frames: Sequence[Any]) -> tuple[int, Any]:
+class FrameBounds(NamedTuple):
+    """The most bytes that a peer may send in each of two frames, by type of message; `default` says both for all others."""
+
+    first: Mapping[type, int]
+    second: Mapping[type, int]
+    default: tuple[int, int]
+
+
+FROM_DISPATCHER: Final = FrameBounds({}, {}, (MAX_ANSWER_BYTES, MAX_PIECE_BYTES))
+"""What others accept of the dispatcher, which they chose."""
+FROM_PEER: Final = FrameBounds({}, {}, (MAX_CONTROL_BYTES, MAX_PIECE_BYTES))
+"""What a worker accepts of another."""
+TO_DISPATCHER: Final = FrameBounds(
+    {
+        Run: MAX_RUN_BYTES, Free: MAX_FREE_BYTES, Configure: MAX_CONFIG_BYTES, Events: MAX_EVENTS_BYTES,
+        Holdings: MAX_HOLDINGS_BYTES,
+    },
+    {Define: MAX_DEFINITION_BYTES},
+    (MAX_CONTROL_BYTES, MAX_INLINE_BYTES),
+)  # fmt: skip
+"""What the dispatcher accepts of a peer that has said `Hello`."""
+BEFORE_HELLO: Final = FrameBounds({Hello: MAX_HELLO_BYTES}, {}, (TRUSTED_BYTES, MAX_INLINE_BYTES))
+"""What it accepts of others: a `Hello`. All else is refused, and only read to say what it is."""
+
+
+def _unpack_large(frame: Any, bounds: FrameBounds) -> Any:
+    """The fields of a frame that is too long to be read before its type is known. Raises `ProtocolError`."""
+    head = bytes(frame[:4])  # [code, …]: at most 15 fields, or 2 bytes more for their number
+    code = head[1] if 0x90 <= head[0] <= 0x9F else head[3] if head[0] == 0xDC else len(CODES)
+    if code >= len(CODES):
+        raise ProtocolError(f"a message is [code, number, fields …], of at most {bounds.default[0]} bytes")
+    most = bounds.first.get(CODES[code], bounds.default[0])
+    if len(frame) > most:
+        raise ProtocolError(f"{CODES[code].__name__} has a first frame of at most {most} bytes, not {len(frame)}")
+    raw = unpack_bounded(frame, _unpack_other)
+    for at, name, longest in _LENGTHS[code]:
+        if type(raw) is list and at < len(raw) and type(raw[at]) is list and len(raw[at]) > longest:
+            raise ProtocolError(f"{CODES[code].__name__}.{name} is of at most {longest} numbers, not {len(raw[at])}")
+    return raw
+
+
+def decode(frames: Sequence[Any], bounds: FrameBounds = FROM_DISPATCHER) -> tuple[int, Any]:
     """(number, message). Raises `ProtocolError` for anything that is not exactly one message of this protocol."""
-    if not 1 <= len(frames) <= 2 or len(frames[0]) > MAX_CONTROL_BYTES:
-        raise ProtocolError("a message is one control frame of bounded size and at most one data frame")
+    if not 1 <= len(frames) <= 2:
+        raise ProtocolError("a message is one control frame and at most one data frame")
     try:
-        raw = msgpack.unpackb(frames[0], strict_map_key=True, max_ext_len=_COMPLEX_PARTS.size, ext_hook=_unpack_other)
+        raw = (
+            msgpack.unpackb(frames[0], strict_map_key=True, max_ext_len=_COMPLEX_PARTS.size, ext_hook=_unpack_other)
+            if len(frames[0]) <= TRUSTED_BYTES
+            else _unpack_large(frames[0], bounds)
+        )
+    except ProtocolError:
+        raise
     except Exception as error:  # noqa: BLE001 — msgpack raises many kinds for malformed bytes
         raise ProtocolError(f"not msgpack: {type(error).__name__}") from None
     if type(raw) is not list or len(raw) < 2 or type(raw[0]) is not int or type(raw[1]) is not int:
@@ -609,7 +684,7 @@ def decode(frames: Sequence[Any]) -> tuple[int, Any]:
     kind, checks = CODES[code], _CHECKS[code]
     fields = raw[2:]
     if _HAS_DATA[code]:
-        if len(frames) != 2 or len(frames[1]) > MAX_DATA_BYTES:
+        if len(frames) != 2 or len(frames[1]) > bounds.second.get(kind, bounds.default[1]):
             raise ProtocolError(f"{kind.__name__} has a data frame of bounded size")
         fields.append(frames[1])
     elif len(frames) != 1:
@@ -617,9 +692,7 @@ def decode(frames: Sequence[Any]) -> tuple[int, Any]:
     if len(fields) != len(checks):
         raise ProtocolError(f"{kind.__name__} has {len(checks)} fields, not {len(fields)}")
     if tuple(map(type, fields)) not in _TYPES[code]:
-        for value, (name, form, holds) in zip(fields, checks, strict=True):
-            if not holds(value):
-                raise ProtocolError(f"{kind.__name__}.{name} is {form}")
+        _check_each(kind, fields)
     else:  # the usual case: only what is inside of lists and mappings, and measures, are left to check
         for at, holds in _INSIDE[code]:
             if not holds(fields[at]):
@@ -627,13 +700,20 @@ def decode(frames: Sequence[Any]) -> tuple[int, Any]:
     return number, kind._make(fields)
 
 
+def _check_each(kind: type[Any], fields: list[Any]) -> None:
+    """Raise `ProtocolError` for the first field that does not have its form."""
+    for value, (name, form, holds) in zip(fields, _CHECKS[_CODE_OF[kind]], strict=True):
+        if not holds(value):
+            raise ProtocolError(f"{kind.__name__}.{name} is {form}")
+
+
 def fault_of(error: BaseException) -> Fault:
     """An exception as it crosses the wire: errors of GT keep their class, others become a `WorkerError` that names theirs."""
     if isinstance(error, GTError):
-        return type(error).__name__, str(error)
+        return type(error).__name__, str(error)[:MAX_FAULT_LENGTH]
     if isinstance(error, MemoryError):
-        return "OutOfMemory", str(error) or "out of memory"
-    return "WorkerError", f"{type(error).__name__}: {error}"
+        return "OutOfMemory", str(error)[:MAX_FAULT_LENGTH] or "out of memory"
+    return "WorkerError", f"{type(error).__name__}: {error}"[:MAX_FAULT_LENGTH]
 
 
 def error_of(kind: str, text: str) -> GTError:

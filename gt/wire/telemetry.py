@@ -15,10 +15,11 @@ moment at which its worker began to record, so its differences are what happened
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+from gt.bounds import MAX_EVENTS_BYTES, MAX_WORKER_EVENTS
 from gt.errors import ProtocolError
 
 VERSION: Final = 1
@@ -36,6 +37,8 @@ SECOND: Final = 1_000_000_000
 DISPATCHER: Final = -1
 """As `worker`: the dispatcher itself."""
 
+MAX_NUMBER_BYTES: Final = 10
+"""The most bytes that a number takes in a message, and what stands before a text or list."""
 MAX_TEXT_LENGTH: Final = 2000
 """Characters of a text in an event; what is longer is cut."""
 MAX_LIST_ITEMS: Final = 4096
@@ -221,6 +224,7 @@ class Service(NamedTuple):
     poisoned: int
     fetches: int
     puts: int
+    internal_errors: int
 
 
 class ClientJoined(NamedTuple):
@@ -542,6 +546,25 @@ def decode_event(raw: object) -> Event:
     """An event from plain values, checked. Raises `ProtocolError` for anything that is not exactly one event."""
     event: Event = check_event(raw)._make(raw[1:])  # type: ignore[index]
     return event
+
+
+def event_batches(events: list[list[Any]]) -> Iterator[list[list[Any]]]:
+    """Events as they travel, in batches that fit a worker's messages. There is one at least."""
+    start = size = 0
+    for at, event in enumerate(events):
+        nbytes = _most_bytes(event)
+        size += nbytes
+        if at > start and (size > MAX_EVENTS_BYTES - MAX_NUMBER_BYTES or at - start >= MAX_WORKER_EVENTS):
+            yield events[start:at]
+            start, size = at, nbytes
+    yield events[start:]
+
+
+def _most_bytes(value: object) -> int:
+    """The bytes that a value of an event takes at most."""
+    if type(value) is str:
+        return MAX_NUMBER_BYTES + 4 * len(value)
+    return MAX_NUMBER_BYTES + (sum(map(_most_bytes, value)) if isinstance(value, list) else 0)
 
 
 def check_event(raw: object) -> type[Any]:

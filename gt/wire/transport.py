@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import socket as socketlib
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -26,14 +27,19 @@ from gt.errors import ConnectionFailed, GTError
 MAX_FRAME_BYTES: Final = (1 << 31) + (1 << 20)
 """The largest frame, in bytes, that a socket accepts; a peer that sends a larger one is disconnected."""
 
-LOOP_BACK_TIMEOUT_MS: Final = 4000
-
+MAX_TICKET_BYTES: Final = 256
+"""The largest subscription, in bytes."""
+MAX_PARTS: Final = 8
+"""Frames of one message that are kept, more than any message of GT has; a message with so many is refused by whoever reads it."""
 
 log = logging.getLogger(__name__)
 _DONTWAIT: Final = int(zmq.DONTWAIT)
 _SNDMORE: Final = int(zmq.SNDMORE | zmq.DONTWAIT)
 _READABLE: Final = int(zmq.POLLIN)
 """As plain integers, because combining enumeration members takes as long as reading the next frame from a socket."""
+
+_NEVER_MS: Final = 24 * 3600 * 1000
+"""Milliseconds after which ZeroMQ would connect again by itself: longer than a session without contact lives."""
 
 _contexts: dict[int, zmq.Context[Any]] = {}
 
@@ -120,7 +126,6 @@ class KeyCheck:
         asked: zmq.Socket[bytes] = context().socket(zmq.REP)
         asked.bind("inproc://zeromq.zap.01")
         threading.Thread(target=self._answer, args=(asked,), name="gt-keys", daemon=True).start()
-        self.monitors: list[zmq.Socket[bytes]] = []
 
     def guard(self, socket: zmq.Socket[bytes]) -> None:
         """Have a socket that is not bound yet accept these peers alone."""
@@ -128,15 +133,6 @@ class KeyCheck:
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret.encode())
         socket.setsockopt(zmq.ZAP_DOMAIN, b"gt")
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an answer nobody is accepted
-        self.monitors.append(socket.get_monitor_socket(_HANDSHAKE_FAILURES))
-
-    def refused(self) -> int:
-        """How many connections were refused since the last call: for an unknown key, or none."""
-        count = 0
-        for monitor in self.monitors:
-            while receive(monitor) is not None:
-                count += 1
-        return count
 
     def _answer(self, asked: zmq.Socket[bytes]) -> None:
         """Answer ZeroMQ's questions (ZAP, rfc.zeromq.org/spec/27) about peers that want to connect."""
@@ -235,10 +231,14 @@ def check_bind(address: str, *, keyed: bool = False) -> None:
         )
 
 
-def bind(kind: int, address: str, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
-    """A socket listening at `address` (checked). With `keys`, peers on TCP need one. Raises `AddressInUse` or
-    `AddressRefused`."""
-    return _bound(_socket(kind), address, keys)
+def bind(
+    kind: int, address: str, frame_bytes: int = MAX_FRAME_BYTES, keys: KeyCheck | None = None
+) -> zmq.Socket[bytes]:
+    """A socket listening at `address` (checked), for frames of at most `frame_bytes`. With `keys`, peers on TCP need one.
+    Raises `AddressInUse` or `AddressRefused`."""
+    socket = _socket(kind)
+    socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes)
+    return _bound(socket, address, keys)
 
 
 def _bound(socket: zmq.Socket[bytes], address: str, keys: KeyCheck | None) -> zmq.Socket[bytes]:
@@ -282,10 +282,12 @@ def unlink(socket: zmq.Socket[bytes]) -> None:
         Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
-def router(address: str, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
-    """A listening ROUTER that reports when a peer is gone."""
-    socket = bind(zmq.ROUTER, address, keys)
+def router(address: str, frame_bytes: int = MAX_FRAME_BYTES, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
+    """A listening ROUTER that reports when a peer is gone. A peer that sends a frame of more than `frame_bytes` is
+    disconnected."""
+    socket = bind(zmq.ROUTER, address, frame_bytes, keys)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a new connection of a peer replaces its last, which may seem to live
     return socket
 
 
@@ -293,6 +295,7 @@ def publisher(address: str, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
     """A listening XPUB that reports subscriptions and their ends, and leaves the choice of topics to its owner."""
     socket = _socket(zmq.XPUB)
     socket.setsockopt(zmq.XPUB_MANUAL, 1)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_TICKET_BYTES)
     return _bound(socket, address, keys)
 
 
@@ -330,13 +333,21 @@ def publish(publisher: zmq.Socket[bytes], topic: bytes, frames: list[Any]) -> No
 
 def pull(address: str, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
     """A listening PULL, for pieces from other workers."""
-    return bind(zmq.PULL, address, keys)
+    return bind(zmq.PULL, address, keys=keys)
 
 
-def _connect(kind: int, address: str, keys: CurveKeys | None, identity: bytes = b"") -> zmq.Socket[bytes]:
+def _connect(kind: int, address: str, keys: CurveKeys | None) -> zmq.Socket[bytes]:
     socket = _socket(kind)
-    if identity:
-        socket.setsockopt(zmq.IDENTITY, identity)
+    try:
+        _connected(socket, address, keys)
+    except ConnectionFailed:
+        socket.close()
+        raise
+    return socket
+
+
+def _connected(socket: zmq.Socket[bytes], address: str, keys: CurveKeys | None) -> None:
+    """Connect a socket, which happens in the background."""
     if keys is not None and address.startswith("tcp://"):
         socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
         socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
@@ -344,16 +355,36 @@ def _connect(kind: int, address: str, keys: CurveKeys | None, identity: bytes = 
     try:
         socket.connect(address)
     except zmq.ZMQError as error:
-        socket.close()
         raise ConnectionFailed(
             f"cannot connect to {address!r}: {error}; an address is tcp://host:port or ipc:///path"
         ) from None
-    return socket
 
 
-def dealer(address: str, identity: bytes, keys: CurveKeys | None = None) -> zmq.Socket[bytes]:
-    """A DEALER connected to a dispatcher."""
-    return _connect(zmq.DEALER, address, keys, identity)
+class Dealer:
+    """A DEALER connected to a dispatcher's socket. When its connection breaks there is no other (`broken`), because ZeroMQ
+    would lose what was in flight and say nothing; what has arrived by then can still be read."""
+
+    def __init__(self, address: str, identity: bytes, keys: CurveKeys | None = None) -> None:
+        self.socket = _socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.IDENTITY, identity)
+        self.socket.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS)
+        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED)
+        try:
+            _connected(self.socket, address, keys)
+        except ConnectionFailed:
+            self.close()
+            raise
+
+    @property
+    def broken(self) -> bool:
+        """Whether the connection has ended, or could not be made."""
+        return bool(self._monitor.get(zmq.EVENTS) & _READABLE)  # type: ignore[operator]
+
+    def close(self, linger: int = 0) -> None:
+        """Close it; what was sent may leave within `linger` milliseconds."""
+        self.socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self.socket.close(linger=linger)
 
 
 def push(address: str, keys: CurveKeys | None = None) -> zmq.Socket[bytes]:
@@ -432,20 +463,32 @@ def receive(socket: zmq.Socket[bytes], sender: MessageSender | None = None) -> l
     more = True
     while more:
         frame = socket.recv(_DONTWAIT, copy=False)
-        frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
+        if len(frames) < MAX_PARTS:
+            frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
         more = frame.more
     if sender is not None:
         sender.frame = frame
     return frames
 
 
-def loop_back(bulk: zmq.Socket[bytes], identity: bytes) -> None:
-    """Wait until the relay knows this end of a bulk socket, because messages for unknown ends are lost. Raises
-    `ConnectionFailed`."""
-    send(bulk, [identity, b"", b""])
-    if not bulk.poll(LOOP_BACK_TIMEOUT_MS):
-        raise ConnectionFailed(f"the dispatcher's bulk socket did not answer within {LOOP_BACK_TIMEOUT_MS / 1000:g} s")
-    receive(bulk)
+def accept_monitor(listening: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """A socket that tells of each connection that a listening one accepts, and of those that it refuses because of their keys.
+    It may be read in another thread."""
+    return listening.get_monitor_socket(zmq.EVENT_ACCEPTED | _HANDSHAKE_FAILURES)
+
+
+def accepted(monitor: zmq.Socket[bytes]) -> int | None:
+    """The descriptor of the next connection that was accepted, or `REFUSED_CONNECTION`; None if there is none yet."""
+    frames = receive(monitor)
+    if frames is None:
+        return None
+    if int.from_bytes(frames[0][:2], sys.byteorder) != zmq.EVENT_ACCEPTED:
+        return REFUSED_CONNECTION
+    return int.from_bytes(frames[0][2:6], sys.byteorder, signed=True)
+
+
+REFUSED_CONNECTION: Final = -2
+"""In place of the descriptor of a connection whose peer has no key, or an unknown one."""
 
 
 def poller() -> zmq.Poller:

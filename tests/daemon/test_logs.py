@@ -94,8 +94,8 @@ def test_what_the_dispatcher_logs_says_whom_it_is_about() -> None:
 
     said: list[tuple[str, str, dict[str, object]]] = []
     core = DispatcherCore(log=lambda level, text, **about: said.append((level, text, about)))
-    core.handle(Received(b"w", 1, m.Hello(m.VERSION, "worker", {"address": "w", "bulk": b""})), 0.0)
-    core.handle(Received(b"c", 1, m.Hello(m.VERSION, "client", {"bulk": b""})), 0.0)
+    core.handle(Received(b"w", m.Hello(m.VERSION, "worker", {"address": "w", "bulk": b""})), 0.0)
+    core.handle(Received(b"c", m.Hello(m.VERSION, "client", {"bulk": b""})), 0.0)
     core.handle(Lost(b"w", "killed"), 0.0)
     core.handle(Lost(b"c", "killed"), 0.0)
     assert [about for _, _, about in said] == [{"worker": 0}, {"client": 1}, {"worker": 0}, {"client": 1}]

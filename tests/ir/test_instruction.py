@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rule_samples import FAMILIES, drawn
 
+from gt.bounds import MAX_INSTRUCTIONS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import resolve
 from gt.errors import DTypeError, ProtocolError, ShapeError
 from gt.ir.dtypes import float32, int64
 from gt.ir.instruction import Segment, Tag, print_instruction, ref
-from gt.ir.instruction_bytes import MAX_INSTRUCTIONS, pack_plan, pack_segment, unpack_plan, unpack_segment
+from gt.ir.instruction_bytes import pack_plan, pack_segment, unpack_plan, unpack_segment
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec
 from gt.sharding.config import Config

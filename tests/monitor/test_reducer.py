@@ -13,7 +13,9 @@ S = 1_000_000_000
 
 
 def service(at: int, *, runs: int = 0, instructions: int = 0, hits: int = 0, started: int = 0) -> t.Service:
-    return t.Service(at, -1, 10**18 + at, started, "ipc:///a", "1", 2, 1, 1, runs, instructions, 1, hits, 0, 0, 0, 0, 0)
+    return t.Service(
+        at, -1, 10**18 + at, started, "ipc:///a", "1", 2, 1, 1, runs, instructions, 1, hits, 0, 0, 0, 0, 0, 0
+    )
 
 
 def joined(number: int, at: int = 0) -> t.WorkerJoined:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from daemons import Machine
+from daemons import TIMEOUT, Machine
 
 import gt
 
@@ -83,6 +85,39 @@ def test_sighup_before_it_is_up_ends_no_dispatcher(machine: Machine, tmp_path: P
     dispatcher.expect(f"read {path} again")
     dispatcher.signal(signal.SIGTERM)
     assert dispatcher.wait() == 0
+
+
+def blocks_sighup(pid: int) -> bool:
+    """Whether a process puts SIGHUP off."""
+    mask = re.search(r"^SigBlk:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return mask is not None and bool(int(mask[1], 16) >> (signal.SIGHUP - 1) & 1)
+
+
+def test_sighup_while_its_modules_load_ends_no_dispatcher(machine: Machine) -> None:
+    """It waits from the command's first lines on, before anything is imported, and is followed then."""
+    dispatcher = machine.command("dispatcher", "--address", "tcp://127.0.0.1:*", "--log-level", "info")
+    deadline = time.monotonic() + TIMEOUT
+    while not blocks_sighup(dispatcher.pid):
+        assert dispatcher.running()
+        assert time.monotonic() < deadline, "it never puts it off"
+    dispatcher.signal(signal.SIGHUP)
+    dispatcher.expect("there is no config to read again")
+    assert not blocks_sighup(dispatcher.pid)
+
+
+def test_sighup_as_soon_as_it_is_started_ends_no_dispatcher_of_a_program(machine: Machine) -> None:
+    """Whoever starts a dispatcher blocks it before: the very first moment is too late for none."""
+    program = machine.program("""
+        from gt.service.launch import Local
+        local = Local(1)
+        os.kill(local.children[0][1].pid, signal.SIGHUP)
+        gt.connect(local.address)
+        say("sum", float(gt.ones(3).sum()))
+        gt.disconnect()
+        local.close()
+    """)
+    assert program.expect("sum") == "sum 3.0"
+    assert program.wait() == 0
 
 
 def test_sighup_without_a_config_is_said_to_be_for_nothing(machine: Machine) -> None:

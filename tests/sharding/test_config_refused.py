@@ -309,6 +309,10 @@ BAD |= {
         rules("a: {" + PIPE + ", schedule: 1f1c}"),
         "x.yaml:2: sharding_config.a.schedule: '1f1c' is not a schedule, did you mean 1f1b?; allowed: gpipe, 1f1b",
     ),
+    "more microbatches than there may be": (
+        rules("a: {" + PIPE + ", microbatches: 100000000}"),
+        "x.yaml:2: sharding_config.a.microbatches: 100000000 is too large; allowed: an integer from 1 to 1024",
+    ),
     "microbatches that differ": (
         rules("a: {" + PIPE + ", microbatches: 4}", "b: {" + PIPE + "}"),
         "x.yaml:3: sharding_config.b.microbatches: 1 contradicts 4 of sharding_config.a (x.yaml:2);"
@@ -404,6 +408,17 @@ def test_of_many_mistakes_the_rest_is_counted() -> None:
     lines = refusal(rules(*(f"s{index}:" for index in range(25)))).splitlines()
     assert len(lines) == 11
     assert lines[-1] == "and 15 more"
+
+
+def test_more_rules_patterns_or_workers_than_there_may_be_are_refused() -> None:
+    hint = "{compile: true}"
+    assert "has more than 1024 entries" in refusal(rules(*(f"s{index}: {hint}" for index in range(1025))))
+    assert parse(rules(*(f"s{index}: {hint}" for index in range(1024)))).rules.keys() >= {"s1023"}
+    assert "has 65 names that are patterns; allowed: at most 64" in refusal(
+        rules(*(f"s{index}*: {hint}" for index in range(65)))
+    )
+    workers = ", ".join(map(str, range(4097)))
+    assert "has more than 4096 entries" in refusal(rules("a: {shard: {axis: 0, workers: [" + workers + "]}}"))
 
 
 def test_aliases_that_blow_up_are_refused() -> None:

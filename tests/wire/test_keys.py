@@ -112,16 +112,17 @@ def test_which_key_is_used_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert keys.keys_for("ipc:///x", str(bob)) is None
     assert keys.keys_for("tcp://127.0.0.1:7") is None
     assert keys.keys_for("tcp://127.0.0.1:7", str(bob)) == keys.read_key(bob)
-    registry.register("tcp://127.0.0.1:7", keys.service_key().public)
+    entry = registry.Registration("tcp://127.0.0.1:7", keys.service_key().public)
     assert keys.keys_for("tcp://127.0.0.1:7") == keys.own_key()
     assert keys.keys_for("tcp://localhost:7") == keys.own_key()
     assert keys.keys_for("tcp://127.0.0.1:8") is None
     monkeypatch.setenv("GT_KEY", str(bob))
     assert keys.keys_for("tcp://127.0.0.1:7") == keys.read_key(bob)
     monkeypatch.delenv("GT_KEY")
-    registry.register("tcp://127.0.0.1:7")
+    entry.close()
+    entry = registry.Registration("tcp://127.0.0.1:7")
     assert keys.keys_for("tcp://127.0.0.1:7") is None, "it runs without keys"
-    registry.unregister()
+    entry.close()
     (keys.key_folder() / "at").mkdir()
     bob.rename(keys.key_folder() / "at" / "node.example:7.key")
     assert keys.keys_for("tcp://node.example:7") is not None

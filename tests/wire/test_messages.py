@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -10,7 +12,19 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gt.bounds import (
+    MAX_ANSWER_BYTES,
+    MAX_CONFIG_BYTES,
+    MAX_CONTROL_BYTES,
+    MAX_DEFINITION_BYTES,
+    MAX_HELLO_BYTES,
+    MAX_IDS,
+    MAX_INLINE_BYTES,
+    MAX_PIECE_BYTES,
+    MAX_SCALARS,
+)
 from gt.errors import KINDS, GTError, IndexOutOfRange, OutOfMemory, ProtocolError, ShapeError, WorkerError
+from gt.ir.instruction_bytes import unpack_segment
 from gt.wire import messages as m
 
 SAMPLES: tuple[Any, ...] = (
@@ -87,7 +101,12 @@ def form_of(kind: type[Any], field: str) -> str:
     return "scalars" if field == "scalars" else kind.__annotations__[field].__forward_arg__
 
 
-FIELDS = [(kind, field) for kind in m.CODES for field in kind._fields if field != "data"]
+FIELDS = [
+    (kind, field)
+    for kind in m.CODES
+    for field in kind._fields
+    if (field, kind.__annotations__[field].__forward_arg__) not in m._DATA_FIELDS
+]
 
 
 def raw(message: Any, number: int = 1) -> list[Any]:
@@ -117,10 +136,12 @@ def test_messages_come_back_as_they_were(message: Any) -> None:
 def test_data_travels_uncopied_in_a_frame_of_its_own(message: Any) -> None:
     """A message has two frames exactly when it has data, and the data frame is the very object that was given."""
     encoded = m.encode(message)
-    assert len(encoded) == (2 if "data" in message._fields else 1)
+    assert len(encoded) == (
+        2 if message and message._fields[-1] in ("data", "body") and type(message[-1]) is bytes else 1
+    )
     if len(encoded) == 2:
-        assert encoded[1] is message.data
-        assert m.decode([encoded[0], memoryview(b"large")])[1].data == b"large"
+        assert encoded[1] is message[-1]
+        assert m.decode([encoded[0], memoryview(b"large")])[1][-1] == b"large"
 
 
 @pytest.mark.parametrize(("kind", "field"), FIELDS, ids=lambda value: getattr(value, "__name__", value))
@@ -156,7 +177,9 @@ def test_the_number_of_fields_and_frames_is_checked(message: Any) -> None:
         [b""],
         [b"", b"", b""],
         [b"\xc1"],
-        [b"\x00" * (m.MAX_CONTROL_BYTES + 1)],
+        [b"\x00" * 5000],
+        [b"\xdd" * 5000],
+        [msgpack.packb([2, 1, *range(5000)])],
         [msgpack.packb(None)],
         [msgpack.packb("Hello")],
         [msgpack.packb([2])],
@@ -189,12 +212,101 @@ def test_data_beyond_the_bound_is_refused() -> None:
     """A data frame that says it is larger than the limit is refused by its length alone."""
 
     class Huge(bytes):
-        def __len__(self) -> int:
-            return m.MAX_DATA_BYTES + 1
+        said = 0
 
-    head, _ = m.encode(BY_KIND[m.Part])
-    with pytest.raises(ProtocolError, match="bounded size"):
-        m.decode([head, Huge()])
+        def __len__(self) -> int:
+            return self.said
+
+    frame = Huge()
+    for kind, bounds, most in (
+        (m.Part, m.FROM_DISPATCHER, MAX_PIECE_BYTES),
+        (m.Part, m.TO_DISPATCHER, MAX_INLINE_BYTES),
+        (m.Define, m.TO_DISPATCHER, MAX_DEFINITION_BYTES),
+    ):
+        head, _ = m.encode(BY_KIND[kind])
+        frame.said = most
+        assert type(m.decode([head, frame], bounds)[1]) is kind
+        frame.said = most + 1
+        with pytest.raises(ProtocolError, match="bounded size"):
+            m.decode([head, frame], bounds)
+
+
+@pytest.mark.parametrize(
+    ("message", "bounds"),
+    [
+        (m.Ask(1, "x" * MAX_CONTROL_BYTES), m.TO_DISPATCHER),
+        (m.Run(1, 1, [1 << 60] * MAX_IDS, [1.5] * MAX_SCALARS, [], [1 << 60] * (2 * MAX_IDS)), m.TO_DISPATCHER),
+        (m.Configure(1, {"config": "x" * MAX_CONFIG_BYTES}), m.TO_DISPATCHER),
+        (m.Hello(m.VERSION, "client", {"host": "x" * MAX_HELLO_BYTES}), m.BEFORE_HELLO),
+        (m.Run(1, 1, [1 << 60] * 1000, [], [], []), m.BEFORE_HELLO),
+        (m.Answer(1, {"facts": "x" * MAX_ANSWER_BYTES}), m.FROM_DISPATCHER),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_first_frame_beyond_the_bound_of_its_message_is_refused(message: Any, bounds: m.FrameBounds) -> None:
+    """The dispatcher, which anybody may write to, reads no more of a message than its type can need."""
+    with pytest.raises(ProtocolError, match=f"{type(message).__name__}(.freed)? (has a first frame|is) of at most"):
+        m.decode(m.encode(message), bounds)
+
+
+def test_messages_of_the_largest_size_that_clients_send_are_read() -> None:
+    """A run with as many inputs, numbers and dead tensors as there may be fits its frame, and so does a `Free`."""
+    ids = [(1 << 60) + n for n in range(MAX_IDS)]
+    for message in (m.Run(1, 1, ids, [1.5] * MAX_SCALARS, list(range(MAX_IDS)), ids), m.Free(ids)):
+        assert m.decode(m.encode(message), m.TO_DISPATCHER)[1] == message
+
+
+def test_a_list_of_more_ids_than_a_message_may_have_is_refused() -> None:
+    """Lists are bounded by themselves, however small their numbers."""
+    for message in (m.Run(1, 1, [1] * (MAX_IDS + 1), [], [], []), m.Run(1, 1, [], [1] * (MAX_SCALARS + 1), [], [])):
+        with pytest.raises(ProtocolError, match=r"Run\.(inputs|scalars) is of at most"):
+            m.decode(m.encode(message))
+
+
+def allocated(read: Callable[[], object]) -> int:
+    """The most bytes that were allocated at a time while something was read or refused by `ProtocolError`."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        try:
+            read()
+        except ProtocolError:
+            pass
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+MAX_GROWTH = 100
+"""Bytes that may be allocated for each that arrived, and for what was read at once."""
+BOMBS = (
+    b"\x95\x07\x01" + b"\xdd\x00\x03\xff\xf0" + b"\x80" * 0x3FFF0,
+    b"\x98\x07\x01" + b"\xdd\x00\x03\xff\xf0" + b"\x90" * 0x3FFF0,
+    b"\x98\x07\x01" + b"\xdc\xff\xff" * 50_000,
+    b"\x98\x07\x01" + b"\x91" * 200_000,
+    b"\x98\x07\x01" + b"\x81\xa1x" * 60_000,
+    b"\x98\x07\x01" + b"\xdf\x00\x0f\xff\xff" * 30_000,
+)
+
+
+@pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: repr(bomb[3:9]))
+def test_no_frame_costs_more_than_a_multiple_of_its_bytes(bomb: bytes) -> None:
+    """Empty mappings, nested lists and lengths that are only claimed are refused before memory is allocated for them."""
+    assert allocated(lambda: m.decode([bomb], m.TO_DISPATCHER)) < 8 * len(bomb) + (1 << 16)
+    body = bytes(bomb[3:])
+    assert allocated(lambda: unpack_segment(b"\x95" + body)) < 8 * len(body) + (1 << 21)
+
+
+@given(st.sampled_from(SAMPLES), st.data())
+@settings(max_examples=cases(150), deadline=None)
+def test_mutated_messages_cost_no_more_than_a_multiple_of_their_bytes(sample: Any, data: st.DataObject) -> None:
+    """Bytes of a valid message that are changed, repeated or cut raise nothing but `ProtocolError` and allocate little."""
+    first, *rest = m.encode(sample, 1)
+    at = data.draw(st.integers(0, len(first)))
+    changed = first[:at] + data.draw(st.binary(max_size=8)) * data.draw(st.sampled_from((1, 1, 1000))) + first[at + 1 :]
+    bounds = data.draw(st.sampled_from((m.TO_DISPATCHER, m.BEFORE_HELLO, m.FROM_DISPATCHER)))
+    grown = allocated(lambda: m.decode([changed, *rest], bounds))
+    assert grown < MAX_GROWTH * len(changed) + (16 << 20)
 
 
 @given(st.lists(st.binary(max_size=64), max_size=3))

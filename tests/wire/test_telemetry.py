@@ -12,7 +12,9 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gt.bounds import MAX_WORKER_EVENTS
 from gt.errors import ProtocolError
+from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.event_buffer import MAX_AGGREGATES, MAX_OTHER_EVENTS, EventBuffer
 
@@ -191,3 +193,15 @@ def test_of_samples_the_last_one_stands() -> None:
         recorder.add(t.Traffic(number, 0, [1], [number]))
         recorder.add(t.Traffic(number, 1, [0], [number]))
     assert recorder.take() == ([t.Traffic(4, 0, [1], [4]), t.Traffic(4, 1, [0], [4])], 0)
+
+
+def test_a_worker_sends_its_events_in_messages_that_the_dispatcher_reads() -> None:
+    """However many events there are and however long their texts, each batch is within both bounds, in order."""
+    for count, text in ((3 * MAX_WORKER_EVENTS + 1, ""), (500, "\U0001f600" * t.MAX_TEXT_LENGTH), (0, "")):
+        events = [[1, (1 << 62) + n, 3, text] for n in range(count)]
+        batches = list(t.event_batches(events))
+        assert [event for batch in batches for event in batch] == events
+        assert batches
+        for batch in batches:
+            assert len(batch) <= MAX_WORKER_EVENTS
+            assert m.decode(m.encode(m.Events(1 << 62, 0, batch)), m.TO_DISPATCHER)[1].events == batch

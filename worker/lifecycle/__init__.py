@@ -1,4 +1,4 @@
-"""A worker process' start: how fast its device is, and restarts after device failures.
+"""A worker process' start: how fast its device is, and restarts after failures.
 
 May import `base`.
 """

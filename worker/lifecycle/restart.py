@@ -1,8 +1,9 @@
-"""The restart of a worker whose device has failed: the same command in the same process, with nothing left of what it was.
+"""The restart of a worker whose device has failed, that has met a bug, or that its dispatcher does not know any more: the same
+command in the same process, with nothing left of what it was.
 
 A failed device context ends with its program, so the process loads the program anew (execve(2)). Its parent need not know: the
-process number, the output and the pipe that it watches stay. The dispatcher was told that everything is lost; the worker joins
-as a new one. Nothing here may touch the device.
+process number, the output and the pipe that it watches stay. The dispatcher knows that everything is lost; the worker joins as
+a new one. Nothing here may touch the device.
 """
 
 from __future__ import annotations
@@ -34,15 +35,25 @@ def restart_process(times: int, watch: int | None) -> bool:
     False after too many restarts."""
     seconds = pause(times)
     if seconds is None:
-        log.error("it started again %d times, and the device failed each time: it ends", times)
+        log.error("it started again %d times, and failed each time: it ends", times)
         return False
     log.warning("it starts again in %g s, for the %s time", seconds, _ordinal(times + 1))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)  # what is ignored stays so in the next program
-    if select.select([] if watch is None else [watch], [], [], seconds)[0]:
+    poll = select.poll()
+    if watch is not None:
+        poll.register(watch, select.POLLIN)
+    if poll.poll(seconds * 1000):
         return True
     os.environ[COUNT_VARIABLE] = str(times + 1)
     return _become([sys.executable, *sys.orig_argv[1:]], watch)
+
+
+def rejoin(watch: int | None) -> NoReturn:
+    """Load the program of this process anew, at once, to join as a new worker."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    _become([sys.executable, *sys.orig_argv[1:]], watch)
 
 
 def _become(command: list[str], watch: int | None) -> NoReturn:

@@ -62,7 +62,3 @@ class PeerKeys:
         except ValueError:
             raise ProtocolError(f"no key of a worker: {public[:80]!r}") from None
         return place, self.common._replace(server=server)
-
-    def refused(self) -> int:
-        """How many connections were refused since the last call."""
-        return 0 if self.check is None else self.check.refused()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import tracemalloc
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -106,6 +107,69 @@ def test_a_damaged_file_says_so(tmp_path_factory: pytest.TempPathFactory, cut: i
     (folder / "x.pt").write_bytes(whole[: min(cut, len(whole) - 1)])
     with pytest.raises(gt.GTError, match=r"x\.pt is"):
         gt.load(folder / "x.pt")
+
+
+def grown(path: Path) -> int:
+    """The most bytes that reading a file that is refused takes at a time."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(gt.GTError, match=rf"{path.name} (is|holds)"):
+            gt.load(path)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def long_claims() -> dict[str, bytes]:
+    """Pickles that claim to hold, or ask for, far more than there is."""
+    huge = struct.pack("<q", 600 << 20)
+    return {
+        "bytes": b"\x8e" + huge,
+        "text": b"\x8d" + huge,
+        "number": b"\x8b" + struct.pack("<i", 600 << 20),
+        "zeros": b"c__builtin__\nbytearray\n(J" + struct.pack("<i", 600 << 20) + b"tR",
+        "repeats": tensor(stored(FLOATS, "0", 1), 0, (10_000, 10_000), (0, 0)),
+        "repeats of a part": tensor(stored(FLOATS, "0", 1), 0, (100_000_000,), (0,)),
+    }
+
+
+@pytest.mark.parametrize("claim", long_claims())
+def test_what_a_file_only_claims_is_not_allocated(tmp_path: Path, claim: str) -> None:
+    """Some hundred bytes never take hundreds of megabytes, as an archive or as a stream."""
+    pickle = long_claims()[claim]
+    assert grown(archive(tmp_path / "a.pt", pickle, of0=bytes(4))) < 8 << 20
+    path = tmp_path / "b.pt"
+    head = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}X\x0d\0\0\0little_endian\x88s."
+    behind = b"\x80\x02](" + text("0") + b"e." + struct.pack("<q", 1) + bytes(4)
+    path.write_bytes(head + b"\x80\x02" + pickle + b"." + behind)
+    assert grown(path) < 8 << 20
+
+
+def test_a_storage_that_claims_more_than_the_file_has_is_not_allocated(tmp_path: Path) -> None:
+    head = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}X\x0d\0\0\0little_endian\x88s."
+    behind = b"\x80\x02](" + text("0") + b"e." + struct.pack("<q", 600 << 20) + bytes(4)
+    path = tmp_path / "b.pt"
+    path.write_bytes(head + b"\x80\x02" + tensor(stored(FLOATS, "0", 600), 0, (600,), (1,)) + b"." + behind)
+    assert grown(path) < 8 << 20
+
+
+def test_a_compressed_archive_is_refused(tmp_path: Path) -> None:
+    """Which may hold a thousand times its size; `torch.save` compresses nothing."""
+    with zipfile.ZipFile(tmp_path / "x.pt", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("model/data.pkl", b"\x80\x02" + tensor(stored(FLOATS, "0", 1 << 20), 0, (1 << 20,), (1,)) + b".")
+        file.writestr("model/data/0", bytes(4 << 20))
+    with pytest.raises(gt.GTError, match=r"x\.pt is compressed"):
+        gt.load(tmp_path / "x.pt")
+
+
+def test_an_expanded_tensor_is_read(tmp_path: Path) -> None:
+    """`torch.save` writes one row of what `expand` made; its values come back, as far as memory for them is reasonable."""
+    row = np.arange(256, dtype=np.float32)
+    path = archive(tmp_path / "x.pt", tensor(stored(FLOATS, "0", 256), 0, (4096, 256), (0, 1)), of0=row.tobytes())
+    np.testing.assert_array_equal(gt.load(path).numpy(), np.broadcast_to(row, (4096, 256)))
+    many = b"]" + b"".join(tensor(stored(FLOATS, "0", 256), 0, (2048 + n, 256), (0, 1)) + b"a" for n in range(40))
+    with pytest.raises(gt.GTError, match=r"more than a file of its length may hold.*expand"):
+        gt.load(archive(tmp_path / "y.pt", many, of0=row.tobytes()))
 
 
 def test_other_archives_are_told_apart(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from one_dispatcher import RULES, Service, configure, fault_of, started
 
 from gt.daemon.host import START_TIMEOUT
-from gt.dispatcher.core import WORKER_TIMEOUT
+from gt.dispatcher.core import WORKER_LEASE_SECONDS
 from gt.dispatcher.state.events import Lost, Tick
 from gt.dispatcher.state.shared_state import MESH_CREDITS
 from gt.wire import messages as m
@@ -186,12 +186,12 @@ def test_a_silent_worker_is_lost_and_a_pulse_keeps_it() -> None:
     """A worker without a sign of life is lost after a while; its pulse, or any word of it, counts as life."""
     each = Service(2)
     each.hello("p0", "pulse", address="ipc:///w0")
-    each.now = WORKER_TIMEOUT
-    each.say("p0", m.Ping(), number=0)
-    each.now = WORKER_TIMEOUT + 1
+    each.now = WORKER_LEASE_SECONDS
+    each.say("p0", m.Ping())
+    each.now = WORKER_LEASE_SECONDS + 1
     each.event(Tick())
     assert list(each.core.service.workers) == [b"w0"]
-    each.now += WORKER_TIMEOUT - 1
+    each.now += WORKER_LEASE_SECONDS - 1
     each.say("w0", m.Ping())
     each.now += 2
     each.event(Tick())
@@ -287,7 +287,7 @@ def test_a_worker_that_is_not_started_again_is_not_waited_for(how: str) -> None:
     (member,) = record.mesh.members
     left = f"w{1 - member}"
     if how == "silent":
-        each.now = WORKER_TIMEOUT + 1
+        each.now = WORKER_LEASE_SECONDS + 1
         each.say(left, m.Ping())
         each.event(Tick())
     else:

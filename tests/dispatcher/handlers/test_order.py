@@ -36,7 +36,6 @@ def test_all_workers_of_a_mesh_get_the_same_bytes() -> None:
     each.run(1, 10, [1])
     sends = each.core.handle(JobTurn(), 0.0) + each.core.handle(JobTurn(), 0.0)  # it is planned, and sent
     assert [send.to for send in sends] == [(b"w0", b"w1", b"w2", b"w3")] * 2
-    each.numbers["c"] += 1
 
 
 def test_every_plan_and_put_has_its_number_in_one_order() -> None:
@@ -216,12 +215,12 @@ def test_a_client_that_ignores_its_credits_is_ended(monkeypatch: pytest.MonkeyPa
     """What waits for one client is bounded in messages and in bytes; who sends more loses the session, and nobody else."""
     each = Service(0, expected=1)
     each.client("d")
-    monkeypatch.setattr(message_queues, "MAX_QUEUE", 20)
+    monkeypatch.setattr(message_queues, "MAX_QUEUED_MESSAGES", 20)
     each.client()
     for n in range(30):
         each.put(n)
     assert each.hears("c", m.Goodbye)[0].kind == "ProtocolError"
-    monkeypatch.setattr(message_queues, "MAX_WAITING", 40)
+    monkeypatch.setattr(message_queues, "MAX_WAITING_PUT_BYTES", 40)
     each.client("e")
     for n in range(3):
         each.put(n, "e")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from one_dispatcher import Service
 
-from gt.dispatcher.access import NOBODY, Access, BulkOwners, process_to_watch
+from gt.dispatcher.access import NOBODY, Access, process_to_watch
+from gt.dispatcher.bulk_relay import BulkRelay
 from gt.dispatcher.handlers import handshake
 from gt.dispatcher.handlers.job_scheduler import RoundRobin
 from gt.dispatcher.state.principal_limits import RateLimit, refusal
@@ -232,15 +234,20 @@ def test_the_process_to_watch_is_certain() -> None:
         assert process_to_watch({**FACTS, "pid": pid}, OWN_PROCESS, FACTS) == 0
 
 
-def test_a_bulk_identity_is_its_first_owners() -> None:
-    """Who has learned another peer's identity cannot use it, also when its owner's connection is gone."""
-    owners, owner, other = BulkOwners(), PeerCredentials(1000, 7), PeerCredentials(1000, 8)
-    owners.add(b"w", owner)
-    owners.add(b"w", other)
-    owners.add(["no bytes"], other)
-    assert owners.sent(b"w", owner)
-    assert not owners.sent(b"w", other)
-    assert not owners.sent(b"never said", other)
-    assert owners.refused == 2
-    owners.keep([])
-    assert not owners.sent(b"w", owner)
+def test_a_bulk_identity_is_known_to_nobody_else(tmp_path: Path) -> None:
+    """Others are told a name, from which the identity does not follow; who never said Hello is refused and counted."""
+    relay = BulkRelay(f"ipc://{tmp_path}/bulk", lambda: None)
+    try:
+        name = relay.introduce(b"worker")
+        assert name != b"worker"
+        assert relay.introduce(5) == 5, "the core says what is wrong with that"
+        relay._pass(b"stranger", [name, b"header", b"payload"])
+        relay._pass(name, [name, b"header", b"payload"])
+        assert relay.router.refused == 2, "a name is no identity"
+        relay._pass(b"worker", [name, b"header", b"payload"])
+        assert relay.router.refused == 2
+        relay.keep([])
+        relay._pass(b"worker", [name, b"header", b"payload"])
+        assert relay.router.refused == 3, "it has left"
+    finally:
+        relay.router.socket.close()

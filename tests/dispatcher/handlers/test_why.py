@@ -25,7 +25,6 @@ class Service:
     def __init__(self, workers: int = 1, *, config: Any = None, expected: int | None = None) -> None:
         plain = {"mesh": {"data": workers}} if config is None else config
         self.core = DispatcherCore(config=Config.from_plain(plain), workers_expected=expected or workers)
-        self.numbers: dict[str, int] = {}
         self.told: list[Any] = []
         for n in range(workers):
             self.say(f"w{n}", m.Hello(m.VERSION, "worker", {"address": f"w{n}", "bulk": b"w%d" % n}))
@@ -35,8 +34,7 @@ class Service:
 
     def say(self, peer: str, *messages: Any) -> None:
         for message in messages:
-            self.numbers[peer] = self.numbers.get(peer, 0) + 1
-            sends = self.core.handle(Received(peer.encode(), self.numbers[peer], message), 0.0)
+            sends = self.core.handle(Received(peer.encode(), message), 0.0)
             while self.core.busy:
                 sends += self.core.handle(JobTurn(), 0.0)
             self.told += [send.message for send in sends if send.to == (b"c",)]

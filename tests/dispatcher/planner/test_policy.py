@@ -1,6 +1,7 @@
 """How a session's rules become wishes on its mesh."""
 
 import pytest
+from counted_steps import counted_steps
 
 from gt.dispatcher.planner.policy import Policy, resolve
 from gt.errors import ConfigError
@@ -220,3 +221,14 @@ def test_the_same_bits_are_promised_of_cpus_alone() -> None:
         ConfigError, match=r"x\.yaml:2: deterministic: only CPU workers .*; allowed: CPU workers, or no"
     ):
         of_kinds(text, "cpu", "cpu", "cuda", "cuda")
+
+
+def test_the_rules_of_a_long_path_are_found_in_as_many_steps_as_it_has_names() -> None:
+    """Patterns are looked for once, not once for each name; a session without rules looks for none."""
+    steps = []
+    for depth in (32, 128):
+        policy = Policy(uniform_mesh(1, {"data": 2}, (0, 1)), {"n*": (None,), "other": (None,)})
+        steps.append(counted_steps(lambda policy=policy, depth=depth: policy.requests(("n",) * depth)))  # type: ignore[misc]
+    assert steps[1] < 5 * steps[0]
+    empty = Policy(uniform_mesh(1, {"data": 2}, (0, 1)), {})
+    assert counted_steps(lambda: empty.requests(("n",) * 100_000)) < 100

@@ -29,7 +29,7 @@ def service(workers: int = 2) -> Service:
 
 
 def beat(each: Service, said: Any, pulse: str = "p0") -> None:
-    each.say(pulse, said, number=0)
+    each.say(pulse, said)
 
 
 def asked(each: Service) -> list[dict[str, Any] | None]:

@@ -9,9 +9,11 @@ import pytest
 from builders import Lines
 from one_dispatcher import NEG, RULES, Service, started
 
+from gt.bounds import MAX_UNREAD_BYTES
 from gt.dispatcher.core import HANDLERS, MESSAGES, Role
+from gt.dispatcher.handlers.message_queues import MESSAGES_PER_TURN
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
-from gt.dispatcher.state.events import JobTurn, Lost, Reload
+from gt.dispatcher.state.events import JobTurn, Lost, Received, Reload
 from gt.dispatcher.state.message_state import TRANSITIONS, WAITS, MessageState, enter
 from gt.dispatcher.state.shared_state import MAX_TO_COMPILE, MESH_CREDITS
 from gt.ir.instruction import Segment
@@ -46,7 +48,8 @@ def test_whatever_a_client_queues_has_a_handler() -> None:
 
 def test_every_state_has_a_row_and_every_wait_begins_and_ends_with_acting() -> None:
     assert set(TRANSITIONS) == set(MessageState)
-    assert TRANSITIONS[MessageState.ACTING] == {*WAITS, MessageState.DONE, MessageState.FAILED}
+    waits = WAITS.keys() - {MessageState.WAITING_TURN}
+    assert TRANSITIONS[MessageState.ACTING] == {*waits, MessageState.DONE, MessageState.FAILED}
     assert all(MessageState.ACTING in TRANSITIONS[state] for state in WAITS)
     assert {state for state, following in TRANSITIONS.items() if not following} == ENDS
 
@@ -90,6 +93,22 @@ def work(each: Service) -> None:
     """Do what jobs there are."""
     while each.core.busy:
         each.event(JobTurn())
+
+
+def waits_for_its_reader() -> Service:
+    each = started()
+    each.event(Received(b"c", m.Fetch(5, 1), MAX_UNREAD_BYTES + 1))
+    return each
+
+
+def waits_for_a_turn() -> Service:
+    """More messages are in the queue than one event acts on, when what the first waited for comes."""
+    each = started()
+    each.idle = False
+    each.put(2, bulk=True)
+    each.say("c", m.Fetch(3, 2), *(m.Free([100 + n]) for n in range(MESSAGES_PER_TURN)))
+    each.say("w0", m.Landed(1, 2))
+    return each
 
 
 def waits_for_workers() -> Service:
@@ -165,6 +184,8 @@ def waits_for_a_migration() -> Service:
 
 
 CASES: dict[MessageState, Callable[[], Service]] = {
+    MessageState.WAITING_READER: waits_for_its_reader,
+    MessageState.WAITING_TURN: waits_for_a_turn,
     MessageState.WAITING_WORKERS: waits_for_workers,
     MessageState.WAITING_DEFINITION: waits_for_its_definition,
     MessageState.WAITING_STRATEGY: waits_for_strategies,
@@ -184,6 +205,8 @@ def test_each_wait_is_one_in_which_messages_are_and_it_ends(state: MessageState)
     assert head(each) is state
     assert isinstance(each.core.service.clients[b"c"].queue[0], WAITS[state].messages)
     each.idle = True
+    if state is MessageState.WAITING_READER:
+        each.say("c", m.Ping())
     if state is MessageState.WAITING_WORKERS:
         each.join("w1")
     if state is MessageState.WAITING_PUT:

@@ -8,6 +8,7 @@ import pytest
 from builders import Lines
 from one_dispatcher import Service
 
+from gt.bounds import MAX_ANSWER_BYTES
 from gt.dispatcher.state.events import Publish, Tick
 from gt.dispatcher.telemetry.recorder import MAX_BIRTHS, MAX_ISSUES, WORKER_EVENT_RATES
 from gt.dispatcher.telemetry.subscribers import MAX_PENDING_EVENTS, MAX_UNREAD_BATCHES, MAX_WATCHERS, WATCHER_TIMEOUT
@@ -187,10 +188,10 @@ def test_a_slow_watcher_loses_events_and_nobody_else_does() -> None:
     assert len(each.hears("slow", m.Events)) == MAX_UNREAD_BATCHES
     slow = each.core.subscribers.watchers[b"slow"]
     event = t.encode_event(t.Gauges(1, 0, 1, 1, 1, 1, 1, 1, 1))
-    for _ in range(5):
-        each.say("w0", m.Events(1, 7, [[*event] for _ in range(5000)]))
+    for _ in range(20):
+        each.say("w0", m.Events(1, 7, [[*event] for _ in range(1250)]))
     assert len(each.core.subscribers.pending) == MAX_PENDING_EVENTS
-    lost = 5 * 5000 - MAX_PENDING_EVENTS + 5 * 7
+    lost = 20 * 1250 - MAX_PENDING_EVENTS + 20 * 7
     each.say("slow", m.Watch(t.TRACE, MAX_UNREAD_BATCHES))
     each.event(Publish(5))
     (events,) = each.hears("slow", m.Events)
@@ -429,7 +430,7 @@ def test_a_thousand_plans_are_told_in_batches_that_fit_a_frame() -> None:
     watch(each)
     each.event(Publish(5))
     (events,) = each.hears("t", m.Events)
-    assert sum(map(len, m.encode(events))) < m.MAX_CONTROL_BYTES
+    assert sum(map(len, m.encode(events))) < MAX_ANSWER_BYTES
     plans = kinds([t.decode_event(raw) for raw in events.events], t.PlanDescribed)
     known = len(each.core.service.clients[b"c"].plans.by_residents)
     assert len({plan.plan for plan in plans}) == len(plans) == known >= 500

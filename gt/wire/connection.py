@@ -1,0 +1,281 @@
+"""Connections to a dispatcher's socket, and that socket: reliable streams over ZeroMQ connections that may break at any time.
+
+`Connection` is the end of a client, a worker or a watcher. It notices that it is broken, by its socket or by silence, opens
+another one under the same identity, and goes on where both ends were. `SessionRouter` is the dispatcher's end, with one
+stream for each identity. ZeroMQ itself does not reconnect: it would lose what was in flight, and say nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from gt.daemon.active_clock import ActiveClock
+from gt.errors import ConnectionFailed, ProtocolError
+
+from . import transport
+from .reliable_stream import (
+    ACCEPTED,
+    HEADER_BYTES,
+    LEASE_SECONDS,
+    OPEN_AGAIN,
+    OPEN_NEW,
+    UNKNOWN,
+    UNNUMBERED,
+    Frames,
+    ReliableStream,
+    parse,
+)
+
+SILENCE_SECONDS: Final = 5.0
+"""Seconds without a sign of life after which a connection counts as broken."""
+LOOK_SECONDS: Final = 0.02
+"""Between two looks at a connection at least so much time passes."""
+FIRST_RETRY_SECONDS: Final = 0.05
+MAX_RETRY_SECONDS: Final = 2.0
+"""Attempts to connect that fail follow each other in at least the first of these times, and each in twice the time of the one
+before. One that neither fails nor succeeds is given up after the second."""
+MAX_HALF_OPEN: Final = 1024
+"""Streams without a session that a router keeps; the oldest makes room for the next."""
+
+
+class Connection:
+    """A client's, worker's or watcher's connection to the dispatcher's socket at `address`.
+
+    `reopened` is called whenever there is a new socket to listen to. `failed` says why there will be no other, once there has
+    been no contact for `lease` seconds, or once the dispatcher does not know the session (`unknown`). One thread at a time may
+    use it.
+    """
+
+    def __init__(
+        self, address: str, *, identity: bytes = b"", lease: float = LEASE_SECONDS,
+        reopened: Callable[[], object] = lambda: None, clock: Callable[[], float] | None = None,
+        keys: transport.CurveKeys | None = None,
+    ) -> None:  # fmt: skip
+        self.address = address
+        self.lease = lease
+        self.keys = keys
+        self.identity = identity or transport.new_identity()
+        self.stream = ReliableStream()
+        self.failed = ""
+        self.unknown = False
+        self.accepted = False
+        """Whether the dispatcher has ever answered."""
+        self.resuming = False
+        """Whether what is sent must wait until the dispatcher has said what it has heard."""
+        self.closed = False
+        self.reconnects = 0
+        self.reopened = reopened
+        self._clock = clock or ActiveClock()
+        self._heard = self._clock()
+        """When something was last heard."""
+        self._attempt = self._look_at = self._heard
+        """When the last attempt to connect began."""
+        self._retry = FIRST_RETRY_SECONDS
+        self._dealer = transport.Dealer(address, self.identity, keys)
+        self.socket = self._dealer.socket
+        transport.send(self.socket, [self.stream.heartbeat(OPEN_NEW)])
+
+    def send(self, frames: Frames) -> None:
+        """Send a message. Never waits; it arrives once and in order, unless the session ends."""
+        numbered = self.stream.number(frames)
+        if not self.resuming and not self.closed:
+            transport.send(self.socket, numbered)  # if that fails the next look finds out
+
+    def send_unnumbered(self, frames: Frames) -> None:
+        """Send a message that may be lost, such as a heartbeat, and acknowledge what was heard."""
+        if not self.resuming and not self.closed:
+            transport.send(self.socket, [self.stream.heartbeat() + frames[0], *frames[1:]])
+
+    def receive(self) -> Frames | None:
+        """The frames of the next message; None if there is none. Raises `ProtocolError`."""
+        while not self.closed and (frames := transport.receive(self.socket)) is not None:
+            first = frames[0]
+            sequence, acknowledged = parse(first)
+            stream = self.stream
+            if sequence == stream.heard + 1 and not self.resuming:
+                self._heard = self._clock()
+                stream.accept(sequence, acknowledged, len(first) if len(frames) == 1 else sum(map(len, frames)))
+                if stream.owes:
+                    self.send_unnumbered([b""])
+                frames[0] = first[HEADER_BYTES:]
+                return frames
+            self._heard = self._clock()
+            if sequence == ACCEPTED:
+                self._accept(acknowledged)
+            elif sequence == UNKNOWN:
+                self.unknown = True
+                self.failed = self.failed or "the dispatcher does not know this session, or no longer"
+            elif sequence == UNNUMBERED:
+                stream.acknowledge(min(acknowledged, stream.sent))
+                if len(first) > HEADER_BYTES:
+                    frames[0] = first[HEADER_BYTES:]
+                    return frames
+            elif not self.resuming:  # before that nothing is in order; it comes again
+                stream.accept(sequence, acknowledged, 0)
+        return None
+
+    def _accept(self, acknowledged: int) -> None:
+        """The dispatcher knows this session: send what it has not heard."""
+        self.accepted = True
+        self._retry = FIRST_RETRY_SECONDS
+        if self.resuming:
+            self.resuming = False
+            for frames in self.stream.unheard(acknowledged):
+                transport.send(self.socket, frames)
+        else:
+            self.stream.acknowledge(acknowledged)
+
+    def look(self) -> None:
+        """Notice that the connection is broken, and open another one; to be called several times a second."""
+        now = self._clock()
+        if self.failed or self.closed or now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
+        if now - self._heard > self.lease:
+            self.failed = f"no sign of life for {self.lease:g} s"
+            return
+        waiting = self.resuming or not self.accepted
+        if waiting and now - self._attempt < (self._retry if self._dealer.broken else MAX_RETRY_SECONDS):
+            return
+        if waiting or now - self._heard > SILENCE_SECONDS or self._dealer.broken:
+            self._reopen(now)
+
+    @property
+    def silent_seconds(self) -> float:
+        """The seconds since something was last heard."""
+        return self._clock() - self._heard
+
+    def _reopen(self, now: float) -> None:
+        self.reconnects += 1
+        if self.resuming:
+            self._retry = min(2 * self._retry, MAX_RETRY_SECONDS)
+        self._attempt = now
+        self.resuming = True
+        self._dealer.close()
+        self._dealer = transport.Dealer(self.address, self.identity, self.keys)
+        self.socket = self._dealer.socket
+        transport.send(self.socket, [self.stream.heartbeat(OPEN_AGAIN if self.accepted else OPEN_NEW)])
+        self.reopened()
+
+    def wait_accepted(self, timeout: float) -> None:
+        """Wait until the dispatcher has answered. Raises `ConnectionFailed`."""
+        until = self._clock() + timeout
+        while not self.accepted:
+            self.socket.poll(10)
+            frames = self.receive()
+            assert frames is None, "nothing is sent to who has not spoken"
+            self.look()
+            if self.failed or self._clock() > until:
+                raise ConnectionFailed(f"{self.address} did not answer within {timeout:g} s {self.failed}".rstrip())
+
+    def close(self, linger: int = 0) -> None:
+        """Close the socket; what was sent may leave within `linger` milliseconds."""
+        self.closed = True
+        self._dealer.close(linger)
+
+
+class StreamBroken(ProtocolError):
+    """A peer sent what cannot be part of its stream."""
+
+    def __init__(self, peer: bytes, reason: str) -> None:
+        super().__init__(reason)
+        self.peer = peer
+
+
+class SessionRouter:
+    """The dispatcher's end of all connections to one of its sockets. One thread may use it. A peer that sends a frame of more
+    than `frame_bytes`, besides what this layer adds, is disconnected."""
+
+    def __init__(self, address: str, frame_bytes: int, keys: transport.KeyCheck | None = None) -> None:
+        self.socket = transport.router(address, frame_bytes + HEADER_BYTES, keys)
+        self.sender = transport.MessageSender()
+        """Who has sent the last message."""
+        self.streams: dict[bytes, ReliableStream] = {}
+        self.half_open: dict[bytes, None] = {}
+        """Streams whose peers nobody has said to `keep`, oldest first."""
+        self.refused = 0
+        """Messages of unknown sessions."""
+
+    def receive(self) -> tuple[bytes, Frames] | None:
+        """The next message: its peer, and its frames without the header (empty ones of a mere acknowledgement); None if
+        there is none. Raises `StreamBroken`."""
+        while (raw := transport.receive(self.socket, self.sender)) is not None:
+            peer, *frames = raw
+            stream = self.streams.get(peer)
+            first = frames[0] if frames else b""
+            if stream is None and len(first) < HEADER_BYTES:
+                self._refuse(peer)
+                continue
+            try:
+                sequence, acknowledged = parse(first)
+                if sequence in (OPEN_NEW, OPEN_AGAIN):
+                    self._open(peer, stream, sequence, acknowledged)
+                    continue
+                if stream is None:
+                    self._refuse(peer)
+                    continue
+                if sequence == UNNUMBERED:
+                    stream.acknowledge(acknowledged)
+                    frames[0] = first[HEADER_BYTES:]
+                    return peer, frames
+                size = len(first) if len(frames) == 1 else sum(map(len, frames))
+                if stream.accept(sequence, acknowledged, size):
+                    if stream.owes:
+                        self._control(peer, stream.heartbeat())
+                    frames[0] = first[HEADER_BYTES:]
+                    return peer, frames
+            except ProtocolError as error:
+                raise StreamBroken(peer, str(error)) from None
+        return None
+
+    def _open(self, peer: bytes, stream: ReliableStream | None, sequence: int, heard: int) -> None:
+        """A peer has connected: go on with its session, begin one, or say that there is none."""
+        if stream is None and sequence == OPEN_AGAIN:
+            self._refuse(peer)
+            return
+        if stream is None:
+            while len(self.half_open) >= MAX_HALF_OPEN:
+                self.forget(next(iter(self.half_open)))
+            stream = self.streams[peer] = ReliableStream()
+            self.half_open[peer] = None
+        unheard = stream.unheard(heard)
+        self._control(peer, stream.heartbeat(ACCEPTED))
+        for frames in unheard:
+            transport.send(self.socket, [peer, *frames])
+
+    def _refuse(self, peer: bytes) -> None:
+        """Tell a peer whose session is not known, or no longer."""
+        self.refused += 1
+        self._control(peer, ReliableStream().heartbeat(UNKNOWN))
+
+    def _control(self, peer: bytes, first: bytes) -> None:
+        transport.send(self.socket, [peer, first])
+
+    def send(self, peer: bytes, frames: Frames) -> bool:
+        """Send a message, now or when its peer has connected again. Returns False if there is no such session."""
+        stream = self.streams.get(peer)
+        if stream is None:
+            return False
+        transport.send(self.socket, [peer, *stream.number(frames)])
+        return True
+
+    def send_unnumbered(self, peer: bytes, frames: Frames) -> None:
+        """Send a message that may be lost, such as a heartbeat, and acknowledge what was heard."""
+        stream = self.streams.get(peer)
+        if stream is not None:
+            transport.send(self.socket, [peer, stream.heartbeat() + frames[0], *frames[1:]])
+
+    def unread_bytes(self, peer: bytes) -> int:
+        """The bytes that were sent to a peer and that it has not acknowledged."""
+        stream = self.streams.get(peer)
+        return 0 if stream is None else stream.unread_bytes
+
+    def keep(self, peer: bytes) -> None:
+        """A peer has a session: its stream stays until it is forgotten."""
+        self.half_open.pop(peer, None)
+
+    def forget(self, peer: bytes) -> None:
+        """End a peer's stream: whatever it says from now on is answered by `UNKNOWN`."""
+        self.streams.pop(peer, None)
+        self.half_open.pop(peer, None)

@@ -1,0 +1,67 @@
+"""A limit for the connections that listening sockets accept, so that they leave a process descriptors to work with.
+
+Without one libzmq accepts until there are none left, and from then on tries again without a pause, which takes a whole core. A
+thread hears of each connection, and hangs up those beyond the limit: whoever is connected goes on, and whoever is not may try
+again when others have left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket as socketlib
+import threading
+import time
+from typing import Final
+
+from . import transport
+
+log = logging.getLogger("gt.wire")
+WARN_SECONDS: Final = 60.0
+"""The seconds between two warnings."""
+
+
+class ConnectionLimit:
+    """Hangs up each connection that one of these sockets accepts with a descriptor from `limit` on."""
+
+    def __init__(self, sockets: list[transport.Socket], limit: int) -> None:
+        self.limit = limit
+        self.refused = 0
+        """How many connections were hung up."""
+        self.strangers = 0
+        """How many connections were refused because of their keys."""
+        self.monitors = [transport.accept_monitor(socket) for socket in sockets]
+        self.warn_at = 0.0
+
+    def start(self) -> None:
+        """Start the thread, which runs as long as the process."""
+        threading.Thread(target=self._run, name="gt-connections", daemon=True).start()
+
+    def _run(self) -> None:
+        poller = transport.poller()
+        for monitor in self.monitors:
+            poller.register(monitor, transport.READABLE)
+        while True:
+            for monitor, _ in poller.poll():
+                while (descriptor := transport.accepted(monitor)) is not None:
+                    if descriptor == transport.REFUSED_CONNECTION:
+                        self.strangers += 1
+                    elif descriptor >= self.limit:
+                        self._hang_up(descriptor)
+
+    def _hang_up(self, descriptor: int) -> None:
+        """End a connection as if the peer had: libzmq, which owns it, closes it."""
+        with contextlib.suppress(OSError):  # it is closed already
+            connection = socketlib.socket(fileno=descriptor)
+            try:
+                connection.shutdown(socketlib.SHUT_RDWR)
+            finally:
+                connection.detach()
+        self.refused += 1
+        if time.monotonic() >= self.warn_at:
+            self.warn_at = time.monotonic() + WARN_SECONDS
+            log.warning(
+                "too many connections: %d descriptors are in use, so new ones are refused until others end; "
+                "it may have as many as `ulimit -Hn` says where it is started",
+                self.limit,
+            )

@@ -1,0 +1,196 @@
+"""Every event is short: whatever a peer says within the bounds of `gt/bounds.py`, acting on it takes few steps, or several turns.
+
+Counted are lines of Python, not seconds. A message goes through the decoder first, so that it is one of legal size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import pytest
+from counted_steps import counted_steps
+from one_dispatcher import VECTOR, Service, started
+
+from gt.bounds import (
+    MAX_DEADLINES,
+    MAX_IDS,
+    MAX_INPUTS,
+    MAX_OPERANDS,
+    MAX_PATH_DEPTH,
+    MAX_PATH_LENGTH,
+    MAX_PATTERNS,
+    MAX_QUEUED_MESSAGES,
+    MAX_SCALARS,
+    MAX_WORKER_EVENTS,
+)
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
+from gt.dispatcher.state.events import JobTurn, Publish, Received, Tick
+from gt.dispatcher.state.plan_cache import Entry
+from gt.ir.instruction import INPUT, OUTPUT, ref
+from gt.ir.spec import pack_spec
+from gt.wire import messages as m
+from gt.wire import telemetry as t
+
+MAX_STEPS = 40_000
+"""Lines of Python that an event may take: about 2 ms at 50 ns each."""
+SPEC = pack_spec(VECTOR)
+DEEP = ["n" * (MAX_PATH_LENGTH // MAX_PATH_DEPTH - 1)] * MAX_PATH_DEPTH
+"""A path of signals as long as one may be."""
+PATTERNS: dict[str, Any] = {
+    "mesh": {"data": 1},
+    "sharding_config": {f"{'*n' * 8}*{number}": {"strategy": "data_parallel"} for number in range(MAX_PATTERNS)},
+}
+
+
+def most_steps(each: Service, peer: str, *messages: Any) -> int:
+    """The most steps that one event takes while these messages are acted on, and all that follows from them."""
+    found = 0
+
+    def act(event: Any) -> None:
+        nonlocal found
+        found = max(found, counted_steps(lambda: each.core.handle(event, each.now)))
+
+    for message in messages:
+        act(Received(peer.encode(), m.decode(m.encode(message), m.TO_DISPATCHER)[1]))
+    for _ in range(100_000):
+        if not each.core.busy:
+            break
+        act(JobTurn())
+    assert not each.core.busy
+    each.core.check()
+    return found
+
+
+def definition(
+    *, inputs: list[Any] = [SPEC], kinds: str = "", tags: list[Any] = [[[], 0, "x.py:1", []]],  # noqa: B006 — never changed
+    instructions: list[Any], survivors: list[int] = [0],  # noqa: B006
+) -> m.Define:  # fmt: skip
+    return m.Define(7, msgpack.packb([inputs, kinds, tags, instructions, survivors]))
+
+
+NEGATE = ["neg", [ref(INPUT, 0)], {}, 0]
+DEFINITIONS: dict[str, Callable[[], m.Define]] = {
+    "inputs": lambda: definition(inputs=[SPEC] * MAX_INPUTS, instructions=[NEGATE]),
+    "scalars": lambda: definition(kinds="f" * MAX_SCALARS, instructions=[NEGATE]),
+    "tags": lambda: definition(
+        tags=[[DEEP, 0, "x" * 200, [True, "", [["n" * 100, 1.0]] * MAX_DEADLINES]]] * 400, instructions=[NEGATE]
+    ),
+    "instructions": lambda: definition(
+        instructions=[["neg", [ref(OUTPUT, n - 1) if n else ref(INPUT, 0)], {}, 0] for n in range(4000)],
+        survivors=list(range(4000)),
+    ),
+    "operands": lambda: definition(instructions=[["cat", [ref(INPUT, 0)] * MAX_OPERANDS, {"axis": 0}, 0]] * 20),
+    "nonsense": lambda: m.Define(7, b"\x95\xdc\x40\x00" + b"\x91" * 100_000),
+}
+
+
+@pytest.mark.parametrize("kind", DEFINITIONS)
+def test_a_definition_is_read_in_turns(kind: str) -> None:
+    """However many inputs, tags, operands or instructions it has."""
+    each = started()
+    assert most_steps(each, "c", DEFINITIONS[kind]()) < MAX_STEPS
+    assert isinstance(each.core.service.clients[b"c"].segments[7], tuple) == (kind == "nonsense"), (
+        "the others are sound"
+    )
+
+
+def test_a_put_in_a_deep_path_is_placed_in_few_steps() -> None:
+    """As many patterns as a config may have are compared with as long a path as there may be."""
+    each = started(config=PATTERNS)
+    assert most_steps(each, "c", m.Put(2, SPEC, DEEP, False, bytes(VECTOR.nbytes))) < MAX_STEPS
+    assert 2 in each.table()
+
+
+def test_a_path_beyond_the_bounds_is_refused() -> None:
+    each = started(config=PATTERNS)
+    for number, path in enumerate(([""] * (MAX_PATH_DEPTH + 1), ["n" * 201], ["n" * 200] * 21)):
+        assert most_steps(each, "c", m.Put(10 + number, SPEC, path, False, bytes(VECTOR.nbytes))) < MAX_STEPS
+        assert "nest fewer signals" in each.table()[10 + number].fault[1]
+
+
+def many_tensors(each: Service, count: int) -> list[int]:
+    """Give the client so many tensors."""
+    client = each.core.service.clients[b"c"]
+    assert client.planner is not None
+    mesh = client.planner.mesh
+    tensors = [(1 << 50) + n for n in range(count)]
+    client.table.update((n, Entry(VECTOR, mesh.number, ResidentPlacement(mesh.replicated))) for n in tensors)
+    return tensors
+
+
+def test_as_many_frees_as_may_be_take_few_steps() -> None:
+    each = started()
+    tensors = many_tensors(each, MAX_IDS)
+    assert most_steps(each, "c", *[m.Free(tensors)] * 20) < MAX_STEPS
+    assert set(each.table()) == {1}
+
+
+def test_what_was_queued_goes_on_in_turns() -> None:
+    """Thousands of messages behind a put that never lands, or lands at last, are taken and acted on a few at a time."""
+    each = started()
+    each.put(2, bulk=True)
+    each.say("c", m.Fetch(1, 2))
+    first = most_steps(
+        each,
+        "c",
+        *(m.Fetch(2 + n, 1) for n in range(100)),
+        *(m.Put(3 + n, SPEC, [], False, bytes(16)) for n in range(20)),
+    )
+    later = most_steps(each, "c", *(m.Put(50 + n, SPEC, [], False, bytes(16)) for n in range(2000)))
+    assert later <= first
+    assert most_steps(each, "w0", m.Landed(1, 2)) < MAX_STEPS
+    assert len(each.core.fetches.collections) == 101
+
+
+def test_a_cancellation_of_a_long_queue_goes_on_in_turns() -> None:
+    each = started(capabilities=("cancel",))
+    each.hello("t", "watcher")
+    each.put(2, bulk=True)
+    each.say("c", m.Fetch(1, 2))
+    queue = each.core.service.clients[b"c"].queue
+    queue.extend([m.Fetch(2, 1)] * 5000)
+    assert len(queue) < MAX_QUEUED_MESSAGES
+    assert most_steps(each, "t", m.Cancel(5, 1)) < MAX_STEPS
+    assert not queue
+
+
+def rules(count: int, **rule: Any) -> dict[str, Any]:
+    return {"mesh": {"data": 1}, "sharding_config": {f"s{number}": rule for number in range(count)}}
+
+
+SAID: dict[str, tuple[str, Callable[[], Any]]] = {
+    "statistics": ("c", lambda: m.Ask(1, "statistics")),
+    "devices": ("c", lambda: m.Ask(1, "devices")),
+    "memory": ("c", lambda: m.Ask(1, "memory")),
+    "why": ("c", lambda: m.Ask(1, "why 1 1")),
+    "why nonsense": ("c", lambda: m.Ask(1, "why " + "9 " * 30_000)),
+    "topic": ("c", lambda: m.Ask(1, "x" * 60_000)),
+    "fetch": ("c", lambda: m.Fetch(1, 1)),
+    "drop": ("c", lambda: m.Drop(1)),
+    "options": ("c", lambda: m.Options({f"o{number}": 1 for number in range(5000)})),
+    "done": ("w0", lambda: m.Done((1 << 63) - 1)),
+    "poisoned": ("w0", lambda: m.Poisoned(1, 1, "k" * 100, "x" * 60_000)),
+    "landed": ("w0", lambda: m.Landed(1, 1)),
+    "part": ("w0", lambda: m.Part(1, ["k"] * 1000, False, bytes(1 << 16))),
+    "linked": ("w0", lambda: m.Linked((1 << 63) - 1, (1 << 63) - 1, 1)),
+    "holdings": ("w0", lambda: m.Holdings(1, {"holders": [[1, "net", 1, 1, 1, 1]] * 4096})),
+    "unique id": ("w0", lambda: m.UniqueId(1, [0] * MAX_IDS, 1, bytes(1 << 14))),
+    "events": ("w0", lambda: m.Events(1, 0, [t.encode_event(t.Gauges(1, 0, 1, 1, 1, 1, 1, 1, 1))] * MAX_WORKER_EVENTS)),
+    "watch": ("t", lambda: m.Watch(t.TRACE, 0)),
+    "cancel": ("t", lambda: m.Cancel(1, 99)),
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_any_other_message_takes_few_steps(said: str) -> None:
+    """At the largest size that it may have."""
+    each = started(capabilities=("cancel",))
+    each.hello("t", "watcher")
+    if said == "events":
+        each.say("t", m.Watch(t.TRACE, 0))
+    peer, message = SAID[said]
+    assert most_steps(each, peer, message()) < MAX_STEPS
+    for event in (Tick(), Publish(5)):
+        assert counted_steps(lambda event=event: each.core.handle(event, each.now)) < MAX_STEPS  # type: ignore[misc]

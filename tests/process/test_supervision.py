@@ -1,0 +1,82 @@
+"""Daemons that are killed are started again, as often as it takes, and nothing of the dead ones is left."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from daemons import Machine, Process
+from effort import EFFORT
+
+import gt
+
+pytestmark = pytest.mark.process
+ROUNDS = 20 if EFFORT >= 1 else 10
+"""How often a daemon is killed and something is computed after it; the dispatcher is the victim of every fifth kill."""
+
+
+@pytest.fixture(autouse=True)
+def _no_session() -> Iterator[None]:
+    yield
+    gt.disconnect()
+
+
+def child(service: Process, room: str) -> psutil.Process:
+    """A daemon of a service."""
+    return next(each for each in psutil.Process(service.pid).children() if f"gt.{room}" in each.cmdline())
+
+
+def memory(service: Process) -> int:
+    """The bytes of the supervisor."""
+    return int(psutil.Process(service.pid).memory_info().rss)
+
+
+def left_over(machine: Machine, service: Process) -> tuple[int, list[str]]:
+    """The supervisor's descriptors, and the files of the service, with no numbers of processes in their names."""
+    files = [re.sub(r"\d+", "N", str(path.relative_to(machine.temp))) for path in machine.temp.rglob("*")]
+    runtime = Path(machine.environment["XDG_RUNTIME_DIR"])
+    files += [re.sub(r"[\da-f]{2,}", "N", path.name) for path in (runtime / "gt").iterdir()]
+    return psutil.Process(service.pid).num_fds(), sorted(files)
+
+
+def test_no_number_of_kills_ends_a_service(machine: Machine, tmp_path: Path) -> None:
+    """Every kill of a worker costs its tensors, and of the dispatcher its sessions; after each the service computes again."""
+    address = f"ipc://{machine.temp}/service"
+    options = ["--workers", "2", "--log-level", "info", "--instruction-log", str(tmp_path / "run.log")]
+    service = machine.command("up", "--address", address, *options)
+    service.expect("2 workers at")
+    gt.connect(address)
+    assert gt.ones(3).sum().item() == 3
+    before, descriptors = left_over(machine, service), child(service, "dispatcher").num_fds()
+    began = memory(service)
+    for turn in range(ROUNDS):
+        room = "dispatcher" if turn % 5 == 4 else "worker"
+        victim = child(service, room)
+        if room == "dispatcher":
+            assert victim.num_fds() <= descriptors, "nothing is left of the workers that were killed"
+        victim.kill()
+        name = "the dispatcher" if room == "dispatcher" else "worker"
+        assert name in service.expect("was killed by SIGKILL; it is started again")
+        if room == "dispatcher":
+            with pytest.raises(gt.SessionError, match="its process ended"):
+                gt.ones(3).numpy()
+            service.expect(f"all tensors of the sessions at {address} are lost")
+            gt.connect(address)
+        for _ in range(2 if room == "dispatcher" else 1):
+            service.expect("at your service")
+        assert (gt.ones(3) * turn).sum().item() == 3 * turn
+        assert gt.stats()["service"]["workers"] == 2
+    assert service.running()
+    assert left_over(machine, service) == before
+    assert memory(service) < began + (4 << 20)
+    gt.disconnect()
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
+    assert machine.left() == []
+    logs = {"run.log", *(f"run.start-{start}.log" for start in range(2, 2 + ROUNDS // 5))}
+    assert {path.name for path in tmp_path.iterdir()} == logs
+    assert all("fetch" in (tmp_path / log).read_text() for log in logs), "what led to a kill is still there"
