@@ -86,7 +86,11 @@ def services() -> list[RunningService]:
             said = json.loads(file.read_text("utf-8"))
             found.append(
                 RunningService(
-                    str(said["address"]), int(said["pid"]), float(said["since"]), str(said["key"]), bool(said["shared"])
+                    str(said["address"]),
+                    int(said["pid"]),
+                    float(said["since"]),
+                    str(said.get("key", "")),
+                    bool(said.get("shared", True)),
                 )
             )
         except (OSError, ValueError, TypeError, KeyError):
