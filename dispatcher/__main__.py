@@ -12,14 +12,16 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 from gt.bounds import MAX_DEFINITION_BYTES
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
-from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, shares_processes, start_timeout
+from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, start_timeout
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.registry import Registration
+from gt.daemon.service_folder import open_to_group
 from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, ShellError, Tick
 from gt.dispatcher.state.multicast import Accept, Broken, Fanout, Withdraw
 from gt.errors import GTError, ProtocolError
@@ -29,8 +31,10 @@ from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.connection import SessionRouter, StreamBroken
 from gt.wire.connection_limit import ConnectionLimit
+from gt.wire.principals import OWN_PROCESS, Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
 
+from .access import Access, ServiceKeys, process_to_watch
 from .bulk_relay import BulkRelay
 from .core import DispatcherCore
 
@@ -48,27 +52,39 @@ class DispatcherShell:
     def __init__(
         self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None,
         bulk: str | None = None, instruction_log: InstructionFile | None = None,
-        logs: DaemonLog | None = None,
+        logs: DaemonLog | None = None, insecure: bool = False, group: str | None = None, private: bool = False,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
-        self.router = SessionRouter(address, MAX_DEFINITION_BYTES)
-        self.control = self.router.socket
-        self.address = transport.endpoint(self.control)
-        self.relay = BulkRelay(bulk or _beside(self.address, "bulk"), self._wake)
+        self.keys = ServiceKeys(address, bulk, insecure=insecure)
+        check = self.keys.check
+        self.private = private
+        # before it listens: who finds a listener finds its key
+        self.registration = Registration(address, self.keys.public, shared=not private)
+        try:
+            self.router = SessionRouter(address, MAX_DEFINITION_BYTES, check)
+            self.control = self.router.socket
+            self.address = transport.endpoint(self.control)
+            self.relay = BulkRelay(bulk or _beside(self.address, "bulk"), self._wake, check)
+            self.published = transport.publisher(_beside(self.address, "fanout"), check)
+            """The socket on which large groups of workers receive their messages."""
+            if group is not None:
+                open_to_group(group, map(_path, (self.control, self.relay.router.socket)))
+        except GTError:
+            self.registration.close()
+            raise
         lease = environment_number("GT_LEASE", LEASE_SECONDS)
-        self.published = transport.publisher(_beside(self.address, "fanout"))
-        """The socket on which large groups of workers receive their messages."""
         self.fanout = Fanout(transport.endpoint(self.published), lambda: os.urandom(16))
         self.config = config
         self.core = DispatcherCore(
             config=read,
             workers_expected=workers,
             facts={"bulk_address": self.relay.address, "process": host_facts(), "lease": lease},
+            worker_facts={"peer_secret": os.urandom(transport.KEY_BYTES)},  # by it workers know each other on TCP
             log=lambda level, text, **about: getattr(log, level)(text, extra=about),
             boot=boot(),
             patience=start_timeout(),
             lease=lease,
-            capabilities=("cancel",) if self.address.startswith("ipc://") else (),
+            capabilities=("cancel",),
         )
         self.core.service.address, self.core.service.version = self.address, _version()
         self.clock = ActiveClock()
@@ -84,6 +100,7 @@ class DispatcherShell:
         """Peers by a file descriptor that becomes readable when their process ends."""
         self.ends = select.epoll()
         """An epoll object over all of these descriptors, so that one turn of the loop costs the same with any number of peers."""
+        self.access = Access(self.address, keys=self.keys.authorized)
         self.stopping = False
         self.rereading = False
         self.wake_read, self.wake_write = os.pipe()
@@ -92,7 +109,6 @@ class DispatcherShell:
         self.limit = ConnectionLimit(
             [self.control, self.relay.router.socket, self.published], connection_limit(descriptor_limit())
         )
-        self.registration: Registration | None = None
 
     def run(self) -> None:
         """Serve until told to stop."""
@@ -105,7 +121,8 @@ class DispatcherShell:
         if self.watch is not None:
             poller.register(self.watch, transport.READABLE)
         self.due = self.clock() + TICK_SECONDS
-        self.registration = Registration(self.address)
+        self.registration.close()
+        self.registration = Registration(self.address, self.keys.public, shared=not self.private)
         log.info("listening at %s", self.address)
         while not self.stopping:
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
@@ -203,11 +220,16 @@ class DispatcherShell:
             except Exception as error:  # noqa: BLE001 — a bug of the decoder is no reason to end for anybody else
                 self._handle(ShellError(peer, "a message that was received", error))
                 continue
+            origin = OWN_PROCESS  # of a peer that is known already nobody asks it again
             if isinstance(message, m.Hello):
-                message.facts["watched"] = self._watch_process(peer, message)
+                who = self.router.sender.credentials(self.address)
+                origin = self.access.origin(who)
+                self.access.note(peer, who)
+                message.facts["bulk"] = self.relay.introduce(message.facts.get("bulk", b""))
                 self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
-            self._handle(Received(peer, message, self.router.unread_bytes(peer)))
-            if isinstance(message, m.Hello) and self._known(peer):
+            self._handle(Received(peer, message, self.router.unread_bytes(peer), origin))
+            if isinstance(message, m.Hello) and self._known(peer):  # who was refused costs no descriptor
+                message.facts["watched"] = self._watch_process(peer, message, origin)
                 self.router.keep(peer)
             if self.instruction_log is not None:
                 self._log(self.instruction_log, peer, message)
@@ -306,21 +328,19 @@ class DispatcherShell:
         """Forget what the shell knows of peers that have left."""
         service = self.core.service
         clients = {client.bulk for client in service.clients.values()}
-        self.relay.members = frozenset(clients.union(worker.bulk for worker in service.workers.values()) - {b""})
+        self.relay.keep(clients.union(worker.bulk for worker in service.workers.values()))
         self.fanout.keep(self.core.service.workers)
+        for peer in self.access.withdrawn(self._known):
+            self.router.send(peer, m.encode(m.Goodbye("SessionError", "its key was withdrawn")))
+            self._handle(Lost(peer, "its key was withdrawn"))
+        service.counters.refused += self.keys.refused(self.limit.strangers)
         for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
             self._unwatch(descriptor)
 
-    def _watch_process(self, peer: bytes, hello: m.Hello) -> bool:
+    def _watch_process(self, peer: bytes, hello: m.Hello, origin: Origin) -> bool:
         """Watch for the end of a peer's process on this machine. Returns whether that is possible."""
-        pid = hello.facts.get("pid")
-        if (
-            hello.role in ("client", "worker", "watcher")
-            and shares_processes(hello.facts, self.here)
-            and type(pid) is int
-            and pid > 0
-            and len(self.processes) < 4096
-        ):
+        pid = process_to_watch(hello.facts, origin, self.here)
+        if pid > 0 and len(self.processes) < 4096:
             try:
                 descriptor = os.pidfd_open(pid)
             except (OSError, OverflowError):
@@ -345,8 +365,7 @@ class DispatcherShell:
 
     def farewell(self, reason: str) -> None:
         """Say goodbye to every peer, and close all sockets."""
-        if self.registration is not None:
-            self.registration.close()
+        self.registration.close()
         for peer in list(self.core.peers):
             self.router.send(peer, m.encode(m.Goodbye("", reason)))
         if self.instruction_log is not None:
@@ -373,6 +392,16 @@ def _version() -> str:
         return ""
 
 
+def _path(socket: transport.Socket) -> Path:
+    """The path of a Unix socket. Raises `AddressRefused` for another one."""
+    address = transport.endpoint(socket)
+    if not address.startswith("ipc://"):
+        raise transport.AddressRefused(
+            f"a group is let in at a Unix socket, not at {address}: on TCP, give its members keys"
+        )
+    return Path(address.removeprefix("ipc://"))
+
+
 def _beside(address: str, name: str) -> str:
     """The address of another socket: next to the control socket, or on a free port of the same host."""
     if address.startswith("ipc://"):
@@ -386,32 +415,38 @@ def main(arguments: list[str] | None = None) -> int:
     SIGHUP makes it read its config again.
     """
     parser = argparse.ArgumentParser(prog="gt dispatcher", description="Run a dispatcher.")
-    parser.add_argument("--address", default="tcp://127.0.0.1:7000")
+    parser.add_argument("--address", required=True)
     parser.add_argument("--config")
     parser.add_argument("--workers", type=int, default=1, help="how many must join before the first tensor is placed")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", choices=LOG_FORMATS, default=os.environ.get("GT_LOG_FORMAT", "text"))
     parser.add_argument("--instruction-log", help="log what all clients do to this file")
     parser.add_argument("--with-data", action="store_true", help="and keep the values of small puts beside it")
+    parser.add_argument("--insecure", action="store_true", help="need no keys on TCP (loopback alone)")
+    parser.add_argument("--group", help="let the members of this group of users run programs too (ipc alone)")
+    parser.add_argument("--private", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     return serve(
         options.address, config=options.config, workers=options.workers, log_level=options.log_level,
         watch=options.watch, folder=options.folder, instruction_log=options.instruction_log, with_data=options.with_data,
-        log_format=options.log_format,
+        log_format=options.log_format, insecure=options.insecure, group=options.group,
+        private=options.private,
     )  # fmt: skip
 
 
 def serve(
     address: str, *, config: str | None = None, workers: int = 1, log_level: str = "info", watch: int | None = None,
     folder: str | None = None, bulk: str | None = None, instruction_log: str | None = None, with_data: bool = False,
-    log_format: str = "text", listening: Callable[[str], object] | None = None,
+    log_format: str = "text", listening: Callable[[str], object] | None = None, insecure: bool = False,
+    group: str | None = None, private: bool = False,
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, with large data at `bulk`; returns the exit status.
 
     It stops when the descriptor `watch` reaches its end of file. What clients send is logged to the file `instruction_log`.
-    `listening` is called with the address that was bound.
+    `listening` is called with the address that was bound. On TCP, peers need keys unless it is `insecure`; on a Unix socket, the
+    members of `group` are let in. A `private` service is for the program that started it.
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
@@ -422,7 +457,16 @@ def serve(
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", DEFAULT_PART_BYTES)
         file = InstructionFile(instruction_log, data=with_data, size=size) if instruction_log else None
         shell = DispatcherShell(
-            address, config=config, workers=workers, watch=watch, bulk=bulk, instruction_log=file, logs=logs
+            address,
+            config=config,
+            workers=workers,
+            watch=watch,
+            bulk=bulk,
+            instruction_log=file,
+            logs=logs,
+            insecure=insecure,
+            group=group,
+            private=private,
         )
     except (GTError, OSError) as error:
         if is_orphaned(watch):  # as a worker's

@@ -6,6 +6,7 @@ nobody would know: the dispatcher ends too, and is started again by whoever supe
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
@@ -21,23 +22,49 @@ from gt.wire.connection import SessionRouter, StreamBroken
 log = logging.getLogger("gt.dispatcher")
 HEARTBEAT_SECONDS: Final = 1.0
 """Seconds between two acknowledgements to every peer, and between two looks at who has left."""
+MAX_IDENTITY_BYTES: Final = 255
+"""The longest identity that a socket can have."""
+
+
+def _public_name(identity: bytes) -> bytes:
+    """By which a peer is known to others, who cannot tell its identity from it."""
+    return hashlib.blake2b(identity, digest_size=16).digest()
 
 
 class BulkRelay:
-    """Passes [sender, receiver, header, payload] on with the two swapped. `wake` is called when `take` has something to say."""
+    """Passes [sender, receiver, header, payload] on with the two swapped. `wake` is called when `take` has something to say.
 
-    def __init__(self, address: str, wake: Callable[[], object]) -> None:
-        self.router = SessionRouter(address, MAX_BULK_BYTES)
+    Peers know each other by public names. The identity of a peer's connection, with which it could be taken over, is known to
+    the peer and to the relay alone.
+    """
+
+    def __init__(self, address: str, wake: Callable[[], object], keys: transport.KeyCheck | None = None) -> None:
+        self.router = SessionRouter(address, MAX_BULK_BYTES, keys)
         self.address = transport.endpoint(self.router.socket)
         self.wake = wake
         self.failure: Exception | None = None
         """Why the thread has ended."""
         self.members: Collection[bytes] = ()
         """The identities of all who have a session; the dispatcher's thread replaces the collection."""
+        self.identities: dict[bytes, bytes] = {}
+        """The identities of those who have said Hello, by their public names."""
         self._errors: deque[ShellError] = deque()
         self._warned = False
         self._joined: set[bytes] = set()
         self._beat_at = 0.0
+
+    def introduce(self, identity: Any) -> Any:
+        """The public name of a peer that has said Hello with this identity. What is no identity stays as it is."""
+        if not isinstance(identity, bytes) or not 0 < len(identity) <= MAX_IDENTITY_BYTES:
+            return identity
+        name = _public_name(identity)
+        self.identities[name] = identity
+        return name
+
+    def keep(self, names: Collection[bytes]) -> None:
+        """Only peers of these names have a session now."""
+        known = {name: identity for name, identity in self.identities.items() if name in names}
+        self.identities, self.members = known, frozenset(known.values())
 
     def start(self) -> None:
         """Start the thread, which runs as long as the process."""
@@ -79,8 +106,14 @@ class BulkRelay:
         if len(frames) != 3:
             return
         receiver, header, payload = frames
+        identity, name = self.identities.get(bytes(receiver)), _public_name(sender)
+        if name not in self.identities:
+            self.router.refused += 1
+            return
+        if identity is None:
+            return  # it has left
         try:
-            self.router.send(bytes(receiver), [sender, header, payload])
+            self.router.send(identity, [name, header, payload])
         except Exception as error:  # noqa: BLE001 — whatever it is, it is this frame's
             self._errors.append(ShellError(sender, "bulk data", error, bulk=True))
             self.wake()

@@ -55,6 +55,7 @@ from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
+from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
 
 if TYPE_CHECKING:
@@ -67,12 +68,13 @@ WORKER_LEASE_SECONDS: Final = 60.0
 class DispatcherCore:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
     workers have its clock, `capabilities` what watchers may ask for ('cancel'). A client's first tensor waits `patience`
-    seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence."""
+    seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence. `facts` are
+    what all peers are told in a `Welcome`, `worker_facts` what workers are told besides."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
         log: Callable[..., None] = lambda level, text, **about: None, boot: str = "", capabilities: Sequence[str] = (),
-        patience: float = START_TIMEOUT, lease: float = LEASE_SECONDS,
+        patience: float = START_TIMEOUT, lease: float = LEASE_SECONDS, worker_facts: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
         self.service = service = DispatcherState(config, workers_expected, log)
@@ -86,7 +88,7 @@ class DispatcherCore:
         self.queues = MessageQueues(
             service, self.plan_selection, self.meshes, runs, self.puts, self.fetches, self.surveys
         )
-        self.handshake = Handshake(service, self.subscribers, self.facts)
+        self.handshake = Handshake(service, self.subscribers, self.facts, worker_facts or {})
         self.disconnect = Disconnect(
             service, self.handshake, self.subscribers, self.plan_selection, self.fetches, self.surveys
         )
@@ -241,10 +243,10 @@ class DispatcherCore:
 
     def _received(self, event: Received, now: float) -> None:
         """Act on a message of a peer, if the peer may send it and it is the next one of its stream."""
-        peer, message, unread = event
+        peer, message, unread, origin = event
         kind = type(message)
         if kind is m.Hello:
-            self._hello(peer, message)
+            self._hello(peer, message, origin)
             return
         sender: Any
         if (sender := self.service.clients.get(peer)) is not None:
@@ -270,7 +272,7 @@ class DispatcherCore:
         except ProtocolError as error:
             self._refuse(peer, str(error))
 
-    def _hello(self, peer: bytes, hello: m.Hello) -> None:
+    def _hello(self, peer: bytes, hello: m.Hello, origin: Origin) -> None:
         if hello.version != m.VERSION:
             text = f"this dispatcher speaks protocol {m.VERSION}, not {hello.version}"
             self.service.send(peer, m.Goodbye("ProtocolError", text))
@@ -278,7 +280,7 @@ class DispatcherCore:
             self._refuse(peer, "a second Hello")
         else:
             try:
-                if self.handshake.hello(peer, hello):
+                if self.handshake.hello(peer, hello, origin):
                     self.queues.pump_all()
             except SessionError as error:
                 self.service.send(peer, m.Goodbye("SessionError", str(error)))
@@ -391,8 +393,8 @@ class DispatcherCore:
     def _cancel(self, watcher: Watcher, cancel: m.Cancel) -> None:
         """Drop what a client asked for and was not issued, and answer."""
         client = self.service.by_number.get(cancel.client)
-        if "cancel" not in self.facts["capabilities"]:
-            text = "this service is only watched: work is cancelled at a Unix socket (ipc://), which its user alone reaches"
+        if "cancel" not in self.facts["capabilities"] or not watcher.operates:
+            text = "only an operator cancels work: whoever runs the service, or a key with that role (docs/security.md)"
             answer: m.Message = m.Failed(cancel.request, "SessionError", text)
         elif client is None:
             answer = m.Failed(cancel.request, "SessionError", f"client {cancel.client} is not there (any more)")

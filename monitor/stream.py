@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gt.daemon.host import CONNECT_TIMEOUT, host_facts
-from gt.daemon.registry import services
+from gt.daemon.registry import find_service, services
 from gt.errors import ConnectionFailed, ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire import transport
 from gt.wire.connection import Connection
+from gt.wire.keys import keys_for
 
 from .snapshot import CLOSED, CONNECTING, LIVE, RECONNECTING, Status
 
@@ -34,11 +35,12 @@ HEARTBEAT_SECONDS: Final = 2.0
 
 
 def discover() -> str:
-    """The address of the service that this user started last on this machine. Raises `ConnectionFailed`."""
-    found = services()
-    if not found:
+    """The address of the service of this machine: the one that this user, or a program of theirs, started last, or one for a
+    group of theirs. Raises `ConnectionFailed`."""
+    found = next((service.address for service in services()), None) or find_service()
+    if found is None:
         raise ConnectionFailed("no service runs on this host: start one with `gt up`, or say its address")
-    return found[0].address
+    return found
 
 
 class Stream:
@@ -70,8 +72,9 @@ class Stream:
         self._connection: Connection | None = None
         self._listened: transport.Socket | None = None
         """The connection's socket that the poller listens to."""
-        self._connect()
         deadline = time.monotonic() + timeout
+        transport.await_listener(self.address, timeout)
+        self._connect()
         with contextlib.ExitStack() as unless:
             unless.callback(self.close)
             while self._state == CONNECTING:
@@ -126,7 +129,7 @@ class Stream:
         """
         if "cancel" not in self.capabilities:
             raise SessionError(
-                f"the service at {self.address} is only watched: work is cancelled at a Unix socket (ipc://)"
+                f"the service at {self.address} is only watched: to cancel work needs the role operator (docs/security.md)"
             )
         deadline = time.monotonic() + timeout
         self._request += 1
@@ -161,7 +164,7 @@ class Stream:
     # the connection
 
     def _connect(self) -> None:
-        self._connection = Connection(self.address, reopened=self._listen_anew)
+        self._connection = Connection(self.address, reopened=self._listen_anew, keys=keys_for(self.address))
         self._listen_anew()
         self._seen = 0
         self._answers.clear()

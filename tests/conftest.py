@@ -18,9 +18,11 @@ settings.load_profile("gt")
 
 
 @pytest.fixture
-def machine() -> Iterator[Machine]:
-    """Processes, of which nothing may be left afterwards."""
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """Processes, of which nothing may be left afterwards. This process finds their services and keys where they do."""
     made = Machine()
+    for name in ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, made.environment[name])
     try:
         yield made
         made.close()

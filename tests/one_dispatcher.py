@@ -14,6 +14,7 @@ from gt.ir.instruction_bytes import pack_segment
 from gt.ir.spec import pack_spec, spec
 from gt.sharding.config import Config
 from gt.wire import messages as m
+from gt.wire.principals import OWN_PROCESS, Origin
 
 VECTOR = spec(float32, (4,))
 NEG = one("neg", VECTOR)
@@ -40,6 +41,8 @@ class Service:
         self.now = 0.0
         self.idle = True
         """Whether there is time for what is done when nothing else is to be done."""
+        self.origins: dict[str, Origin] = {}
+        """Where the connections of peers come from, if not from this process."""
         self.told: dict[str, list[Any]] = {}
         for n in range(workers):
             self.join(f"w{n}")
@@ -55,7 +58,8 @@ class Service:
 
     def say(self, peer: str, *messages: Any) -> None:
         for message in messages:
-            self.event(Received(peer.encode(), m.decode(m.encode(message))[1]))
+            decoded = m.decode(m.encode(message))[1]
+            self.event(Received(peer.encode(), decoded, origin=self.origins.get(peer, OWN_PROCESS)))
 
     def hello(self, peer: str, role: str, **facts: Any) -> None:
         self.say(peer, m.Hello(m.VERSION, role, facts))

@@ -18,7 +18,15 @@ from typing import Any, Final
 from gt.bounds import MAX_INLINE_BYTES
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
-from gt.daemon.host import CONNECT_TIMEOUT, environment_number, host_facts, is_orphaned, memory_limit, resident_memory
+from gt.daemon.host import (
+    CONNECT_TIMEOUT,
+    environment_number,
+    host_facts,
+    is_orphaned,
+    memory_limit,
+    resident_memory,
+    start_timeout,
+)
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.worker_number import write_number
 from gt.errors import GTError, ProtocolError
@@ -31,6 +39,7 @@ from gt.wire import transport
 from gt.wire.bulk import PUT, Arrived, Bulk, Frames, Key
 from gt.wire.connection import Connection
 from gt.wire.connection_limit import ConnectionLimit
+from gt.wire.keys import keys_for
 from gt.wire.lending import Borrower
 from gt.wire.memfd import DEFAULT_SHARED_BYTES
 from gt.wire.pool import Pool, half_of_memory
@@ -50,6 +59,7 @@ from gt.worker.nccl.communicators import Communicators, in_thread
 from gt.worker.telemetry.recorder import Instruments
 from gt.worker.transfer.compression import packer
 from gt.worker.transfer.link_probe import LinkProbes
+from gt.worker.transfer.peer_keys import PeerKeys
 from gt.worker.transfer.shared_memory import LentMemory
 
 from .core import PEER_TIMEOUT_SECONDS, SENDERS, Sender, WorkerCore
@@ -77,6 +87,8 @@ class WorkerShell:
     ) -> None:  # fmt: skip
         if announce:
             transport.push(announce).close()  # it must be an address, or every other worker would stumble over it
+        elif listen and transport.is_wildcard(listen):
+            raise transport.AddressRefused(f"nobody connects to {listen}: --announce says where other workers reach it")
         self.address = address
         self.logs = logs
         self.watch = watch
@@ -114,13 +126,18 @@ class WorkerShell:
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}{f'-{times}' if times else ''}"
         self.shared_folder = Path(folder) if folder else None
         """That of the daemons that were started together with this one."""
-        self.peers_in = transport.pull(listen or f"ipc://{path}")
-        ConnectionLimit([self.peers_in], connection_limit(descriptor_limit())).start()
-        self.peer_address = self.memory.announce(announce or transport.endpoint(self.peers_in))
+        self.peer_keys = PeerKeys()
+        self.peers_in = transport.pull(listen or f"ipc://{path}", self.peer_keys.check_for(listen))
+        self.connection_limit = ConnectionLimit([self.peers_in], connection_limit(descriptor_limit()))
+        self.connection_limit.start()
+        self.strangers = 0
+        """How many connections of others than workers were refused, as far as it was noticed."""
+        self.peer_address = self.memory.announce(self.peer_keys.announce(announce or transport.endpoint(self.peers_in)))
         if card is not None:
             self.peer_address = card.announce(self.peer_address)
         self.peers_out: dict[str, transport.Socket] = {}
-        self.control = Connection(address, lease=self.lease, reopened=self._reopened)
+        self.keys = keys_for(address)
+        self.control = Connection(address, lease=self.lease, reopened=self._reopened, keys=self.keys)
         self.published: transport.Socket | None = None
         """The socket for messages to large groups, once this worker is in one."""
         self.bulk: Connection | None = None
@@ -205,6 +222,9 @@ class WorkerShell:
     def _look(self, now: float) -> bool:
         """Look after the connections to the dispatcher. Returns whether they can go on."""
         self.look_at = now + LOOK_SECONDS
+        for _ in range(self.connection_limit.strangers - self.strangers):
+            self.strangers += 1
+            self._refuse(ProtocolError("a connection of a peer that has not the key of this service's workers"))
         for connection in (self.control, self.bulk):
             if connection is None:
                 continue
@@ -398,9 +418,10 @@ class WorkerShell:
 
     def _welcome(self, welcome: m.Welcome) -> None:
         """Connect the bulk socket, and start the thread that sends heartbeats."""
+        self.peer_keys.shared(welcome.facts.get("peer_secret"))
         self.control.lease = self.lease = float(welcome.facts.get("lease", self.lease))
-        address = str(welcome.facts["bulk_address"])
-        bulk = Connection(address, identity=self.bulk_identity, lease=self.lease)
+        address = transport.reachable(str(welcome.facts["bulk_address"]), self.address)
+        bulk = Connection(address, identity=self.bulk_identity, lease=self.lease, keys=self.keys)
         bulk.wait_accepted(CONNECT_TIMEOUT)
         self.bulk = bulk
         bulk.reopened = self._reopened
@@ -411,14 +432,15 @@ class WorkerShell:
             write_number(self.shared_folder, welcome.number)
         bus = self.core.backend.bus
         samples = None if bus is None else HealthSamples(NvmlGpu(bus)).start()
-        threading.Thread(target=_pulse, args=(self.address, self.peer_address, self.logs, samples), daemon=True).start()
+        pulse = (self.address, self.keys, self.peer_address, self.logs, samples)
+        threading.Thread(target=_pulse, args=pulse, daemon=True).start()
         log.info("worker %d on %s at your service", welcome.number, self.core.backend.name)
 
     def _subscribe(self, message: m.Subscribe | m.Unsubscribe) -> None:
         """Subscribe to a topic of published messages by its ticket, or end the subscription."""
         if self.published is None:
             assert isinstance(message, m.Subscribe), "only a ticket that was sent is asked back"
-            self.published = transport.subscriber(message.address)
+            self.published = transport.subscriber(transport.reachable(message.address, self.address), self.keys)
         transport.subscribe(self.published, message.ticket, wanted=isinstance(message, m.Subscribe))
 
     def _handle(self, event: Any) -> None:
@@ -455,7 +477,7 @@ class WorkerShell:
     def _to_peer(self, address: str, message: m.Piece | m.Read | m.Probe | m.Echo) -> None:
         socket = self.peers_out.get(address)
         if socket is None:
-            socket = self.peers_out[address] = transport.push(address.partition("#")[0])
+            socket = self.peers_out[address] = transport.push(*self.peer_keys.for_peer(address))
         transport.send(socket, m.encode(message))
 
     def _part(self, send: BulkOut) -> None:
@@ -554,11 +576,17 @@ def _limited(computed: Backend) -> MemoryLimiter | None:
     return memory_limiter(said, computed, int(memory_limit() * share))
 
 
-def _pulse(address: str, peer_address: str, logs: DaemonLog | None, samples: HealthSamples | None) -> None:
+def _pulse(
+    address: str,
+    keys: transport.CurveKeys | None,
+    peer_address: str,
+    logs: DaemonLog | None,
+    samples: HealthSamples | None,
+) -> None:
     """Sends heartbeats and the state of the GPU on a connection of its own, also while a long kernel runs, and follows changes
     of the log level. Runs in a thread that ends with the process."""
     hello = m.encode(m.Hello(m.VERSION, "pulse", {"address": peer_address}))
-    connection = Connection(address)
+    connection = Connection(address, keys=keys)
     connection.send(hello)
     while True:
         time.sleep(HEARTBEAT_SECONDS)
@@ -571,14 +599,14 @@ def _pulse(address: str, peer_address: str, logs: DaemonLog | None, samples: Hea
         connection.look()
         if connection.failed:
             connection.close()
-            connection = Connection(address)
+            connection = Connection(address, keys=keys)
             connection.send(hello)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a worker until SIGINT, SIGTERM, or the end of its dispatcher or starter. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="gt worker", description="Run a worker.")
-    parser.add_argument("--address", default="tcp://127.0.0.1:7000")
+    parser.add_argument("--address", required=True)
     parser.add_argument("--device", help="cpu, cuda:0, … (default: the first GPU, or the CPU)")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", choices=LOG_FORMATS, default=os.environ.get("GT_LOG_FORMAT", "text"))
@@ -611,6 +639,8 @@ def serve(
     keep_freed_memory()
     try:
         raise_descriptor_limit()
+        patience = CONNECT_TIMEOUT if watch is None else start_timeout()  # it may have been started with its dispatcher
+        transport.await_listener(address, patience, lambda: not is_orphaned(watch))
         shell = WorkerShell(address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs)
     except GTError as error:
         if is_orphaned(watch):  # whoever started it ended before it was up, and took the folder along: that is no error

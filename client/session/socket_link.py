@@ -18,6 +18,7 @@ from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.bulk import Bulk, Frames
 from gt.wire.connection import Connection
+from gt.wire.keys import keys_for
 from gt.wire.memfd import machine
 from gt.wire.pool import Pool, half_of_memory
 from gt.wire.reliable_stream import LEASE_SECONDS
@@ -52,12 +53,15 @@ def _has_ended(process: int) -> bool:
 
 class SocketLink:
     """A connection to the dispatcher at `address`, on which nothing is lost while the session lives. `local` is the set of
-    daemons started for this process, if any."""
+    daemons started for this process, if any; `key` is the path of a key file, where the service needs another key than this
+    user's own (`gt/wire/keys.py`)."""
 
-    def __init__(self, address: str, local: Any = None) -> None:
+    def __init__(self, address: str, local: Any = None, key: str | None = None) -> None:
         self.local = local
+        self.address = address
+        self.keys = keys_for(address, key)
         lease = environment_number("GT_LEASE", LEASE_SECONDS)
-        self.control = Connection(address, lease=lease, reopened=self._reopened)
+        self.control = Connection(address, lease=lease, reopened=self._reopened, keys=self.keys)
         self.bulk: Connection | None = None
         self.bulk_identity = transport.new_identity()
         self.client = 0
@@ -83,7 +87,8 @@ class SocketLink:
         """Connect the bulk socket that the dispatcher named in its welcome."""
         self.client = self.fetches.client = int(facts["number"])
         lease = self.control.lease = float(facts.get("lease", self.control.lease))
-        bulk = Connection(str(facts["bulk_address"]), identity=self.bulk_identity, lease=lease, reopened=self._reopened)
+        address = transport.reachable(str(facts["bulk_address"]), self.address)
+        bulk = Connection(address, identity=self.bulk_identity, lease=lease, reopened=self._reopened, keys=self.keys)
         bulk.wait_accepted(CONNECT_SECONDS)
         self.bulk = bulk
         self._reopened()

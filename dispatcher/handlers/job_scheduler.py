@@ -3,8 +3,9 @@ other.
 
 Reading a definition, planning, searching for a better plan and choosing strategies are *jobs*: iterators whose every turn
 takes about equally long, a fraction of a millisecond; so is a long queue of messages. So a client that asks for much delays
-only itself: if n programs ask, each gets an n-th of the dispatcher's single thread, however many sessions it has. Messages that
-need no job (runs of known plans, fetches) are processed as they come, between two turns.
+only itself: if n principals ask, each gets an n-th of the dispatcher's single thread, however many programs and sessions it has,
+and each of its programs an equal part of that. Messages that need no job (runs of known plans, fetches) are processed as they
+come, between two turns.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final, Generic, TypeVar
 
 from gt.dispatcher.state.message_state import (
@@ -21,6 +23,7 @@ from gt.dispatcher.state.message_state import (
     WAITING_STRATEGY,
     WAITING_TURN,
 )
+from gt.wire.principals import ProgramIdentity
 
 T = TypeVar("T")
 JOB_NAMES: Final = {
@@ -31,8 +34,6 @@ JOB_NAMES: Final = {
     WAITING_SEARCH: "a better plan",
 }
 """The name of the job that ends a wait (`Job.what`)."""
-MAX_NAME: Final = 256
-"""The number of characters of a name by which programs are told apart."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,10 +49,14 @@ class Job:
 
 
 class RoundRobin(Generic[T]):
-    """A round-robin queue: owners take turns, and so do the items of each owner. Owners without items are left out."""
+    """A round-robin queue: principals take turns, so do the programs of each principal, and the items of each program. Those
+    without items are left out. An owner that is no `ProgramIdentity` is a principal of its own."""
 
     def __init__(self) -> None:
         self.order: deque[Hashable] = deque()
+        """The principals."""
+        self.programs: dict[Hashable, deque[Hashable]] = {}
+        """The owners of each principal."""
         self.owned: dict[Hashable, deque[T]] = {}
 
     def __bool__(self) -> bool:
@@ -61,46 +66,72 @@ class RoundRobin(Generic[T]):
         """Add an item behind the others of its owner."""
         if owner not in self.owned:
             self.owned[owner] = deque()
-            self.order.append(owner)
+            principal = _principal_of(owner)
+            if principal not in self.programs:
+                self.programs[principal] = deque()
+                self.order.append(principal)
+            self.programs[principal].append(owner)
         self.owned[owner].append(thing)
 
     def remove(self, owner: Hashable, thing: T) -> None:
         """Remove an item."""
         own = self.owned[owner]
         own.remove(thing)
-        if not own:
-            del self.owned[owner]
-            self.order.remove(owner)
+        if own:
+            return
+        del self.owned[owner]
+        principal = _principal_of(owner)
+        programs = self.programs[principal]
+        programs.remove(owner)
+        if not programs:
+            del self.programs[principal]
+            self.order.remove(principal)
 
     def owners(self) -> list[Hashable]:
-        """The owners, in the order of their turns."""
-        return list(self.order)
+        """The owners, in the order of their turns: one of each principal, then a second one of each, and so on."""
+        rounds = zip_longest(*(self.programs[principal] for principal in self.order), fillvalue=_NOBODY)
+        return [owner for turn in rounds for owner in turn if owner is not _NOBODY]
 
     def first(self, owner: Hashable) -> T:
         """The owner's item whose turn it is."""
         return self.owned[owner][0]
 
     def later(self, owner: Hashable) -> None:
-        """Put an owner behind all others, if it has any item left."""
+        """Put an owner behind all others of its principal, if it has any item left, and its principal behind all others."""
+        principal = _principal_of(owner)
         if owner in self.owned:
-            self.order.remove(owner)
-            self.order.append(owner)
+            self.programs[principal].remove(owner)
+            self.programs[principal].append(owner)
+        if principal in self.programs:
+            self.order.remove(principal)
+            self.order.append(principal)
 
     def next(self) -> T:
-        """The item whose turn it is. Then it is the next owner's turn, and later that of this owner's next item."""
-        own = self.owned[self.order[0]]
-        self.order.rotate(-1)
-        own.rotate(-1)
+        """The item whose turn it is. Then it is the next principal's turn, and later that of this one's next program and item."""
+        programs = self.programs[self.order[0]]
+        own = self.owned[programs[0]]
+        for ring in (self.order, programs, own):
+            ring.rotate(-1)
         return own[-1]
 
     def check(self) -> None:
         """The invariants."""
-        assert sorted(map(repr, self.order)) == sorted(map(repr, self.owned))
+        assert sorted(map(repr, self.order)) == sorted(map(repr, self.programs))
+        owners = [owner for programs in self.programs.values() for owner in programs]
+        assert sorted(map(repr, owners)) == sorted(map(repr, self.owned))
         assert all(self.owned.values())
+        assert all(self.programs.values())
+
+
+_NOBODY: Final = object()
+
+
+def _principal_of(owner: Hashable) -> Hashable:
+    return owner.principal if isinstance(owner, ProgramIdentity) else owner
 
 
 class JobScheduler:
-    """All jobs: a ring of programs, each with a ring of its jobs. Errors of jobs are given to `failed`."""
+    """All jobs: a ring of principals, each with a ring of its programs and their jobs. Errors of jobs are given to `failed`."""
 
     def __init__(self, failed: Callable[[Job, Exception], None]) -> None:
         self.failed = failed
@@ -166,12 +197,3 @@ def errors_as_results(begin: Callable[[], Generator[None, None, Any]]) -> Iterat
     except Exception as error:  # noqa: BLE001 — whoever waits is told, and nobody else
         found = error
     yield found
-
-
-def program_of(identity: bytes, facts: dict[str, Any]) -> Hashable:
-    """The name that sessions of one program share, from what they report; a session that reports none is a program of its own."""
-    names = [facts.get("host"), facts.get("namespace")]
-    pid = facts.get("pid")
-    if type(pid) is not int or not all(type(name) is str and len(name) <= MAX_NAME for name in names):
-        return identity
-    return (*names, pid)

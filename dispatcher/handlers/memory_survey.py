@@ -13,6 +13,7 @@ from gt.dispatcher.state.message_state import DONE, WAITING_WORKERS, MessageStat
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.wire import messages as m
+from gt.wire.principals import OBSERVER, OPERATOR
 
 MAX_HOLDINGS: Final = 4096
 """The most holdings in one answer, of all workers and clients, so that it fits a frame."""
@@ -72,9 +73,18 @@ class MemorySurveys:
         del self.surveys[number]
         client = self.service.by_number.get(survey.client)
         if client is not None:
+            if client.principal.roles.isdisjoint({OPERATOR, OBSERVER}):
+                self._hide(survey.answers.values(), client)
             _shorten(survey.answers.values(), client.number)
             facts = {"client": client.number, "workers": [list(each) for each in sorted(survey.answers.items())]}
             self.service.send(client.identity, m.Answer(survey.request, facts))
+
+    def _hide(self, answers: Collection[dict[str, Any]], asking: ClientRecord) -> None:
+        """Leave out what sessions of other principals hold, whose names are not for everybody."""
+        own = {each.number for each in self.service.clients.values() if each.principal.name == asking.principal.name}
+        for facts in answers:
+            held = facts.get("holders")
+            facts["holders"] = [each for each in held if each[0] in own] if isinstance(held, list) else []
 
 
 def _shorten(answers: Collection[dict[str, Any]], client: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gt.wire import messages as m
+from gt.wire.principals import OWN_PROCESS, Origin
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
@@ -18,12 +19,13 @@ class Send(NamedTuple):
 
 
 class Received(NamedTuple):
-    """The next message of a peer's stream: each comes once, and in order."""
+    """The next message of a peer's stream: each comes once, and in order. `origin` is told with a `Hello`."""
 
     peer: bytes
     message: Any
     unread: int = 0
     """The bytes that were sent to the peer and that it has not acknowledged."""
+    origin: Origin = OWN_PROCESS
 
 
 class Malformed(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ from gt.ir.instruction import Segment
 from gt.ir.spec import Spec
 from gt.sharding.placement import Mesh
 from gt.wire.messages import Fault
+from gt.wire.principals import OWN_PROCESS, Principal, ProgramIdentity
 
 from .gpu_health import GpuHealth
 from .message_state import DONE, MessageState
@@ -52,8 +52,10 @@ class ClientRecord:
     number: int
     facts: dict[str, Any]
     bulk: bytes
-    program: Hashable = None
+    program: ProgramIdentity
     """The program to which it belongs; the sessions of a program share its turns (`dispatcher/handlers/job_scheduler.py`)."""
+    principal: Principal = OWN_PROCESS.principal
+    """Who runs it."""
     heard: float = 0.0
     found: tuple[Any, Any] | None = None
     """The result of a job for the message at the head of the queue, with a key that identifies it."""
@@ -123,6 +125,8 @@ class WorkerRecord:
     address: str
     bulk: bytes
     heard: float = 0.0
+    principal: Principal = OWN_PROCESS.principal
+    """Who runs it."""
     health: GpuHealth = field(default_factory=GpuHealth)
     """The health of its GPU."""
     links: dict[int, LinkProfile] = field(default_factory=dict)

@@ -16,11 +16,13 @@ from typing import Any, Final
 from gt.bounds import MAX_WORKER_EVENTS
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.multicast import MULTICAST_ABOVE
+from gt.dispatcher.state.principal_limits import refusal
 from gt.dispatcher.state.records import WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import ProtocolError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
+from gt.wire.principals import OPERATOR, OWN_PROCESS, Origin, ProgramIdentity, program_of
 
 from .recorder import (
     SERVICE_EVENT_RATES,
@@ -54,6 +56,9 @@ class Watcher:
     identity: bytes
     facts: dict[str, Any]
     heard: float
+    program: ProgramIdentity
+    operates: bool
+    """Whether it may do more than watch."""
     level: int = t.OFF
     sent: int = 0
     seen: int = 0
@@ -89,11 +94,13 @@ class Subscribers:
 
     # watchers
 
-    def join(self, peer: bytes, facts: dict[str, Any], now: float) -> None:
+    def join(self, peer: bytes, facts: dict[str, Any], now: float, origin: Origin = OWN_PROCESS) -> None:
         """Add a watcher. Raises `ProtocolError` if there are too many."""
-        if len(self.watchers) >= MAX_WATCHERS:
-            raise ProtocolError(f"this service has {MAX_WATCHERS} watchers, and no room for another")
-        self.watchers[peer] = Watcher(peer, facts, now)
+        program = program_of(peer, facts, origin)
+        who = refusal(MAX_WATCHERS, [watcher.program for watcher in self.watchers.values()], program)
+        if who is not None:
+            raise ProtocolError(f"this service has room for {MAX_WATCHERS} watchers, and no more of {who}")
+        self.watchers[peer] = Watcher(peer, facts, now, program, OPERATOR in origin.principal.roles)
 
     def hear(self, watcher: Watcher, message: m.Watch) -> None:
         """Note how much a watcher wants, and how far it has read. Raises `ProtocolError` for impossible values."""

@@ -13,6 +13,7 @@ import typer
 from .daemons import dispatcher, up, worker
 from .doctor import doctor
 from .explain import explain
+from .keys import keys
 from .ops import ops
 from .replay import replay
 from .report import report
@@ -66,6 +67,7 @@ app.command(context_settings={"ignore_unknown_options": True})(explain)
 app.command()(replay)
 app.command()(top)
 app.command()(trace)
+app.add_typer(keys, name="keys")
 app.command()(doctor)
 app.command()(report)
 app.command()(ops)

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import shutil
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from gt.daemon.host import DEFAULT_ADDRESS
-
 from .metrics import LOOPBACK, ExporterProcess, MetricsHost, MetricsPort
-from .shared import Address, ConfigFile, Format, InstructionLog, Level, LogFormat, LogLevel, WithData, errors_as_lines
+from .shared import (
+    Address,
+    ConfigFile,
+    Format,
+    Group,
+    Insecure,
+    InstructionLog,
+    Level,
+    LogFormat,
+    LogLevel,
+    WithData,
+    errors_as_lines,
+)
 
 if TYPE_CHECKING:
     from gt.service.launch import Local
@@ -44,7 +55,7 @@ def up(
         typer.Option(min=1, help="How many; default one for each GPU, or as many as the config needs, at least one."),
     ] = None,
     config: ConfigFile = None,
-    address: Address = DEFAULT_ADDRESS,
+    address: Address = None,
     log_level: Level = LogLevel.info,
     log_format: Format = LogFormat.text,
     instruction_log: InstructionLog = None,
@@ -55,18 +66,22 @@ def up(
     nvlink_group_size: GroupSize = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
+    insecure: Insecure = False,
+    group: Group = None,
 ) -> None:
     """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. Daemons that are killed are started again."""
     with errors_as_lines():
         import os
 
+        from gt.daemon.service_folder import SOCKET_NAME, service_folder
         from gt.errors import SessionError
         from gt.service.launch import Local, default_workers
         from gt.wire.transport import check_bind
 
-        check_bind(address)
+        if address is not None:
+            check_bind(address, keyed=_keys_of_daemons(address, insecure=insecure))
+            _check_free(address)
         _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
-        _check_free(address)
         exporter = ExporterProcess(metrics_host, metrics_port)
         read = _read(config)
         count = workers or default_workers(read)
@@ -75,14 +90,19 @@ def up(
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, _stop)
         os.environ |= {"GT_LOG_LEVEL": log_level.value, "GT_LOG_FORMAT": log_format.value}  # daemons inherit them
-        logging = [] if instruction_log is None else ["--instruction-log", str(instruction_log)]
-        logging += ["--with-data"] if with_data else []
+        options = [] if instruction_log is None else ["--instruction-log", str(instruction_log)]
+        options += ["--with-data"] if with_data else []
+        options += ["--insecure"] if insecure else []
+        options += ["--group", group] if group is not None else []
         path = None if config is None else str(config)
-        local = Local(count, address=address, config=path, quiet=False, options=logging, restart_dispatcher=True)
+        folder = service_folder(group) if group is not None and address is None else None
+        if folder is not None:
+            address = f"ipc://{folder}/{SOCKET_NAME}"
+        local = Local(count, address=address, config=path, quiet=False, options=options, restart_dispatcher=True)
         try:
             exporter.start(local.address)
             if _wait_for_workers(local, count):
-                typer.echo(f"{count} {'worker' if count == 1 else 'workers'} at {address}; Ctrl-C stops them")
+                typer.echo(f"{count} {'worker' if count == 1 else 'workers'} at {local.address}; Ctrl-C stops them")
             elif (ended := local.given_up()) is not None:
                 raise SessionError(ended)
             local.wait()
@@ -91,10 +111,12 @@ def up(
                 signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
             local.close()
             exporter.close()
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def dispatcher(
-    address: Address = DEFAULT_ADDRESS,
+    address: Address = None,
     config: ConfigFile = None,
     workers: Annotated[int, typer.Option(min=1, help="How many must join before the first tensor is placed.")] = 1,
     bulk: Annotated[
@@ -106,26 +128,36 @@ def dispatcher(
     with_data: WithData = False,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
+    insecure: Insecure = False,
+    group: Group = None,
 ) -> None:
     """Run a dispatcher until Ctrl-C or SIGTERM."""
     with errors_as_lines():
+        from gt.daemon.service_folder import SOCKET_NAME, service_folder
         from gt.dispatcher.__main__ import serve
 
         path = None if config is None else str(config)
         log = None if instruction_log is None else str(instruction_log)
         exporter = ExporterProcess(metrics_host, metrics_port)
+        folder = service_folder(group) if address is None else None
         try:
             status = serve(
-                address, config=path, workers=workers, log_level=log_level.value, bulk=bulk, instruction_log=log,
-                with_data=with_data, log_format=log_format.value, listening=exporter.start,
+                address or f"ipc://{folder}/{SOCKET_NAME}", config=path, workers=workers, log_level=log_level.value,
+                bulk=bulk, instruction_log=log, with_data=with_data, log_format=log_format.value,
+                listening=exporter.start, insecure=insecure, group=group,
             )  # fmt: skip
         finally:
             exporter.close()
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
     raise typer.Exit(status)
 
 
 def worker(
-    address: Address = DEFAULT_ADDRESS,
+    address: Annotated[
+        str | None,
+        typer.Option(help="tcp://HOST:PORT or ipc:///PATH; default the dispatcher that you started last here."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda:0, …; default the first GPU, or the CPU.")] = None,
     listen: Annotated[
         str | None,
@@ -154,10 +186,42 @@ def worker(
         from gt.worker.__main__ import serve
 
         status = serve(
-            address, device=device, log_level=log_level.value, listen=listen, announce=announce,
+            address or _own_service(), device=device, log_level=log_level.value, listen=listen, announce=announce,
             log_format=log_format.value,
         )  # fmt: skip
     raise typer.Exit(status)
+
+
+def _keys_of_daemons(address: str, *, insecure: bool) -> bool:
+    """Have the daemons that are started use this user's own key, or none. Returns whether anybody else has one."""
+    import os
+
+    from gt.wire.keys import AuthorizedKeys, own_key_path
+
+    os.environ.pop("GT_KEY", None)
+    if insecure or not address.startswith("tcp://"):
+        return False
+    authorized = AuthorizedKeys()
+    os.environ["GT_KEY"] = str(own_key_path())
+    return authorized.others()
+
+
+def _own_service() -> str:
+    """The address of the dispatcher that this user started last on this machine; it may still be starting."""
+    import time
+
+    from gt.daemon.host import CONNECT_TIMEOUT
+    from gt.daemon.registry import services
+    from gt.errors import ConnectionFailed
+
+    deadline = time.monotonic() + CONNECT_TIMEOUT
+    while not (found := [service for service in services() if service.shared]):
+        if time.monotonic() > deadline:
+            raise ConnectionFailed(
+                "no dispatcher of yours runs on this machine: start one with `gt dispatcher`, or say --address"
+            )
+        time.sleep(0.05)
+    return found[0].address
 
 
 def _for_workers(pool: str | None, threshold: str | None, prefetch: str | None, group: str | None) -> None:
@@ -218,10 +282,13 @@ def _wait_for_workers(local: Local, count: int) -> bool:
     from gt.client.session.socket_link import SocketLink
     from gt.daemon.host import host_facts, start_timeout
     from gt.errors import GTError
+    from gt.wire.transport import await_listener
 
-    session = Session(SocketLink(local.address, local), local.address, idle_flush=False)
     patience = start_timeout()
     deadline = time.monotonic() + patience
+    if not await_listener(local.address, patience, lambda: local.given_up() is None):
+        return False
+    session = Session(SocketLink(local.address, local), local.address, idle_flush=False)
     try:
         session.open({**host_facts(), "bulk": b""}, patience)
         while session.ask("statistics")["workers"] < count:

@@ -29,7 +29,17 @@ class LogFormat(StrEnum):
     json = "json"
 
 
-Address = Annotated[str, typer.Option(help="tcp://127.0.0.1:PORT or ipc:///PATH; only loopback is bound.")]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="tcp://127.0.0.1:PORT or ipc:///PATH; default a socket in a private folder, which your programs find."
+    ),
+]
+Group = Annotated[str | None, typer.Option(help="Let the members of this group of users run programs too (ipc alone).")]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure", help="Need no keys on TCP: whoever reaches the port may do everything; loopback alone."),
+]
 ConfigFile = Annotated[Path | None, typer.Option(help="The sharding config (YAML) of sessions that bring none.")]
 InstructionLog = Annotated[Path | None, typer.Option(help="Log what all clients do to this file, for gt replay.")]
 WithData = Annotated[bool, typer.Option("--with-data", help="Keep the values that come with messages beside that log.")]

@@ -13,7 +13,7 @@ from typing import Any, Final
 from gt.errors import SessionError
 
 DEFAULT_ADDRESS: Final = "tcp://127.0.0.1:7000"
-"""Where `gt dispatcher` listens, and other commands look for it, unless they are told otherwise."""
+"""Where a service on TCP is in all examples."""
 CONNECT_TIMEOUT: Final = 4.0
 """The seconds that a service has to answer."""
 

@@ -16,13 +16,18 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from .service_folder import group_addresses
+
 
 class RunningService(NamedTuple):
-    """A service: its address, the dispatcher's process, and when that started (seconds since 1970)."""
+    """A service: its address, the dispatcher's process, when that started (seconds since 1970), its public key, if it has one,
+    and whether it is for any program, not only for the one that started it."""
 
     address: str
     pid: int
     since: float
+    key: str = ""
+    shared: bool = True
 
 
 def folder() -> Path:
@@ -32,12 +37,13 @@ def folder() -> Path:
 
 
 class Registration:
-    """The entry of this process, which serves at `address`, until `close` or the end of the process."""
+    """The entry of this process, which serves at `address` with this public key, until `close` or the end of the process."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, key: str = "", *, shared: bool = True) -> None:
         self.file: Path | None = None
         self._descriptor = -1
-        said = json.dumps({"address": address, "pid": os.getpid(), "since": time.time()})
+        facts = {"address": address, "pid": os.getpid(), "since": time.time(), "key": key, "shared": shared}
+        said = json.dumps(facts)
         services()  # those of dispatchers that were killed go
         place = folder()
         with contextlib.suppress(OSError):
@@ -78,10 +84,25 @@ def services() -> list[RunningService]:
                 file.unlink(missing_ok=True)
                 continue
             said = json.loads(file.read_text("utf-8"))
-            found.append(RunningService(str(said["address"]), int(said["pid"]), float(said["since"])))
+            found.append(
+                RunningService(
+                    str(said["address"]),
+                    int(said["pid"]),
+                    float(said["since"]),
+                    str(said.get("key", "")),
+                    bool(said.get("shared", True)),
+                )
+            )
         except (OSError, ValueError, TypeError, KeyError):
             continue  # removed just now, or nobody's
     return sorted(found, key=lambda each: -each.since)
+
+
+def find_service() -> str | None:
+    """The address of the service for all programs that this user started last on this machine, or else of the last one that is
+    open to a group of theirs; None if there is none."""
+    own = next((service.address for service in services() if service.shared), None)
+    return own or max(group_addresses(), key=lambda found: found[1], default=(None, 0.0))[0]
 
 
 def _is_held(file: Path) -> bool:

@@ -95,8 +95,8 @@ class _Daemon:
 
 
 class Local:
-    """A dispatcher and workers on this machine. `devices[i]` is the device of worker i (None: its own choice); `options` are
-    further options of the dispatcher.
+    """A dispatcher and workers on this machine. `devices[i]` is the device of worker i (None: its own choice); `quiet` ones are
+    for this program alone and log errors only; `options` are further options of the dispatcher.
 
     With `restart_dispatcher` the dispatcher, too, is started again, at the same address. What its sessions had is lost, so this
     is for a service that programs may join anew, not for one that serves a single session.
@@ -123,7 +123,7 @@ class Local:
         try:
             self._start(
                 ["gt.dispatcher", "--address", self.address, "--workers", str(workers),
-                 *(["--config", config] if config else []), *options, *common, *level],
+                 *(["--config", config] if config else []), *(["--private"] if quiet else []), *options, *common, *level],
                 dict(os.environ),
             )  # fmt: skip
             environment = worker_environment(workers)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gt.daemon.host import CONNECT_TIMEOUT, host_facts, start_timeout
-from gt.errors import ConfigError, ConnectionFailed
+from gt.daemon.registry import find_service
+from gt.errors import ConfigError, ConnectionFailed, GTError
 from gt.sharding import options
 
 if TYPE_CHECKING:
@@ -52,13 +54,18 @@ def _read_alone(config: Any) -> Config | None:
     raise ConfigError(f"a config is a path or a mapping, not {type(config).__name__}")
 
 
-def connect(address: str, *, workers: int | None = None, config: Any = None) -> Session:
+def connect(
+    address: str | None = None, *, workers: int | None = None, config: Any = None, key: str | Path | None = None
+) -> Session:
     """Join the service at `address` ('tcp://127.0.0.1:7000'), or run one in the calling thread ('inproc').
+
+    Without an address, join the service that you started last on this machine, or one that is open to a group of yours.
 
     `workers` (only for 'inproc') is the number of in-memory workers; default: as many as the config's mesh needs, or
     else 1. `config` is the session's sharding config: a path, a mapping or a `gt.Config`; default: the file named by
-    GT_CONFIG. Ends the current session. Raises `ConnectionFailed` within 5 s if nothing answers, and `ConfigError`
-    for an invalid config.
+    GT_CONFIG. `key` is the path of a key file for a service at a TCP address; default: the file named by GT_KEY, or this
+    user's own key, which their own services on this machine accept. Ends the current session. Raises `ConnectionFailed`
+    within 5 s if nothing answers, `ConfigError` for an invalid config, and `ValueError` for a key file that is none.
     """
     from gt.client.session import session as sessions
 
@@ -80,23 +87,39 @@ def connect(address: str, *, workers: int | None = None, config: Any = None) -> 
         raise ConnectionFailed(
             "workers= goes with 'inproc' or gt.init(); a running service has the workers that joined it"
         )
+    address = address or find_service()
+    if address is None:
+        raise ConnectionFailed("no service of yours runs on this machine: start one with `gt up`, or say its address")
     if options.for_workers:
         raise _operators(next(iter(options.for_workers)), address)
-    return _join(address, read, CONNECT_TIMEOUT, None)
+    return _join(address, read, CONNECT_TIMEOUT, None, None if key is None else str(key))
 
 
-def _join(address: str, config: Config | None, timeout: float, local: Any) -> Session:
+def _join(address: str, config: Config | None, timeout: float, local: Any, key: str | None = None) -> Session:
     from gt.client.session import session as sessions
     from gt.client.session.socket_link import SocketLink
+    from gt.wire.transport import await_listener
 
-    link = SocketLink(address, local)
+    advice = "set GT_START_TIMEOUT to more seconds" if local else f"start one with `gt up --address {address}`"
+    silent = f"no dispatcher answered at {address} within {timeout:g} s; {advice}"
+    began = time.monotonic()
+    if not await_listener(address, timeout):
+        raise ConnectionFailed(silent)
+    timeout = max(1.0, timeout - (time.monotonic() - began))
+    link = SocketLink(address, local, key)
     session = sessions.Session(_with_log(link), address, idle_flush=True, close=local.close if local else None)
     try:
         session.open({**host_facts(), "bulk": link.bulk_identity}, timeout)
     except TimeoutError:
         session.close()
-        advice = "set GT_START_TIMEOUT to more seconds" if local else f"start one with `gt up --address {address}`"
-        raise ConnectionFailed(f"no dispatcher answered at {address} within {timeout:g} s; {advice}") from None
+        if address.startswith("tcp://"):
+            silent += (
+                f"; if one runs there, it does not accept {'this key' if link.keys else 'peers without a key (GT_KEY)'}"
+            )
+        raise ConnectionFailed(silent) from None
+    except GTError:
+        session.close()  # it was refused
+        raise
     link.connect_bulk(session.facts)
     return _begin(session, config)
 

@@ -33,7 +33,7 @@ MIN_OPEN_FILES: Final = 1024
 MAX_SOCKET_PATH_BYTES: Final = 107
 """The longest path of a Unix socket, in bytes."""
 ENVIRONMENT_VARIABLES: Final = (
-    "GT_CACHE", "GT_CONFIG", "GT_PREFETCH_BUFFER_SIZE", "GT_MEMORY_POOL_SIZE", "GT_CPU_SPILL_THRESHOLD",
+    "GT_CACHE", "GT_CONFIG", "GT_KEY", "GT_KEYS", "GT_PREFETCH_BUFFER_SIZE", "GT_MEMORY_POOL_SIZE", "GT_CPU_SPILL_THRESHOLD",
     "GT_GRAPHS", "GT_INSTRUCTION_LOG", "GT_INSTRUCTION_LOG_DATA", "GT_INSTRUCTION_LOG_SIZE", "GT_LOG_FORMAT", "GT_LOG_LEVEL",
     "GT_NCCL", "GT_NVLINK_GROUP_SIZE", "GT_NVTX", "GT_PEER_TIMEOUT", "GT_RESTARTS", "GT_SHARED_MEMORY", "GT_LEASE",
     "GT_START_TIMEOUT", "GT_SYNC", "GT_THREADS",
@@ -244,7 +244,10 @@ def network() -> Iterator[Finding]:
         yield Finding("libsodium", OK, "ZeroMQ can encrypt (CURVE)")
     else:
         yield Finding(
-            "libsodium", NOTE, "ZeroMQ was built without it", "keys will need it: pip install pyzmq's own wheel"
+            "libsodium",
+            NOTE,
+            "ZeroMQ was built without it",
+            "TCP addresses need it, for keys: pip install pyzmq's own wheel",
         )
     yield from _default_port()
 
@@ -259,7 +262,7 @@ def _default_port() -> Iterator[Finding]:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
-            yield Finding("port", OK, f"{port} is free, for gt up")
+            yield Finding("port", OK, f"{port} is free, for gt up --address {DEFAULT_ADDRESS}")
             return
         except OSError:
             pass

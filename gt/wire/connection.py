@@ -35,7 +35,10 @@ FIRST_RETRY_SECONDS: Final = 0.05
 MAX_RETRY_SECONDS: Final = 2.0
 """Attempts to connect that fail follow each other in at least the first of these times, and each in twice the time of the one
 before. One that neither fails nor succeeds is given up after the second."""
-UNKNOWN_SESSION: Final = "it does not know this session any more: it was started again since, or has given the session up; its tensors are lost"
+UNKNOWN_SESSION: Final = (
+    "it does not know this session any more: it was started again since, or has given the session up, "
+    "and the session's tensors are lost"
+)
 MAX_HALF_OPEN: Final = 1024
 """Streams without a session that a router keeps; the oldest makes room for the next."""
 
@@ -51,9 +54,11 @@ class Connection:
     def __init__(
         self, address: str, *, identity: bytes = b"", lease: float = LEASE_SECONDS,
         reopened: Callable[[], object] = lambda: None, clock: Callable[[], float] | None = None,
+        keys: transport.CurveKeys | None = None,
     ) -> None:  # fmt: skip
         self.address = address
         self.lease = lease
+        self.keys = keys
         self.identity = identity or transport.new_identity()
         self.stream = ReliableStream()
         self.failed = ""
@@ -71,7 +76,7 @@ class Connection:
         self._attempt = self._look_at = self._heard
         """When the last attempt to connect began."""
         self._retry = FIRST_RETRY_SECONDS
-        self._dealer = transport.Dealer(address, self.identity)
+        self._dealer = transport.Dealer(address, self.identity, keys)
         self.socket = self._dealer.socket
         transport.send(self.socket, [self.stream.heartbeat(OPEN_NEW)])
 
@@ -152,7 +157,7 @@ class Connection:
         self._attempt = now
         self.resuming = True
         self._dealer.close()
-        self._dealer = transport.Dealer(self.address, self.identity)
+        self._dealer = transport.Dealer(self.address, self.identity, self.keys)
         self.socket = self._dealer.socket
         transport.send(self.socket, [self.stream.heartbeat(OPEN_AGAIN if self.accepted else OPEN_NEW)])
         self.reopened()
@@ -186,8 +191,10 @@ class SessionRouter:
     """The dispatcher's end of all connections to one of its sockets. One thread may use it. A peer that sends a frame of more
     than `frame_bytes`, besides what this layer adds, is disconnected."""
 
-    def __init__(self, address: str, frame_bytes: int) -> None:
-        self.socket = transport.router(address, frame_bytes + HEADER_BYTES)
+    def __init__(self, address: str, frame_bytes: int, keys: transport.KeyCheck | None = None) -> None:
+        self.socket = transport.router(address, frame_bytes + HEADER_BYTES, keys)
+        self.sender = transport.MessageSender()
+        """Who has sent the last message."""
         self.streams: dict[bytes, ReliableStream] = {}
         self.half_open: dict[bytes, None] = {}
         """Streams whose peers nobody has said to `keep`, oldest first."""
@@ -197,7 +204,7 @@ class SessionRouter:
     def receive(self) -> tuple[bytes, Frames] | None:
         """The next message: its peer, and its frames without the header (empty ones of a mere acknowledgement); None if
         there is none. Raises `StreamBroken`."""
-        while (raw := transport.receive(self.socket)) is not None:
+        while (raw := transport.receive(self.socket, self.sender)) is not None:
             peer, *frames = raw
             stream = self.streams.get(peer)
             first = frames[0] if frames else b""

@@ -28,6 +28,8 @@ class ConnectionLimit:
         self.limit = limit
         self.refused = 0
         """How many connections were hung up."""
+        self.strangers = 0
+        """How many connections were refused because of their keys."""
         self.monitors = [transport.accept_monitor(socket) for socket in sockets]
         self.warn_at = 0.0
 
@@ -42,7 +44,9 @@ class ConnectionLimit:
         while True:
             for monitor, _ in poller.poll():
                 while (descriptor := transport.accepted(monitor)) is not None:
-                    if descriptor >= self.limit:
+                    if descriptor == transport.REFUSED_CONNECTION:
+                        self.strangers += 1
+                    elif descriptor >= self.limit:
                         self._hang_up(descriptor)
 
     def _hang_up(self, descriptor: int) -> None:

@@ -1,19 +1,26 @@
 """ZeroMQ sockets for all components: the only module that imports zmq.
 
-Every socket has unlimited queues: GT's own credits bound what is in flight, and nothing is dropped silently. Sending to a peer
-that is gone fails visibly. Control, bulk and worker-to-worker traffic each have sockets of their own.
+A listening TCP socket that is given a secret key takes only peers whose keys are accepted (CURVE). Every socket has unlimited
+queues: GT's own credits bound what is in flight, and nothing is dropped silently. Sending to a peer that is gone fails visibly.
+Control, bulk and worker-to-worker traffic each have sockets of their own.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 import os
+import re
 import socket as socketlib
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import zmq
+from zmq.utils import z85
 
 from gt.errors import ConnectionFailed, GTError
 
@@ -25,6 +32,7 @@ MAX_TICKET_BYTES: Final = 256
 MAX_PARTS: Final = 8
 """Frames of one message that are kept, more than any message of GT has; a message with so many is refused by whoever reads it."""
 
+log = logging.getLogger(__name__)
 _DONTWAIT: Final = int(zmq.DONTWAIT)
 _SNDMORE: Final = int(zmq.SNDMORE | zmq.DONTWAIT)
 _READABLE: Final = int(zmq.POLLIN)
@@ -58,6 +66,149 @@ def context() -> zmq.Context[Any]:
     return _contexts[pid]
 
 
+# keys
+
+
+class CurveKeys(NamedTuple):
+    """A pair of keys, and the public key of whom to connect to, all as text."""
+
+    public: str
+    secret: str
+    server: str = ""
+
+
+def key_pair() -> CurveKeys:
+    """A new pair of keys. Raises `AddressRefused` if ZeroMQ cannot encrypt."""
+    if not zmq.has("curve"):
+        raise AddressRefused(
+            "this ZeroMQ was built without CURVE, so there are no keys: install pyzmq's own wheel, listen at ipc:///PATH, or "
+            "say --insecure on a loopback address"
+        )
+    public, secret = zmq.curve_keypair()
+    return CurveKeys(public.decode(), secret.decode())
+
+
+KEY_BYTES: Final = 32
+
+
+def key_pair_of(secret: bytes) -> CurveKeys:
+    """The pair that a secret key belongs to."""
+    text = z85.encode(secret)
+    return CurveKeys(zmq.curve_public(text).decode(), text.decode())
+
+
+def key_bytes(key: str) -> bytes:
+    """The bytes of a key."""
+    return z85.decode(key)
+
+
+def key_text(key: bytes) -> str:
+    """A key as text. Raises ValueError unless it has `KEY_BYTES` bytes."""
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
+    return z85.encode(key).decode()
+
+
+_HANDSHAKE_FAILURES: Final = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+
+
+class KeyCheck:
+    """The secret key of listening sockets, and which public keys they accept; a thread of its own asks `accepts`.
+
+    One process has one.
+    """
+
+    def __init__(self, secret: str, accepts: Callable[[str], bool]) -> None:
+        self.secret = secret
+        self.accepts = accepts
+        asked: zmq.Socket[bytes] = context().socket(zmq.REP)
+        asked.bind("inproc://zeromq.zap.01")
+        threading.Thread(target=self._answer, args=(asked,), name="gt-keys", daemon=True).start()
+
+    def guard(self, socket: zmq.Socket[bytes]) -> None:
+        """Have a socket that is not bound yet accept these peers alone."""
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret.encode())
+        socket.setsockopt(zmq.ZAP_DOMAIN, b"gt")
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an answer nobody is accepted
+
+    def _answer(self, asked: zmq.Socket[bytes]) -> None:
+        """Answer ZeroMQ's questions (ZAP, rfc.zeromq.org/spec/27) about peers that want to connect."""
+        while True:
+            _, request, _, _, _, mechanism, *given = asked.recv_multipart()
+            known = mechanism == b"CURVE" and len(given) == 1 and len(given[0]) == 32
+            key = z85.encode(given[0]) if known else b""
+            try:
+                well = bool(key) and self.accepts(key.decode())
+            except Exception:  # this thread must not end: without it nobody could connect any more
+                log.exception("a key could not be looked up; its peer is refused")
+                well = False
+            status = (b"200", b"", key) if well else (b"400", b"unknown key", b"")
+            asked.send_multipart([b"1.0", request, *status, b""])
+
+
+# addresses
+
+
+def host_and_port(address: str) -> tuple[str, str]:
+    """Host and port of a TCP address, as they are written."""
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    return host.strip("[]"), port
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, which others do not reach by that name."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_wildcard(address: str) -> bool:
+    """Whether a TCP address stands for all addresses of the machine, so that one can listen there and not connect."""
+    return address.startswith("tcp://") and host_and_port(address)[0] in ("*", "0.0.0.0", "::")  # noqa: S104 — compared
+
+
+def is_same_address(listening: str, address: str) -> bool:
+    """Whether who connects to `address` on this machine reaches what listens at `listening`."""
+    if listening == address:
+        return True
+    if not (listening.startswith("tcp://") and address.startswith("tcp://")):
+        return False
+    (there, port), (here, asked) = host_and_port(listening), host_and_port(address)
+    return port == asked and is_loopback(here) and (is_wildcard(listening) or "localhost" in (there, here))
+
+
+def reachable(listening: str, address: str) -> str:
+    """How to reach a socket that its owner says listens at `listening`, where the owner was reached at `address`."""
+    if not is_wildcard(listening):
+        return listening
+    return f"{address.rpartition(':')[0]}:{host_and_port(listening)[1]}"
+
+
+def await_listener(address: str, timeout: float, alive: Callable[[], bool] = lambda: True) -> bool:
+    """Wait until somebody listens at a loopback TCP address; False after `timeout` seconds, or when `alive` says no.
+
+    A service says which key it has before it listens, so who waited knows whether it has one. Other addresses are not waited
+    for.
+    """
+    host, port = host_and_port(address)
+    if not address.startswith("tcp://") or not is_loopback(host) or not port.isdigit():
+        return True
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            socketlib.create_connection((host, int(port)), 1.0).close()
+        except (OSError, OverflowError):
+            if time.monotonic() >= deadline or not alive():
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
 def _socket(kind: int) -> zmq.Socket[bytes]:
     socket: zmq.Socket[bytes] = context().socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
@@ -67,41 +218,40 @@ def _socket(kind: int) -> zmq.Socket[bytes]:
     return socket
 
 
-def check_bind(address: str) -> None:
-    """Raise `AddressRefused` unless `address` is `ipc://…` or TCP on loopback: without keys anybody could send instructions."""
+def check_bind(address: str, *, keyed: bool = False) -> None:
+    """Raise `AddressRefused` unless `address` is `ipc://…`, or TCP on loopback, or (`keyed`) TCP where peers need keys."""
     if address.startswith("ipc://"):
         return
     if not address.startswith("tcp://"):
         raise AddressRefused(f"{address!r} is no address: say tcp://127.0.0.1:7000 or ipc:///path")
-    host = address[len("tcp://") :].rpartition(":")[0].strip("[]")
-    try:
-        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
+    if not keyed and not is_loopback(host_and_port(address)[0]):
         raise AddressRefused(
-            f"refusing to bind {address}: anybody who reaches it could use this machine, and there are no keys yet; "
-            'bind a loopback address such as tcp://127.0.0.1:7000 and tunnel to it (README, "Workers elsewhere")'
+            f"refusing to bind {address}: anybody who reaches it could use this machine, and nobody has a key yet; "
+            "make one with `gt keys new NAME`, or bind a loopback address such as tcp://127.0.0.1:7000"
         )
 
 
-def bind(kind: int, address: str, frame_bytes: int = MAX_FRAME_BYTES) -> zmq.Socket[bytes]:
-    """A socket listening at `address` (checked), for frames of at most `frame_bytes`. Raises `AddressInUse` or
-    `AddressRefused`."""
+def bind(
+    kind: int, address: str, frame_bytes: int = MAX_FRAME_BYTES, keys: KeyCheck | None = None
+) -> zmq.Socket[bytes]:
+    """A socket listening at `address` (checked), for frames of at most `frame_bytes`. With `keys`, peers on TCP need one.
+    Raises `AddressInUse` or `AddressRefused`."""
     socket = _socket(kind)
     socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes)
-    return _bound(socket, address)
+    return _bound(socket, address, keys)
 
 
-def _bound(socket: zmq.Socket[bytes], address: str) -> zmq.Socket[bytes]:
+def _bound(socket: zmq.Socket[bytes], address: str, keys: KeyCheck | None) -> zmq.Socket[bytes]:
     """Make a socket listen; close it if it cannot."""
     try:
-        check_bind(address)
+        check_bind(address, keyed=keys is not None)
         if address.startswith("ipc://") and _answers(address.removeprefix("ipc://")):
             raise AddressInUse(_IN_USE.format(address))  # ZeroMQ would take the path away from whoever listens there
     except GTError:
         socket.close()
         raise
+    if keys is not None and address.startswith("tcp://"):
+        keys.guard(socket)
     try:
         socket.bind(address)
     except zmq.ZMQError as error:
@@ -132,26 +282,26 @@ def unlink(socket: zmq.Socket[bytes]) -> None:
         Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
-def router(address: str, frame_bytes: int = MAX_FRAME_BYTES) -> zmq.Socket[bytes]:
+def router(address: str, frame_bytes: int = MAX_FRAME_BYTES, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
     """A listening ROUTER that reports when a peer is gone. A peer that sends a frame of more than `frame_bytes` is
     disconnected."""
-    socket = bind(zmq.ROUTER, address, frame_bytes)
+    socket = bind(zmq.ROUTER, address, frame_bytes, keys)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a new connection of a peer replaces its last, which may seem to live
     return socket
 
 
-def publisher(address: str) -> zmq.Socket[bytes]:
+def publisher(address: str, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
     """A listening XPUB that reports subscriptions and their ends, and leaves the choice of topics to its owner."""
     socket = _socket(zmq.XPUB)
     socket.setsockopt(zmq.XPUB_MANUAL, 1)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_TICKET_BYTES)
-    return _bound(socket, address)
+    return _bound(socket, address, keys)
 
 
-def subscriber(address: str) -> zmq.Socket[bytes]:
+def subscriber(address: str, keys: CurveKeys | None = None) -> zmq.Socket[bytes]:
     """An XSUB connected to a `publisher`, which decides the topics that it receives."""
-    return _connect(zmq.XSUB, address)
+    return _connect(zmq.XSUB, address, keys)
 
 
 def subscribe(subscriber: zmq.Socket[bytes], ticket: bytes, wanted: bool = True) -> None:
@@ -181,23 +331,27 @@ def publish(publisher: zmq.Socket[bytes], topic: bytes, frames: list[Any]) -> No
         send(publisher, [topic + frames[0], *frames[1:]])
 
 
-def pull(address: str) -> zmq.Socket[bytes]:
+def pull(address: str, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
     """A listening PULL, for pieces from other workers."""
-    return bind(zmq.PULL, address)
+    return bind(zmq.PULL, address, keys=keys)
 
 
-def _connect(kind: int, address: str) -> zmq.Socket[bytes]:
+def _connect(kind: int, address: str, keys: CurveKeys | None) -> zmq.Socket[bytes]:
     socket = _socket(kind)
     try:
-        _connected(socket, address)
+        _connected(socket, address, keys)
     except ConnectionFailed:
         socket.close()
         raise
     return socket
 
 
-def _connected(socket: zmq.Socket[bytes], address: str) -> None:
+def _connected(socket: zmq.Socket[bytes], address: str, keys: CurveKeys | None) -> None:
     """Connect a socket, which happens in the background."""
+    if keys is not None and address.startswith("tcp://"):
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
+        socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
+        socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server.encode())
     try:
         socket.connect(address)
     except zmq.ZMQError as error:
@@ -210,13 +364,13 @@ class Dealer:
     """A DEALER connected to a dispatcher's socket. When its connection breaks there is no other (`broken`), because ZeroMQ
     would lose what was in flight and say nothing; what has arrived by then can still be read."""
 
-    def __init__(self, address: str, identity: bytes) -> None:
+    def __init__(self, address: str, identity: bytes, keys: CurveKeys | None = None) -> None:
         self.socket = _socket(zmq.DEALER)
         self.socket.setsockopt(zmq.IDENTITY, identity)
         self.socket.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS)
         self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED)
         try:
-            _connected(self.socket, address)
+            _connected(self.socket, address, keys)
         except ConnectionFailed:
             self.close()
             raise
@@ -233,9 +387,9 @@ class Dealer:
         self.socket.close(linger=linger)
 
 
-def push(address: str) -> zmq.Socket[bytes]:
+def push(address: str, keys: CurveKeys | None = None) -> zmq.Socket[bytes]:
     """A PUSH connected to another worker."""
-    return _connect(zmq.PUSH, address)
+    return _connect(zmq.PUSH, address, keys)
 
 
 def new_identity() -> bytes:
@@ -262,8 +416,47 @@ def send(socket: zmq.Socket[bytes], frames: list[Any]) -> bool:
     return True
 
 
-def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
-    """The frames of one message (large ones uncopied, in ZeroMQ's memory), or None if there is none."""
+class PeerCredentials(NamedTuple):
+    """What a socket knows of a message's sender that the sender cannot choose: the user and process at the other end of an
+    `ipc` connection (-1 and 0: unknown), or the public key, as text, with which it has proved itself on TCP."""
+
+    uid: int = -1
+    pid: int = 0
+    key: str = ""
+
+
+class MessageSender:
+    """The sender of the message that `receive` has returned last."""
+
+    __slots__ = ("frame",)
+
+    def __init__(self) -> None:
+        self.frame: zmq.Frame | None = None
+
+    def credentials(self, address: str) -> PeerCredentials:
+        """Who that was, on a socket that listens at `address`."""
+        if self.frame is None:
+            return PeerCredentials()
+        if not address.startswith("ipc://"):
+            return PeerCredentials(key=_property(self.frame, "User-Id"))
+        found = _PEER_PROCESS.search(_property(self.frame, "Peer-Address"))
+        return PeerCredentials() if found is None else PeerCredentials(int(found[1]), int(found[2]))
+
+
+_PEER_PROCESS: Final = re.compile(r":(\d+):\d+:(\d+)$")
+"""User, group and process at the end of the address that libzmq gives the peers of a Unix socket."""
+
+
+def _property(frame: zmq.Frame, name: str) -> str:
+    try:
+        return str(frame.get(name))
+    except zmq.ZMQError:
+        return ""
+
+
+def receive(socket: zmq.Socket[bytes], sender: MessageSender | None = None) -> list[Any] | None:
+    """The frames of one message (large ones uncopied, in ZeroMQ's memory), or None if there is none. `sender` is told who has
+    sent it."""
     if not socket.get(zmq.EVENTS) & _READABLE:  # type: ignore[operator]  # cheaper than being told by an exception
         return None
     frames: list[Any] = []
@@ -273,20 +466,29 @@ def receive(socket: zmq.Socket[bytes]) -> list[Any] | None:
         if len(frames) < MAX_PARTS:
             frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
         more = frame.more
+    if sender is not None:
+        sender.frame = frame
     return frames
 
 
 def accept_monitor(listening: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-    """A socket that tells of each connection that a listening one accepts. It may be read in another thread."""
-    return listening.get_monitor_socket(zmq.EVENT_ACCEPTED)
+    """A socket that tells of each connection that a listening one accepts, and of those that it refuses because of their keys.
+    It may be read in another thread."""
+    return listening.get_monitor_socket(zmq.EVENT_ACCEPTED | _HANDSHAKE_FAILURES)
 
 
 def accepted(monitor: zmq.Socket[bytes]) -> int | None:
-    """The descriptor of the next connection that was accepted; None if there is none yet."""
+    """The descriptor of the next connection that was accepted, or `REFUSED_CONNECTION`; None if there is none yet."""
     frames = receive(monitor)
     if frames is None:
         return None
+    if int.from_bytes(frames[0][:2], sys.byteorder) != zmq.EVENT_ACCEPTED:
+        return REFUSED_CONNECTION
     return int.from_bytes(frames[0][2:6], sys.byteorder, signed=True)
+
+
+REFUSED_CONNECTION: Final = -2
+"""In place of the descriptor of a connection whose peer has no key, or an unknown one."""
 
 
 def poller() -> zmq.Poller:

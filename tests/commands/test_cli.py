@@ -5,6 +5,7 @@ Nothing is started here; that is done by the tests of processes.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -18,7 +19,6 @@ from typer.testing import CliRunner, Result
 from gt.commands import daemons as daemon_commands
 from gt.commands.app import app
 from gt.commands.ops import ops_page
-from gt.daemon.host import DEFAULT_ADDRESS
 from gt.errors import ConnectionFailed, SessionError
 from gt.ir.ops import OPS
 from gt.sharding.config import Config
@@ -53,6 +53,13 @@ class Daemons:
 
     def close(self) -> None:
         type(self).closed += 1
+
+
+@pytest.fixture(autouse=True)
+def _own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys that a command makes are made in a folder of the test, and named in its environment alone."""
+    monkeypatch.setenv("GT_KEYS", str(tmp_path / "keys"))
+    monkeypatch.setenv("GT_KEY", "")
 
 
 @pytest.fixture
@@ -90,7 +97,7 @@ def test_ops_prints_markdown() -> None:
     "address", ["tcp://0.0.0.0:7000", "tcp://*:7000", "tcp://192.0.2.1:7000", "tcp://gt.example:7000"]
 )
 def test_only_loopback_is_bound(address: str, daemons: type[Daemons]) -> None:
-    assert "no keys yet" in refused(gt("up", "--workers", "1", "--address", address))
+    assert "nobody has a key yet" in refused(gt("up", "--workers", "1", "--address", address))
     assert daemons.started == []
 
 
@@ -178,6 +185,7 @@ def test_the_dispatcher_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert gt("dispatcher", *arguments).exit_code == 3
     where = {"config": "c.yaml", "workers": 2, "bulk": None}
     logging = {"log_level": "debug", "instruction_log": "run.log", "with_data": True, "log_format": "json"}
+    assert (calls[0][1].pop("insecure"), calls[0][1].pop("group")) == (False, None)
     assert callable(calls[0][1].pop("listening"))  # where metrics are served from then on, if they are
     assert calls == [(("ipc:///x",), where | logging)]
 
@@ -186,9 +194,9 @@ def test_a_worker_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
     monkeypatch.setattr("gt.worker.__main__.serve", lambda *args, **options: calls.append((args, options)) or 0)
     monkeypatch.delenv("GT_LOG_LEVEL", raising=False)
-    assert gt("worker", "--device", "cpu", "--listen", "tcp://127.0.0.1:7101").exit_code == 0
+    assert gt("worker", "--address", "ipc:///x", "--device", "cpu", "--listen", "tcp://127.0.0.1:7101").exit_code == 0
     where = {"listen": "tcp://127.0.0.1:7101", "announce": None}
-    assert calls == [((DEFAULT_ADDRESS,), {"device": "cpu", "log_level": "info", "log_format": "text", **where})]
+    assert calls == [(("ipc:///x",), {"device": "cpu", "log_level": "info", "log_format": "text", **where})]
 
 
 def test_a_log_level_that_does_not_exist_is_refused() -> None:
@@ -207,7 +215,7 @@ def test_errors_are_one_line(error: Exception, line: str, monkeypatch: pytest.Mo
         raise error
 
     monkeypatch.setattr("gt.worker.__main__.serve", fail)
-    assert refused(gt("worker")) == f"gt: {line}"
+    assert refused(gt("worker", "--address", "ipc:///x")) == f"gt: {line}"
 
 
 def test_the_command_line_loads_little() -> None:
@@ -239,3 +247,16 @@ def test_ctrl_c_while_the_command_line_loads_is_no_traceback() -> None:
     """
     ended = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_keys_are_made_and_listed(tmp_path: Path) -> None:
+    """What is made is said with its paths and listed with its role; a second one of the same name is refused."""
+    made = gt("keys", "new", "node", "--role", "worker")
+    assert made.exit_code == 0
+    assert made.stdout.startswith(f"{tmp_path}/keys/node.key is the secret key")
+    assert f"{tmp_path}/keys/authorized/node.pub authorises it as worker" in made.stdout
+    listed = [line.split()[:3] for line in gt("keys", "list").stdout.splitlines()]
+    assert listed[0][:2] == ["user", str(os.geteuid())]
+    assert listed[1] == ["key", "node", "worker"]
+    assert "exists already" in refused(gt("keys", "new", "node"))
+    assert gt("keys", "new", "king", "--role", "king").exit_code == 2

@@ -53,6 +53,9 @@ class BadNetwork:
         machine.environment["GT_LEASE"] = "20"
         self.dispatcher = machine.start("a dispatcher", [sys.executable, "-P", "-c", DISPATCHER, str(workers)])
         _, control, bulk = self.dispatcher.expect("at tcp").split()
+        machine.environment["GT_KEY"] = (
+            f"{machine.environment['XDG_CONFIG_HOME']}/gt/keys/own.key"  # as on another machine
+        )
         self.control, self.bulk = CuttingProxy(control), CuttingProxy(bulk)
         self.dispatcher.say(self.bulk.address)
         self.workers: list[Process] = []

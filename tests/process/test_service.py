@@ -361,7 +361,7 @@ def throw(context: Any, kind: int, address: str, frames: list[list[bytes]]) -> N
 
 def test_garbage_is_refused_and_everybody_else_goes_on(machine: Machine) -> None:
     """Garbage on every socket there is, and on the bare ports: refused, logged once, and nobody else notices."""
-    address, dispatcher, workers = machine.service(2)
+    address, dispatcher, workers = machine.service(2, "--insecure")
     session = gt.connect(
         address, config={"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
     )
@@ -395,7 +395,7 @@ def test_garbage_is_refused_and_everybody_else_goes_on(machine: Machine) -> None
 
 def test_a_peer_that_breaks_the_protocol_is_told(machine: Machine) -> None:
     """A client whose numbers go wrong is told to start afresh, and may: the same socket opens another session."""
-    address, _, _ = machine.service(1)
+    address, _, _ = machine.service(1, "--insecure")
     context = zmq.Context()
     try:
         peer = context.socket(zmq.DEALER)

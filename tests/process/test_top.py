@@ -224,7 +224,7 @@ def test_a_dumb_terminal_is_given_a_frame_and_a_small_one_a_line(machine: Machin
 def test_a_language_that_was_chosen_is_spoken_again_unless_another_is_asked_for(machine: Machine, opened: Open) -> None:
     address, _, _ = machine.service(1)
     file = Path(machine.environment["XDG_CONFIG_HOME"]) / "gt" / "top.json"
-    file.parent.mkdir(parents=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text('{"language": "zh"}')
     opened("top", address).until(r"设置", TIMEOUT)
     opened("top", address, "--lang", "en").until(r"Setup", TIMEOUT)

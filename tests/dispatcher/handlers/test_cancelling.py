@@ -145,7 +145,7 @@ def test_who_may_not_cancel() -> None:
     open_to_all.hello("t", "watcher")
     open_to_all.client()
     refused = cancel(open_to_all)
-    assert "only watched" in refused.text
+    assert "only an operator cancels work" in refused.text
     local = Service(1, capabilities=("cancel",))
     local.hello("t", "watcher")
     local.say("t", m.Watch(t.SUMMARY, 0))

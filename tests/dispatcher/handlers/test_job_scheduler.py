@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from one_dispatcher import NEG, VECTOR, Service
 
 from gt.dispatcher.handlers import handshake
-from gt.dispatcher.handlers.handshake import RateLimit
-from gt.dispatcher.handlers.job_scheduler import Job, JobScheduler, RoundRobin, program_of
+from gt.dispatcher.handlers.job_scheduler import Job, JobScheduler, RoundRobin
+from gt.dispatcher.state import principal_limits
 from gt.dispatcher.state.events import JobTurn, Lost
+from gt.dispatcher.state.principal_limits import RateLimit
 from gt.dispatcher.state.shared_state import LEAST_CREDITS, MAX_TO_COMPILE, MESH_CREDITS, WORKER_CREDITS
 from gt.ir.instruction import Segment
 from gt.ir.instruction_bytes import pack_segment
@@ -176,8 +177,6 @@ def test_the_sessions_of_one_program_share_its_turns() -> None:
         eager(each, f"e{number}", 300, **FACTS, pid=7)
     eager(each, "honest", 32, **FACTS, pid=8)
     assert work(each, lambda: each.core.service.clients[b"honest"].inflight) <= 20
-    assert program_of(b"x", {**FACTS, "pid": 7}) == program_of(b"y", {**FACTS, "pid": 7}) != program_of(b"z", FACTS)
-    assert program_of(b"x", {"pid": 7, "host": ["long"] * 9, "namespace": ""}) == b"x", "what it says is no name"
 
 
 def test_who_leaves_takes_its_work_along() -> None:
@@ -335,7 +334,7 @@ def test_a_program_that_opens_sessions_without_end_is_told_and_others_are_not() 
 
 def test_what_is_remembered_of_programs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many names are made up."""
-    monkeypatch.setattr(handshake, "MAX_PROGRAMS", 10)
+    monkeypatch.setattr(principal_limits, "MAX_PROGRAMS", 10)
     rate = RateLimit(2, 1.0)
     for number in range(1000):
         rate.take(number, number / 100)

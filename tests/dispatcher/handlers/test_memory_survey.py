@@ -7,6 +7,7 @@ from one_dispatcher import Service
 
 from gt.dispatcher.handlers import memory_survey
 from gt.wire import messages as m
+from gt.wire.principals import USER, Origin, Principal
 
 
 def facts(live: int) -> dict[str, object]:
@@ -39,6 +40,20 @@ def test_a_worker_that_is_lost_is_left_out() -> None:
     service.say("w1", m.Goodbye("", "it was stopped"))
     (answer,) = service.hears("c", m.Answer)
     assert answer.facts["workers"] == [[0, facts(3)]]
+
+
+def test_only_who_may_watch_is_told_what_others_hold() -> None:
+    """A user sees what sessions of their own hold, whichever program has them."""
+    service = Service(1)
+    guest = Principal("user 1001", frozenset({USER}))
+    service.origins |= {"c": Origin(guest, 5), "d": Origin(guest, 6)}
+    rows = [[service.client(name), "secret" if name == "o" else "", 1, 8, 0, 0] for name in ("c", "d", "o")]
+    for name, seen in (("c", rows[:2]), ("o", rows)):
+        service.say(name, m.Ask(1, "memory"))
+        (asked,) = service.hears("w0", m.Survey)
+        service.say("w0", m.Holdings(asked.request, {"holders": rows}))
+        (answer,) = service.hears(name, m.Answer)
+        assert answer.facts["workers"] == [[0, {"holders": seen}]]
 
 
 def test_a_client_that_left_gets_no_answer() -> None:

@@ -1,0 +1,253 @@
+"""Who is who: what a principal may be, and that nobody uses up what others need, whatever it says of itself."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from one_dispatcher import Service
+
+from gt.dispatcher.access import NOBODY, Access, process_to_watch
+from gt.dispatcher.bulk_relay import BulkRelay
+from gt.dispatcher.handlers import handshake
+from gt.dispatcher.handlers.job_scheduler import RoundRobin
+from gt.dispatcher.state.principal_limits import RateLimit, refusal
+from gt.dispatcher.telemetry.subscribers import MAX_WATCHERS
+from gt.wire import messages as m
+from gt.wire.principals import (
+    ALL_ROLES,
+    HELLO_ROLES,
+    OBSERVER,
+    OPERATOR,
+    OWN_PROCESS,
+    USER,
+    WORKER,
+    Origin,
+    Principal,
+    PrincipalRole,
+    ProgramIdentity,
+    program_of,
+)
+from gt.wire.transport import PeerCredentials
+
+FACTS = {"host": "here", "namespace": "pid:[1]", "boot": "b"}
+OWNER = Principal("user 1000")
+GUEST = Principal("user 1001", frozenset({USER}))
+
+
+def fill(each: Service, name: str, principal: Principal, pids: itertools.count[int], *, kernel: bool) -> int:
+    """Open sessions, each of another process, as fast as that is allowed, until there is no room; how many."""
+    for number in itertools.count():
+        pid = next(pids)
+        peer = f"{name}{number}"
+        each.origins[peer] = Origin(principal, pid if kernel else 0)
+        each.hello(peer, "client", bulk=b"", **FACTS, pid=pid)
+        (answer,) = each.hears(peer)
+        if isinstance(answer, m.Goodbye):
+            if "try again in" not in answer.text:
+                return number
+            each.now += 1.0  # it is as patient as it must be
+            each.hello(peer, "client", bulk=b"", **FACTS, pid=pid)
+            each.hears(peer)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_whoever_invents_programs_shuts_out_nobody(monkeypatch: pytest.MonkeyPatch, kernel: bool) -> None:
+    """One principal that opens sessions without end, each of a process of its own, leaves a tenth of all to others."""
+    monkeypatch.setattr(handshake, "MAX_CLIENTS", 100)
+    each = Service(1)
+    pids = itertools.count(1)
+    assert fill(each, "a", OWNER, pids, kernel=kernel) == 90
+    assert fill(each, "b", GUEST, pids, kernel=kernel) == 9
+    for number in range(90):
+        each.say(f"a{number}", m.Goodbye("", ""))
+    each.now += 100
+    assert fill(each, "c", GUEST, pids, kernel=kernel) == 90 - 9, "what nobody else has is there for whoever comes"
+
+
+def test_a_runaway_program_leaves_room_for_its_owners_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its principal's share, it gets all but a tenth."""
+    monkeypatch.setattr(handshake, "MAX_CLIENTS", 100)
+    each = Service(1)
+    assert fill(each, "a", OWNER, itertools.repeat(7), kernel=True) == 81  # type: ignore[arg-type]
+    assert fill(each, "b", OWNER, itertools.repeat(8), kernel=True) == 9  # type: ignore[arg-type]
+
+
+def test_a_principal_that_reconnects_in_a_loop_shuts_out_nobody() -> None:
+    """Neither another principal nor, within its own rate, a program that has opened nothing yet."""
+    each = Service(1)
+    burst, _ = handshake.PRINCIPAL_RATE
+    refused = None
+    for number in range(burst):
+        each.origins["loop"] = Origin(OWNER, 10 + number // handshake.PROGRAM_RATE[0])
+        each.hello("loop", "client", bulk=b"")
+        (answer,) = each.hears("loop")
+        if isinstance(answer, m.Goodbye):
+            refused = answer
+            break
+        each.say("loop", m.Goodbye("", ""))
+    assert refused is not None
+    assert "this user's programs" in refused.text
+    assert "try again in" in refused.text
+    for name, principal in (("own", OWNER), ("other", GUEST)):
+        each.origins[name] = Origin(principal, 9)
+        assert each.client(name) > 0
+
+
+def test_watchers_are_shared_out_too() -> None:
+    """One program that watches without end leaves room for others."""
+    each = Service(1)
+    answers = []
+    for number in range(MAX_WATCHERS):
+        each.origins[f"t{number}"] = Origin(OWNER, 7)
+        each.hello(f"t{number}", "watcher")
+        answers += each.hears(f"t{number}", m.Welcome, m.Goodbye)
+    assert isinstance(answers[0], m.Welcome)
+    assert "no more of this program" in answers[-1].text
+    each.origins["other"] = Origin(OWNER, 8)
+    each.hello("other", "watcher")
+    assert each.hears("other", m.Welcome)
+
+
+@given(st.lists(st.integers(0, 5), max_size=200), st.integers(1, 60))
+def test_nobody_takes_the_last_tenth_of_what_others_leave(asked: list[int], limit: int) -> None:
+    """Whoever asks, in any order: never more than the limit, and a principal that holds nothing gets something, while the
+    limit is ten times the number of principals before it or more."""
+    held: list[ProgramIdentity] = []
+    for principal in asked:
+        program = ProgramIdentity(str(principal), 1)
+        if refusal(limit, held, program) is None:
+            held.append(program)
+    assert len(held) <= limit
+    holders = {each.principal for each in held}
+    if limit >= 10 and len(holders) == 1:
+        assert refusal(limit, held, ProgramIdentity("new", 1)) is None
+
+
+def test_a_reserve_of_a_rate_is_for_others() -> None:
+    rate = RateLimit(10, 2.0)
+    for _ in range(9):
+        rate.take("a", 0.0)
+    assert rate.wait("a", 0.0, reserved=1) == pytest.approx(0.5)
+    assert rate.wait("a", 0.0) == 0
+    assert rate.wait("a", 0.5, reserved=1) == 0
+
+
+def test_principals_take_turns_and_so_do_their_programs() -> None:
+    """Many programs of one principal get no more turns than the only one of another."""
+    ring: RoundRobin[str] = RoundRobin()
+    for process in range(3):
+        ring.add(ProgramIdentity("a", process), f"a{process}")
+    ring.add(ProgramIdentity("b", 0), "b")
+    assert ring.owners() == [ProgramIdentity(*each) for each in (("a", 0), ("b", 0), ("a", 1), ("a", 2))]
+    assert [ring.next() for _ in range(8)] == ["a0", "b", "a1", "b", "a2", "b", "a0", "b"]
+    ring.check()
+
+
+# roles
+
+
+@pytest.mark.parametrize("hello", HELLO_ROLES)
+@pytest.mark.parametrize("role", [None, *PrincipalRole])
+def test_a_principal_joins_as_its_roles_allow(role: PrincipalRole | None, hello: str) -> None:
+    """For each role of a principal and each role of a Hello: it is let in, or told what it needs, and counted."""
+    each = Service(1)
+    each.join("w")
+    each.hears("w")
+    for worker in each.core.service.workers.values():
+        worker.principal = Principal("key x", frozenset({WORKER}))  # the same, so that a pulse has its worker
+    each.origins["p"] = Origin(Principal("key x", frozenset({role} if role else ())))
+    each.hello("p", hello, address="ipc:///w", bulk=b"")
+    (answer,) = each.hears("p", m.Welcome, m.Goodbye)
+    assert isinstance(answer, m.Welcome) == (role in HELLO_ROLES[hello])
+    if isinstance(answer, m.Goodbye):
+        assert answer.kind == "SessionError"
+        assert answer.text.startswith(f"key x may not join as {hello}: that needs the role ")
+        assert each.core.service.counters.refused == 1
+        assert not each.core.knows(b"p")
+        assert any("refused a peer: key x" in line for line in each.log)
+
+
+def test_a_pulse_is_of_its_own_principals_worker() -> None:
+    """Who may run workers speaks for its own alone."""
+    each = Service(0)
+    for name, principal in (("mine", "key a"), ("other", "key b")):
+        each.origins[name] = Origin(Principal(principal, frozenset({WORKER})))
+    each.join("mine")
+    each.hello("other", "pulse", address="ipc:///mine")
+    (answer,) = each.hears("other")
+    assert answer.text.startswith("a pulse of no worker")
+    each.origins["pulse"] = each.origins["mine"]
+    each.hello("pulse", "pulse", address="ipc:///mine")
+    assert each.hears("pulse", m.Welcome)
+
+
+def test_only_an_operator_cancels() -> None:
+    """An observer is not offered it, and refused when it asks all the same."""
+    each = Service(1, capabilities=("cancel",))
+    number = each.client()
+    for name, role in (("sees", OBSERVER), ("acts", OPERATOR)):
+        each.origins[name] = Origin(Principal(f"key {name}", frozenset({role})))
+        each.hello(name, "watcher")
+        (welcome,) = each.hears(name, m.Welcome)
+        assert welcome.facts["capabilities"] == (["cancel"] if role is OPERATOR else [])
+        each.say(name, m.Cancel(1, number))
+        (answer,) = each.hears(name, m.Answer, m.Failed)
+        assert isinstance(answer, m.Answer) == (role is OPERATOR)
+
+
+# who is who
+
+
+def test_a_user_is_who_the_kernel_says() -> None:
+    """On ipc: the service's own user may do everything, another one may run programs, one who is not known nothing."""
+    access = Access("ipc:///run/x", uid=1000)
+    assert access.origin(PeerCredentials(1000, 7)) == Origin(Principal("user 1000", ALL_ROLES), 7)
+    assert access.origin(PeerCredentials(1001, 8)) == Origin(Principal("user 1001", frozenset({USER})), 8)
+    assert access.origin(PeerCredentials()) == Origin(NOBODY)
+
+
+def test_a_program_is_the_process_that_the_kernel_says() -> None:
+    """What it says of itself counts only where the kernel says nothing, and then only among those of its principal."""
+    ours = Origin(OWNER, 5)
+    assert program_of(b"x", {**FACTS, "pid": 7}, ours) == program_of(b"y", {**FACTS, "pid": 8}, ours)
+    remote = Origin(OWNER)
+    assert program_of(b"x", {**FACTS, "pid": 7}, remote) == program_of(b"y", {**FACTS, "pid": 7}, remote)
+    assert program_of(b"x", {**FACTS, "pid": 7}, remote) != program_of(b"x", {**FACTS, "pid": 7}, Origin(GUEST))
+    said = {"pid": 7, "host": ["long"] * 9, "namespace": ""}
+    assert program_of(b"x", said, remote).process == b"x", "what it says is no name"
+
+
+def test_the_process_to_watch_is_certain() -> None:
+    """It is the kernel's, or on TCP one of this very machine, boot and namespace: a clone of the machine has another boot."""
+    said = {**FACTS, "pid": 7}
+    assert process_to_watch(said, Origin(OWNER, 5), FACTS) == 5
+    assert process_to_watch(said, OWN_PROCESS, FACTS) == 7
+    for key in ("host", "namespace", "boot"):
+        assert process_to_watch({**said, key: "other"}, OWN_PROCESS, FACTS) == 0
+        assert process_to_watch({**said, key: ""}, OWN_PROCESS, {**FACTS, key: ""}) == 0, "unknown is not the same"
+    for pid in ("7", True, 0, -1):
+        assert process_to_watch({**FACTS, "pid": pid}, OWN_PROCESS, FACTS) == 0
+
+
+def test_a_bulk_identity_is_known_to_nobody_else(tmp_path: Path) -> None:
+    """Others are told a name, from which the identity does not follow; who never said Hello is refused and counted."""
+    relay = BulkRelay(f"ipc://{tmp_path}/bulk", lambda: None)
+    try:
+        name = relay.introduce(b"worker")
+        assert name != b"worker"
+        assert relay.introduce(5) == 5, "the core says what is wrong with that"
+        relay._pass(b"stranger", [name, b"header", b"payload"])
+        relay._pass(name, [name, b"header", b"payload"])
+        assert relay.router.refused == 2, "a name is no identity"
+        relay._pass(b"worker", [name, b"header", b"payload"])
+        assert relay.router.refused == 2
+        relay.keep([])
+        relay._pass(b"worker", [name, b"header", b"payload"])
+        assert relay.router.refused == 3, "it has left"
+    finally:
+        relay.router.socket.close()
