@@ -27,6 +27,8 @@ from gt.errors import ConnectionFailed, GTError
 MAX_FRAME_BYTES: Final = (1 << 31) + (1 << 20)
 """The largest frame, in bytes, that a socket accepts; a peer that sends a larger one is disconnected."""
 
+CURVE_FRAME_BYTES: Final = 64
+"""At least what encryption adds to a frame: 33 bytes in CurveZMQ (RFC 26, the MESSAGE command)."""
 MAX_TICKET_BYTES: Final = 256
 """The largest subscription, in bytes."""
 MAX_PARTS: Final = 8
@@ -237,7 +239,7 @@ def bind(
     """A socket listening at `address` (checked), for frames of at most `frame_bytes`. With `keys`, peers on TCP need one.
     Raises `AddressInUse` or `AddressRefused`."""
     socket = _socket(kind)
-    socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes)
+    socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes + (0 if keys is None else CURVE_FRAME_BYTES))
     return _bound(socket, address, keys)
 
 
