@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from gt.wire import transport
 from gt.wire.connection import UNKNOWN_SESSION, Connection, SessionRouter, StreamBroken
 
 STEP_SECONDS = 0.05
@@ -58,7 +57,6 @@ def ends(tmp_path: Path) -> Iterator[Ends]:
     made = Ends(f"ipc://{tmp_path}/s", 1000)
     yield made
     made.close()
-    transport.unlink(made.router.socket)
 
 
 def test_messages_go_both_ways(ends: Ends) -> None:
