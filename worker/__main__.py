@@ -74,8 +74,8 @@ EAGER_POLL_SECONDS: Final = 0.002
 """The seconds after an arrival from a GPU for which it is polled without pause; later it is polled every millisecond."""
 LOOK_SECONDS: Final = 0.25
 """The seconds between two looks at the connections to the dispatcher."""
-HEARTBEAT_SECONDS: Final = 2.0
-"""The seconds between two heartbeats."""
+HEARTBEAT_SECONDS: Final = 1.0
+"""The seconds between two heartbeats; less than what `ActiveClock` takes for a pause of the process."""
 
 
 class WorkerShell:
