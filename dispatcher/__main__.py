@@ -204,6 +204,7 @@ class DispatcherShell:
     def _drain(self) -> None:
         """Handle the messages that have arrived, at most one batch of them, so that timers are served too."""
         for _ in range(256):
+            peer = b""
             try:
                 heard = self.router.receive()
                 if heard is None:

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 import zmq
 from zmq.utils import z85
 
+from gt.daemon.registry import services
 from gt.errors import ConnectionFailed, GTError
 
 MAX_FRAME_BYTES: Final = (1 << 31) + (1 << 20)
@@ -200,7 +201,7 @@ def await_listener(address: str, timeout: float, alive: Callable[[], bool] = lam
     if not address.startswith("tcp://") or not is_loopback(host) or not port.isdigit():
         return True
     deadline = time.monotonic() + timeout
-    while True:
+    while not any(is_same_address(service.address, address) for service in services()):
         try:
             socketlib.create_connection((host, int(port)), 1.0).close()
         except (OSError, OverflowError):
@@ -209,6 +210,7 @@ def await_listener(address: str, timeout: float, alive: Callable[[], bool] = lam
             time.sleep(0.02)
         else:
             return True
+    return True  # one of this user's own, which need not be disturbed
 
 
 def _socket(kind: int) -> zmq.Socket[bytes]:
