@@ -61,7 +61,7 @@ while True:
             continue
         connection, published = owners[socket]
         while (frames := connection.receive()) is not None:
-            _, message = m.decode(frames)
+            message = m.decode(frames)
             if isinstance(message, m.Subscribe):
                 published[0] = published[0] or transport.subscriber(message.address)
                 transport.subscribe(published[0], message.ticket)

@@ -211,7 +211,7 @@ class DispatcherShell:
                     break
                 peer, frames = heard
                 sender = m.TO_DISPATCHER if self.core.joined(peer) else m.BEFORE_HELLO
-                _, message = m.decode(frames, sender) if len(frames[0]) else (0, PING)
+                message = m.decode(frames, sender) if len(frames[0]) else PING
             except StreamBroken as error:
                 self._handle(Malformed(error.peer, str(error)))
                 continue

@@ -385,7 +385,7 @@ class WorkerShell:
     def _hear(self, receive: Callable[[], list[Any] | None]) -> None:
         """Handle the dispatcher's messages."""
         while (frames := receive()) is not None:
-            _, message = m.decode(frames)
+            message = m.decode(frames)
             own = CONNECTION_HANDLERS.get(type(message))
             if own is not None:
                 own(self, message)
@@ -545,7 +545,7 @@ class WorkerShell:
     def _hear_peers(self) -> None:
         while (frames := transport.receive(self.peers_in)) is not None:
             try:
-                _, message = m.decode(frames, m.FROM_PEER)
+                message = m.decode(frames, m.FROM_PEER)
                 if SENDERS.get(type(message)) is not Sender.PEER:
                     raise ProtocolError(f"{type(message).__name__} from a peer")
             except ProtocolError as error:
