@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from gt.dispatcher.core import WORKER_LEASE_SECONDS
 from gt.dispatcher.handlers.handshake import CLIENT_CREDITS, MAX_CLIENTS
 from gt.errors import KINDS
 from gt.ir.dtypes import ALL_DTYPES
+from gt.ir.ops import OPS
 from gt.ir.spec import MAX_DIMENSIONS, MAX_ELEMENTS
 from gt.sharding.options import OPTIONS
 from gt.wire import bulk, connection, reliable_stream
@@ -37,6 +39,17 @@ BULK_KINDS = {
     "OFFER": ("client", "worker", "write the values to [memory, offset, shape, box], or else send up to *number*"),
     "WROTE": ("worker", "client", "all of it was written there"),
 }
+ATTRIBUTE_FORMS = {
+    "axes": "a list of axes from 0, in order, each once",
+    "axis": "an axis from 0",
+    "shape": "a list of sizes",
+    "size": "a number from 0",
+    "sizes": "a list of numbers from 0",
+    "steps": "a list of integers",
+    "dtype": "a dtype, by its name on the wire",
+    "bool": "true or false",
+}
+"""How the wire carries attributes of each kind."""
 LIMITS = (
     ("VERSION", str(VERSION), "the protocol's version"),
     ("TICK_SECONDS", f"{TICK_SECONDS:g} s", "between two heartbeats of the dispatcher"),
@@ -79,6 +92,24 @@ def _dtypes() -> str:
     return table(("on the wire", "name", "bytes", "kind"), *rows)
 
 
+def _attributes() -> str:
+    """The attributes of each form; where one name stands for two, with the ops in which it has the rarer one."""
+    uses: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for op, declared in OPS.items():
+        for name, kind in declared.attributes.items():
+            uses[name, kind].append(op)
+    rows = []
+    for kind, form in ATTRIBUTE_FORMS.items():
+        names = []
+        for (name, other), ops in uses.items():
+            most = max(len(each) for (again, _), each in uses.items() if again == name)
+            if other == kind:
+                where = "" if len(ops) == most else f" of {', '.join(f'`{op}`' for op in ops)}"
+                names.append(f"`{name}`{where}")
+        rows.append((form, ", ".join(sorted(names))))
+    return table(("form", "attributes"), *rows)
+
+
 def _errors() -> str:
     return table(
         ("kind", "meaning"), *[(f"`{name}`", " ".join((kind.__doc__ or "").split())) for name, kind in KINDS.items()]
@@ -96,6 +127,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "dtypes": _dtypes,
     "segment": segment_page,
     "example": example_page,
+    "attributes": _attributes,
     "bulk kinds": _bulk_kinds,
     "errors": _errors,
     "options": _options,

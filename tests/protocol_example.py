@@ -74,7 +74,7 @@ class ExampleSession:
 
     def loses(self, message: m.Message) -> None:
         """The client sends a message on a connection that has broken."""
-        self._show(TO_DISPATCHER, f"{message!r}, which is lost", self.client.number(m.encode(message)))
+        self._show(TO_DISPATCHER, f"{_said(message)}, which is lost", self.client.number(m.encode(message)))
 
     def goes_on(self) -> None:
         """The client opens a connection again, and sends what was lost."""
@@ -89,7 +89,7 @@ class ExampleSession:
         sequence, acknowledged = parse(frames[0])
         assert receiver.accept(sequence, acknowledged, sum(map(len, frames)))
         message: m.Message = m.decode([frames[0][HEADER_BYTES:], *frames[1:]])
-        self._show(way, repr(message), frames)
+        self._show(way, _said(message), frames)
         return message
 
     def _show(self, way: str, said: str, frames: list[bytes]) -> None:
@@ -101,6 +101,15 @@ class ExampleSession:
         for frame in rest:
             head, *others = _hex(frame)
             self.lines += [f"  2   {head.lstrip()}", *others]
+
+
+def _said(message: m.Message) -> str:
+    """A message as it prints, without what its second frame shows."""
+    kind = type(message)
+    shown = [f"{name}={value!r}" for name, value in message._asdict().items()]
+    if m.has_second_frame(kind):
+        shown[-1] = f"{kind._fields[-1]}=…"
+    return f"{kind.__name__}({', '.join(shown)})"
 
 
 def _hex(frame: bytes) -> list[str]:

@@ -758,7 +758,7 @@ class Watch(NamedTuple):
     From watcher to dispatcher.
 
     * `level`: 0 none, 1 summaries, 2 everything (`gt/wire/telemetry.py`).
-    * `seen`: the number of the last batch that it has read: more than a few that it has not are not sent.
+    * `seen`: how many batches it has read; more than a few that it has not are not sent.
     """
 
     level: int
