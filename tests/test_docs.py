@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import resolve
 from gt.dispatcher.state.message_state import message_states_page
 from gt.ir.attributes import _ATTRIBUTE_KINDS
-from gt.sharding.config import load, parse
+from gt.sharding.config import Config, load, parse
 from gt.sharding.placement import uniform_mesh
 from gt.wire import bulk, messages, reliable_stream
 from gt.wire.message_tables import text_of
@@ -119,6 +120,12 @@ def test_the_example_in_the_protocol_page_computes() -> None:
     np.testing.assert_array_equal(values, 0.5 - X)
 
 
+def test_the_config_in_the_protocol_page_is_one() -> None:
+    (text,) = re.findall(r"`(\{\"config\": .*?\})`", read("docs/protocol.md").replace("\n", " "))
+    wire = json.loads(text)
+    assert Config.from_wire(wire).to_wire() == wire
+
+
 def test_the_glossary_is_short_and_in_order_and_each_of_its_terms_is_in_the_sources() -> None:
     terms = [row[0] for row in table("docs/architecture.md", "Glossary")]
     assert terms == sorted(set(terms))
@@ -181,7 +188,7 @@ def test_a_file_that_is_named_and_is_not_there_is_found() -> None:
     assert missing_files(here / "x.md", "`gone.py`, `ops.py`, my/gt/ir/gone.py") == ["gt/ir/x.md:1: gone.py"]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS[:2])
+@pytest.mark.parametrize("document", [*DOCUMENTS[:2], "docs/protocol.md"])
 def test_every_name_in_the_text_is_a_name_in_the_sources(document: str) -> None:
     names = {text for text in quoted(document) if re.fullmatch(r"[A-Za-z_][\w.]*(\(\))?", text)}
     parts = {part for name in names for part in name.removesuffix("()").split(".") if not (REPOSITORY / name).exists()}
