@@ -87,7 +87,9 @@ class WorkerShell:
         listen: str | None = None, announce: str | None = None, logs: DaemonLog | None = None,
     ) -> None:  # fmt: skip
         if announce:
-            transport.Dealer(announce, transport.new_identity()).close()  # it must be an address, or every other worker would stumble over it
+            transport.Dealer(
+                announce, transport.new_identity()
+            ).close()  # it must be an address, or every other worker would stumble over it
         elif listen and transport.is_wildcard(listen):
             raise transport.AddressRefused(f"nobody connects to {listen}: --announce says where other workers reach it")
         self.address = address

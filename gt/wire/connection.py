@@ -50,8 +50,8 @@ class Connection:
 
     `reopened` is called whenever there is a new socket to listen to. `failed` says why there will be no other, once there has
     been no contact for `lease` seconds, or once the dispatcher does not know the session (`unknown`). With `heartbeats`
-    ZeroMQ's own threads exchange them, so that an end which computes for long, and answers nothing, does not count as silent. One thread at
-    a time may use it.
+    ZeroMQ's own threads exchange them, so that an end which computes for long, and answers nothing, does not count as silent.
+    One thread at a time may use it.
     """
 
     def __init__(

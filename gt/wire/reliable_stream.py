@@ -57,7 +57,16 @@ def parse(frame: Any) -> tuple[int, int]:
 class ReliableStream:
     """One end of a session. What `number` returns is sent; what arrives goes through `accept`."""
 
-    __slots__ = ("acknowledged", "heard", "kept", "max_owed_bytes", "owed_bytes", "owed_messages", "sent", "unread_bytes")
+    __slots__ = (
+        "acknowledged",
+        "heard",
+        "kept",
+        "max_owed_bytes",
+        "owed_bytes",
+        "owed_messages",
+        "sent",
+        "unread_bytes",
+    )
 
     def __init__(self, max_owed_bytes: int = MAX_OWED_BYTES) -> None:
         self.sent = 0

@@ -93,10 +93,9 @@ class PeerConnections:
         for address, connection in self.connections.items():
             if connection.failed:
                 continue
-            _hear(connection)
-            connection.look()
-            if connection.failed:
-                log.warning("nothing can be sent to the worker at %s: %s", address.partition("?")[0], connection.failed)
+            failure = _looked_after(connection)
+            if failure:
+                log.warning("nothing can be sent to the worker at %s: %s", address.partition("?")[0], failure)
             elif connection.resuming:
                 self.patience = RESUMING_LOOK_SECONDS
             elif connection.stream.kept:
@@ -114,6 +113,13 @@ class PeerConnections:
 def _prefix(worker: int) -> bytes:
     """What the identities of a worker's connections begin with."""
     return b"w" + worker.to_bytes(8, "big")
+
+
+def _looked_after(connection: Connection) -> str:
+    """Read acknowledgements, and open a broken connection again. Returns why that is in vain, if it is."""
+    _hear(connection)
+    connection.look()
+    return connection.failed
 
 
 def _hear(connection: Connection) -> None:
