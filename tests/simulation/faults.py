@@ -76,14 +76,20 @@ class Faults:
         service = self.service
         if name == "dispatcher":
             service.interrupted(name, RESTART_SECONDS, fatal=True)
-            service.restart_dispatcher()
+            if self.random.random() < 0.3 and service.dispatcher_shell is not None:
+                service.dispatcher_shell.stop()
+            else:
+                service.restart_dispatcher()
         elif self.random.random() < 0.3:
             seconds = LEASE_SECONDS * (1.2 + self.random.random())
             service.interrupted(name, seconds, fatal=True)
             service.network.cut(name, seconds, silent=self.random.random() < 0.5)
         elif name in service.workers:
             service.interrupted(name, RESTART_SECONDS, fatal=True)
-            service.restart_worker(name)
+            if self.random.random() < 0.3 and name in service.worker_shells:
+                service.worker_shells[name].stop()
+            else:
+                service.restart_worker(name)
         else:
             service.interrupted(name, 0.0, fatal=True)
             service.programs[name].kill()

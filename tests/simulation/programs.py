@@ -45,17 +45,19 @@ class WrongResult(AssertionError):
 class Program:
     """One program: it connects, computes, and ends, whatever happens to others."""
 
-    def __init__(self, service: Service, name: str, acts: int, config: dict[str, Any] | None) -> None:
+    def __init__(self, service: Service, name: str, acts: int, config: dict[str, Any] | None, pause: float) -> None:
         self.service = service
         self.name = name
         self.random = random.Random(zlib.crc32(f"{service.scheduler.seed} {name}".encode()))
         self.acts = acts
         self.config = config
+        self.pause = pause
+        """The longest time, in seconds, for which it does nothing."""
         self.held: list[tuple[Any, Array]] = []
         """Tensors, and what they must be."""
         self.asked: list[tuple[Any, Array]] = []
         """Fetches that nobody has waited for, and what they must give."""
-        self.answers = 0
+        self.answers = self.reconnects = 0
         self.errors: list[tuple[float, GTError]] = []
         """The errors that it got, and when."""
         self.done = False
@@ -65,12 +67,13 @@ class Program:
         for _ in range(MAX_ATTEMPTS):
             began = self.service.scheduler.now
             try:
-                gt.connect(ADDRESS, config=self.config)
+                link: Any = gt.connect(ADDRESS, config=self.config).link
                 while self.acts > 0:
                     self.acts -= 1
                     self._try(self._act, began)
                 while self.asked or self.held:
                     self._try(self._last, began)
+                self.reconnects += link.control.reconnects + link.bulk.reconnects
                 gt.disconnect()
                 self.done = True
                 return
@@ -121,10 +124,21 @@ class Program:
             self._compare(future.result(), value)
         elif draw < 0.9:
             del self.held[self.random.randrange(len(self.held))]
+        elif draw < 0.91:
+            self._ask()
         elif draw < 0.95:
-            self._pause(self.random.random() ** 3 * 3)
+            self._pause(self.random.random() * self.pause)
         else:
             self._step()
+
+    def _ask(self) -> None:
+        """Load another config, or ask the service for its statistics."""
+        config = self.random.choice(CONFIGS)
+        if config is None or self.service.size < 2:
+            if gt.stats()["service"]["clients"] < 1:
+                raise WrongResult("the service does not count the session that asks")
+        else:
+            gt.load_config(config)
 
     def _last(self) -> None:
         """Wait for what was asked for, then fetch what is held."""
@@ -141,7 +155,7 @@ class Program:
         self.answers += 1
 
     def _drawn(self, shape: tuple[int, ...]) -> Array:
-        return np.random.default_rng(self.random.getrandbits(32)).integers(-3, 4, shape).astype(np.float32)
+        return np.random.default_rng(self.random.getrandbits(32)).integers(-3, 4, shape, np.int8).astype(np.float32)
 
     def _put(self, shape: tuple[int, ...]) -> None:
         array = self._drawn(shape)

@@ -12,7 +12,9 @@ from .service import LEASE_SECONDS, Service, simulated
 MAX_SECONDS = 1200.0
 """Virtual seconds within which every program must have ended."""
 SETTLE_SECONDS = 8.0
-"""Virtual seconds after which nothing of programs that ended is left."""
+"""Virtual seconds after which every connection has healed, and nothing of a program that ended is left."""
+TICK_SECONDS = 2.5
+"""Virtual seconds within which everybody looks after what is due."""
 
 
 class Outcome(NamedTuple):
@@ -45,7 +47,7 @@ def _simulate(service: Service) -> Outcome:
     harmless = draw.random() < 0.6
     slow = draw.choice([0.001, 0.01, 0.3])
     repeats = draw.choice([0.0, 0.0, 0.2])
-    workers = draw.randint(1, 3)
+    workers = service.size = draw.randint(1, 3)
 
     def link() -> Link:
         return Link(draw.random() * slow, repeats)
@@ -58,37 +60,44 @@ def _simulate(service: Service) -> Outcome:
     ):
         raise SimulationFailed(f"the workers do not join: {scheduler.failures}")
     programs = []
+    span = draw.choice([0.3, 3.0, 30.0])
     for number in range(draw.randint(1, 3)):
         config = draw.choice([each for each in CONFIGS if workers > 1 or each is None or "mesh" not in each])
         name = f"{draw.choice(['remote-', ''])}program{number}"
-        programs.append(Program(service, name, draw.randint(5, 60), config))
+        programs.append(Program(service, name, draw.randint(5, 60), config, span / 5))
         service.start_program(name, link(), programs[-1].run)
-    Faults(service, harmless=harmless).plan(draw.randint(1, 8), draw.choice([0.3, 3.0, 30.0]))
+    Faults(service, harmless=harmless).plan(draw.randint(1, 8), span)
     _until_ended(service, programs)
     service.heals = True
     scheduler.run(max([scheduler.now, *(each.end for each in service.interruptions)]) + SETTLE_SECONDS)
-    if any(each.fatal for each in service.interruptions) or any(program.errors for program in programs):
-        scheduler.run(scheduler.now + 2 * LEASE_SECONDS)
-    reconnects = sum(_reconnects(shell) for shell in service.worker_shells.values())
-    last = Program(service, "last", 12, None)
+    scheduler.run(scheduler.now + 2 * LEASE_SECONDS, lambda: _has_settled(service))
+    last = Program(service, "last", 12, None, 0.1)
     service.start_program(last.name, Link(0.001), last.run)
     _until_ended(service, [last])
     if last.errors:
         raise SimulationFailed(f"a new program gets errors when all has healed: {last.errors}")
-    scheduler.run(scheduler.now + SETTLE_SECONDS)
+    scheduler.run(scheduler.now + SETTLE_SECONDS, lambda: _has_settled(service))
+    scheduler.run(scheduler.now + TICK_SECONDS)
     _check_failures(service)
     _check_empty(service)
+    reconnects = sum(_reconnects(shell) for shell in service.worker_shells.values())
     return Outcome(
         service.network.trace,
         sum(program.answers for program in programs),
         sum(len(program.errors) for program in programs),
-        reconnects,
+        reconnects + sum(program.reconnects for program in programs),
         scheduler.now,
     )
 
 
 def _core(service: Service) -> Any:
     return service.dispatcher_shell.core
+
+
+def _has_settled(service: Service) -> bool:
+    """Whether no client is left, and every worker there is."""
+    state = _core(service).service
+    return not state.clients and len(state.workers) == len(service.workers)
 
 
 def _reconnects(shell: Any) -> int:

@@ -21,6 +21,13 @@ WAKE_SECONDS = 1e-4
 """Within so many seconds whoever waited for something goes on, in any order."""
 
 
+def _baton() -> threading.Lock:
+    """A lock that nobody can take until somebody else releases it."""
+    made = threading.Lock()
+    made.acquire()
+    return made
+
+
 class Killed(BaseException):
     """Ends a thread of a process that was killed; no handler of errors takes it for one."""
 
@@ -82,7 +89,7 @@ class Task:
     def __init__(self, process: Process, run: Callable[[], object]) -> None:
         self.process = process
         self.run = run
-        self.baton = threading.Semaphore(0)
+        self.baton = _baton()
         self.thread: threading.Thread | None = None
         self.turn = 0
         """Counts the waits, so that only the first of what ends one does."""
@@ -101,7 +108,7 @@ class Scheduler:
         self.numbers = itertools.count()
         self.processes: list[Process] = []
         self.current: Task | None = None
-        self.baton = threading.Semaphore(0)
+        self.baton = _baton()
         self.failures: list[str] = []
         """What went wrong in a thread that should not have ended."""
         self.handled = 0

@@ -132,7 +132,8 @@ class Service:
         self.workers: dict[str, Process] = {}
         self.worker_shells: dict[str, Any] = {}
         self.programs: dict[str, Process] = {}
-        self.restarts = itertools.count(1)
+        self.size = 0
+        """How many workers were started together."""
         self.interruptions: list[Interruption] = []
         """What has happened to it, of which programs may get errors."""
         self.heals = False
@@ -188,13 +189,14 @@ class Service:
 
     # processes
 
-    def start_dispatcher(self, expected: int, config: str | None = None) -> None:
+    def start_dispatcher(self, expected: int) -> None:
         """Start the dispatcher; it is started again whenever it ends."""
         process = self.dispatcher = self.scheduler.process("dispatcher")
 
         def run() -> None:
-            shell = self.dispatcher_shell = dispatcher.DispatcherShell(ADDRESS, workers=expected, config=config)
+            shell = self.dispatcher_shell = dispatcher.DispatcherShell(ADDRESS, workers=expected)
             shell.run()
+            self.scheduler.at(self.scheduler.now, self.restart_dispatcher)
 
         process.start(run)
 
