@@ -99,7 +99,7 @@ class Workers:
                 continue
             frames = transport.receive(self.control)
             assert frames is not None
-            message = m.decode(frames[1:])[1]
+            message = m.decode(frames[1:])
             if not isinstance(message, m.Ping):
                 return frames[0], message
             self.tell(m.Ping())

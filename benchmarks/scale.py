@@ -44,23 +44,24 @@ PEERS = """
 import sys
 import zmq
 from gt.wire import messages as m, transport
+from gt.wire.connection import Connection
 
 control, acknowledged, first, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 done = transport.push(acknowledged)
 poller, owners = transport.poller(), {}
 for number in range(first, first + count):
-    socket = transport.dealer(control, b"g%d" % number)
-    owners[socket] = [None]
-    poller.register(socket, zmq.POLLIN)
-    transport.send(socket, m.encode(m.Ping()))
+    connection = Connection(control, identity=b"g%d" % number)
+    owners[connection.socket] = connection, [None]
+    poller.register(connection.socket, zmq.POLLIN)
 while True:
     for socket, _ in poller.poll():
-        published = owners[socket]
-        while (frames := transport.receive(socket)) is not None:
-            if published is None:  # it hears what is published, and only has to say so
+        if owners[socket] is None:  # it hears what is published, and only has to say so
+            while transport.receive(socket) is not None:
                 transport.send(done, [b""])
-                continue
-            _, message = m.decode(frames)
+            continue
+        connection, published = owners[socket]
+        while (frames := connection.receive()) is not None:
+            message = m.decode(frames)
             if isinstance(message, m.Subscribe):
                 published[0] = published[0] or transport.subscriber(message.address)
                 transport.subscribe(published[0], message.ticket)
@@ -91,8 +92,9 @@ class Group:
             )
             for first in range(0, size, each)
         ]
-        for _ in range(size):
-            self.shell.control.recv_multipart()
+        while len(self.shell.router.streams) < size:
+            assert self.shell.control.poll(30_000), "the stand-ins connect"
+            self.shell.router.receive()
         ready = time.monotonic() + 30
         while True:  # a group gets its topic when it is told something the second time
             self.tell()
@@ -104,16 +106,18 @@ class Group:
 
     def tell(self) -> None:
         """Send the members one message."""
-        self.shell._tell(self.members, self.frames, {})
+        self.shell._tell(self.members, self.frames)
         while self.shell.fanout.out:
             peer, message = self.shell.fanout.out.pop(0)
-            self.shell._tell((peer,), m.encode(message), {})
+            self.shell._tell((peer,), m.encode(message))
 
     def wait(self, messages: int) -> None:
         """Wait until all members have acknowledged."""
         for _ in range(messages * len(self.members)):
             assert self.acknowledged.poll(30_000), "a stand-in does not answer"
             self.acknowledged.recv()
+        while self.shell.router.receive() is not None:
+            pass  # acknowledgements
 
     def measure(self) -> tuple[float, float, float]:
         """(seconds of one send, until all have it, seconds of one of several sends that follow each other)."""
@@ -133,7 +137,7 @@ class Group:
         for process in self.processes:
             process.kill()
             process.wait()
-        for socket in (self.shell.control, self.shell.bulk, self.shell.published, self.acknowledged):
+        for socket in (self.shell.control, self.shell.relay.router.socket, self.shell.published, self.acknowledged):
             socket.close(linger=0)
 
 

@@ -204,13 +204,14 @@ class DispatcherShell:
     def _drain(self) -> None:
         """Handle the messages that have arrived, at most one batch of them, so that timers are served too."""
         for _ in range(256):
+            peer = b""
             try:
                 heard = self.router.receive()
                 if heard is None:
                     break
                 peer, frames = heard
                 sender = m.TO_DISPATCHER if self.core.joined(peer) else m.BEFORE_HELLO
-                _, message = m.decode(frames, sender) if len(frames[0]) else (0, PING)
+                message = m.decode(frames, sender) if len(frames[0]) else PING
             except StreamBroken as error:
                 self._handle(Malformed(error.peer, str(error)))
                 continue

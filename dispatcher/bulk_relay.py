@@ -115,7 +115,7 @@ class BulkRelay:
         try:
             self.router.send(identity, [name, header, payload])
         except Exception as error:  # noqa: BLE001 — whatever it is, it is this frame's
-            self._errors.append(ShellError(sender, "bulk data", error, bulk=True))
+            self._errors.append(ShellError(name, "bulk data", error, bulk=True))
             self.wake()
 
     def _tidy(self) -> None:

@@ -242,7 +242,7 @@ class DispatcherCore:
             self._lost(peer, f"it broke the protocol: {reason}")
 
     def _received(self, event: Received, now: float) -> None:
-        """Act on a message of a peer, if the peer may send it and it is the next one of its stream."""
+        """Act on a message of a peer, if the peer may send it."""
         peer, message, unread, origin = event
         kind = type(message)
         if kind is m.Hello:

@@ -219,7 +219,7 @@ class Stream:
             return
         for frames in self._frames():
             try:
-                _, message = m.decode(frames)
+                message = m.decode(frames)
                 self._take(message)
             except ProtocolError as error:
                 if self._state == CONNECTING:

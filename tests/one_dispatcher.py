@@ -51,14 +51,14 @@ class Service:
     def event(self, event: Any) -> None:
         for send in self.core.handle(event, self.now):
             for peer in send.to:
-                self.told.setdefault(peer.decode(), []).append(m.decode(m.encode(send.message))[1])
+                self.told.setdefault(peer.decode(), []).append(m.decode(m.encode(send.message)))
         self.core.check()
         if self.core.busy and self.idle:
             self.event(JobTurn())
 
     def say(self, peer: str, *messages: Any) -> None:
         for message in messages:
-            decoded = m.decode(m.encode(message))[1]
+            decoded = m.decode(m.encode(message))
             self.event(Received(peer.encode(), decoded, origin=self.origins.get(peer, OWN_PROCESS)))
 
     def hello(self, peer: str, role: str, **facts: Any) -> None:

@@ -112,7 +112,7 @@ class Ranks:
         said: list[Any] = []
         for send in self.cores[rank].handle(event, self.now):
             if isinstance(send, ToPeer):
-                self.pieces.append((int(send.address.partition("#")[0]), m.decode(m.encode(send.message))[1]))
+                self.pieces.append((int(send.address.partition("#")[0]), m.decode(m.encode(send.message))))
             elif isinstance(send, Unreachable):
                 self.unreachable.append((rank, int(send.address.partition("#")[0])))
             elif isinstance(send, (BulkOut, Forgotten)):

@@ -74,8 +74,8 @@ EAGER_POLL_SECONDS: Final = 0.002
 """The seconds after an arrival from a GPU for which it is polled without pause; later it is polled every millisecond."""
 LOOK_SECONDS: Final = 0.25
 """The seconds between two looks at the connections to the dispatcher."""
-HEARTBEAT_SECONDS: Final = 2.0
-"""The seconds between two heartbeats."""
+HEARTBEAT_SECONDS: Final = 1.0
+"""The seconds between two heartbeats; less than what `ActiveClock` takes for a pause of the process."""
 
 
 class WorkerShell:
@@ -401,7 +401,7 @@ class WorkerShell:
     def _hear(self, receive: Callable[[], list[Any] | None]) -> None:
         """Handle the dispatcher's messages."""
         while (frames := receive()) is not None:
-            _, message = m.decode(frames)
+            message = m.decode(frames)
             own = CONNECTION_HANDLERS.get(type(message))
             if own is not None:
                 own(self, message)
@@ -561,7 +561,7 @@ class WorkerShell:
     def _hear_peers(self) -> None:
         while (frames := transport.receive(self.peers_in)) is not None:
             try:
-                _, message = m.decode(frames, m.FROM_PEER)
+                message = m.decode(frames, m.FROM_PEER)
                 if SENDERS.get(type(message)) is not Sender.PEER:
                     raise ProtocolError(f"{type(message).__name__} from a peer")
             except ProtocolError as error:

@@ -111,7 +111,7 @@ class SocketLink:
         if self.closed:
             return found
         while (frames := self.control.receive()) is not None:
-            found.append(m.decode(frames)[1])
+            found.append(m.decode(frames))
         self.control.look()
         if self.bulk is not None:
             while (frames := self.bulk.receive()) is not None:

@@ -340,7 +340,7 @@ def unpack_plan(data: bytes) -> Plan:
                 layouts.extend(parse_layout(text) for text in placed)
             if len(layouts) != len(reader.values):
                 raise ProtocolError(f"{op} has a layout for each of its results")
-        alive = _pairs(survivors, MAX_INSTRUCTIONS, len(reader.values), "survivors")
+        alive = _pairs(survivors, 1 << 63, len(reader.values), "survivors")  # of a migration they are tensors' ids
         moved = _pairs(relocated, len(reader.inputs), len(reader.values), "relocated inputs")
         placed_inputs = tuple(parse_layout(text) for text in input_layouts)
         if len(placed_inputs) != len(reader.inputs):

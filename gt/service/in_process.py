@@ -100,7 +100,7 @@ class Fabric:
     def say(self, peer: bytes, message: m.Message) -> None:
         """`peer` sends a message to the dispatcher."""
         if self.codec:
-            _, message = m.decode(m.encode(message))
+            message = m.decode(m.encode(message))
         self._hand_out(self.dispatcher.handle(self.received(peer, message), self._now()))
 
     def kill(self, number: int) -> None:
@@ -143,7 +143,7 @@ class Fabric:
                 self.inboxes.setdefault(target, deque()).append(message)
             return
         if self.codec and message is not None:
-            _, message = m.decode(m.encode(message))
+            message = m.decode(m.encode(message))
         for send in self._act(target, worker, message):
             if isinstance(send, self.bulk_out):
                 data: Any = send.array.tobytes()

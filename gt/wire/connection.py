@@ -76,6 +76,9 @@ class Connection:
         self._attempt = self._look_at = self._heard
         """When the last attempt to connect began."""
         self._retry = FIRST_RETRY_SECONDS
+        self._progress = (0, 0)
+        self._progress_at = self._heard
+        """What had got through when it was last looked at, and when that last changed or nothing was left to get through."""
         self._dealer = transport.Dealer(address, self.identity, keys)
         self.socket = self._dealer.socket
         transport.send(self.socket, [self.stream.heartbeat(OPEN_NEW)])
@@ -122,7 +125,6 @@ class Connection:
     def _accept(self, acknowledged: int) -> None:
         """The dispatcher knows this session: send what it has not heard."""
         self.accepted = True
-        self._retry = FIRST_RETRY_SECONDS
         if self.resuming:
             self.resuming = False
             for frames in self.stream.unheard(acknowledged):
@@ -139,8 +141,16 @@ class Connection:
         if now - self._heard > self.lease:
             self.failed = f"no sign of life for {self.lease:g} s"
             return
+        progress = self.stream.acknowledged, self.stream.heard
+        if progress != self._progress or not self.stream.kept:
+            self._progress, self._progress_at = progress, now
+            if not self.resuming:
+                self._retry = FIRST_RETRY_SECONDS
+        elif now - self._progress_at > self.lease:
+            self.failed = f"nothing has got through for {self.lease:g} s, in {self.reconnects} connections"
+            return
         waiting = self.resuming or not self.accepted
-        if waiting and now - self._attempt < (self._retry if self._dealer.broken else MAX_RETRY_SECONDS):
+        if now - self._attempt < (self._retry if self._dealer.broken or not waiting else MAX_RETRY_SECONDS):
             return
         if waiting or now - self._heard > SILENCE_SECONDS or self._dealer.broken:
             self._reopen(now)
@@ -152,8 +162,7 @@ class Connection:
 
     def _reopen(self, now: float) -> None:
         self.reconnects += 1
-        if self.resuming:
-            self._retry = min(2 * self._retry, MAX_RETRY_SECONDS)
+        self._retry = min(2 * self._retry, MAX_RETRY_SECONDS)
         self._attempt = now
         self.resuming = True
         self._dealer.close()

@@ -1,4 +1,4 @@
-"""Every message of GT, and how it becomes frames: a msgpack array of code, number and fields, then raw buffers.
+"""Every message of GT, and how it becomes frames: a msgpack array of code and fields, then raw bytes.
 
 A message is a named tuple of plain values. `decode` checks each field's form before anybody uses it and raises
 `ProtocolError`; nothing that arrives is ever executed. Segments and plans inside messages are bytes that
@@ -33,7 +33,7 @@ from gt.bounds import (
 )
 from gt.errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 6
+VERSION: Final = 7
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 TOPIC_BYTES: Final = 8
@@ -573,7 +573,7 @@ _HAS_DATA: Final = tuple(bool(checks) and checks[-1][:2] in _DATA_FIELDS for che
 _LENGTHS: Final = tuple(
     tuple(
         (at, name, MAX_SCALARS if name == "scalars" else MAX_IDS)
-        for at, (name, form, _) in enumerate(checks, 2)
+        for at, (name, form, _) in enumerate(checks, 1)
         if form in (_FORMS["list[int]"][0], _NAMED["scalars"][0])
     )
     for checks in _CHECKS
@@ -612,13 +612,13 @@ def _unpack_other(code: int, data: bytes) -> complex:
     return complex(*_COMPLEX_PARTS.unpack(data))
 
 
-def encode(message: Message, number: int = 0) -> list[Any]:
-    """The frames of a message, the `number`th that its sender sends on this connection."""
+def encode(message: Message) -> list[Any]:
+    """The frames of a message."""
     code = _CODE_OF[type(message)]
     if _HAS_DATA[code]:
         fields: tuple[Any, ...] = message
-        return [msgpack.packb((code, number, *fields[:-1]), default=_pack_other), fields[-1]]
-    return [msgpack.packb((code, number, *message), default=_pack_other)]
+        return [msgpack.packb((code, *fields[:-1]), default=_pack_other), fields[-1]]
+    return [msgpack.packb((code, *message), default=_pack_other)]
 
 
 class FrameBounds(NamedTuple):
@@ -651,7 +651,7 @@ def _unpack_large(frame: Any, bounds: FrameBounds) -> Any:
     head = bytes(frame[:4])  # [code, …]: at most 15 fields, or 2 bytes more for their number
     code = head[1] if 0x90 <= head[0] <= 0x9F else head[3] if head[0] == 0xDC else len(CODES)
     if code >= len(CODES):
-        raise ProtocolError(f"a message is [code, number, fields …], of at most {bounds.default[0]} bytes")
+        raise ProtocolError(f"a message is [code, fields …], of at most {bounds.default[0]} bytes")
     most = bounds.first.get(CODES[code], bounds.default[0])
     if len(frame) > most:
         raise ProtocolError(f"{CODES[code].__name__} has a first frame of at most {most} bytes, not {len(frame)}")
@@ -662,8 +662,8 @@ def _unpack_large(frame: Any, bounds: FrameBounds) -> Any:
     return raw
 
 
-def decode(frames: Sequence[Any], bounds: FrameBounds = FROM_DISPATCHER) -> tuple[int, Any]:
-    """(number, message). Raises `ProtocolError` for anything that is not exactly one message of this protocol."""
+def decode(frames: Sequence[Any], bounds: FrameBounds = FROM_DISPATCHER) -> Any:
+    """The message. Raises `ProtocolError` for anything that is not exactly one message of this protocol."""
     if not 1 <= len(frames) <= 2:
         raise ProtocolError("a message is one control frame and at most one data frame")
     try:
@@ -676,13 +676,13 @@ def decode(frames: Sequence[Any], bounds: FrameBounds = FROM_DISPATCHER) -> tupl
         raise
     except Exception as error:  # noqa: BLE001 — msgpack raises many kinds for malformed bytes
         raise ProtocolError(f"not msgpack: {type(error).__name__}") from None
-    if type(raw) is not list or len(raw) < 2 or type(raw[0]) is not int or type(raw[1]) is not int:
-        raise ProtocolError("a message is [code, number, fields …]")
-    code, number = raw[0], raw[1]
-    if not 0 <= code < len(CODES) or number < 0:
+    if type(raw) is not list or not raw or type(raw[0]) is not int:
+        raise ProtocolError("a message is [code, fields …]")
+    code = raw[0]
+    if not 0 <= code < len(CODES):
         raise ProtocolError(f"there is no message {code}")
     kind, checks = CODES[code], _CHECKS[code]
-    fields = raw[2:]
+    fields = raw[1:]
     if _HAS_DATA[code]:
         if len(frames) != 2 or len(frames[1]) > bounds.second.get(kind, bounds.default[1]):
             raise ProtocolError(f"{kind.__name__} has a data frame of bounded size")
@@ -697,7 +697,7 @@ def decode(frames: Sequence[Any], bounds: FrameBounds = FROM_DISPATCHER) -> tupl
         for at, holds in _INSIDE[code]:
             if not holds(fields[at]):
                 raise ProtocolError(f"{kind.__name__}.{checks[at][0]} is {checks[at][1]}")
-    return number, kind._make(fields)
+    return kind._make(fields)
 
 
 def _check_each(kind: type[Any], fields: list[Any]) -> None:

@@ -22,11 +22,14 @@ from typing import Any, Final, NamedTuple
 import zmq
 from zmq.utils import z85
 
+from gt.daemon.registry import services
 from gt.errors import ConnectionFailed, GTError
 
 MAX_FRAME_BYTES: Final = (1 << 31) + (1 << 20)
 """The largest frame, in bytes, that a socket accepts; a peer that sends a larger one is disconnected."""
 
+CURVE_FRAME_BYTES: Final = 64
+"""At least what encryption adds to a frame: 33 bytes in CurveZMQ (RFC 26, the MESSAGE command)."""
 MAX_TICKET_BYTES: Final = 256
 """The largest subscription, in bytes."""
 MAX_PARTS: Final = 8
@@ -198,7 +201,7 @@ def await_listener(address: str, timeout: float, alive: Callable[[], bool] = lam
     if not address.startswith("tcp://") or not is_loopback(host) or not port.isdigit():
         return True
     deadline = time.monotonic() + timeout
-    while True:
+    while not any(is_same_address(service.address, address) for service in services()):
         try:
             socketlib.create_connection((host, int(port)), 1.0).close()
         except (OSError, OverflowError):
@@ -207,6 +210,7 @@ def await_listener(address: str, timeout: float, alive: Callable[[], bool] = lam
             time.sleep(0.02)
         else:
             return True
+    return True  # one of this user's own, which need not be disturbed
 
 
 def _socket(kind: int) -> zmq.Socket[bytes]:
@@ -237,7 +241,7 @@ def bind(
     """A socket listening at `address` (checked), for frames of at most `frame_bytes`. With `keys`, peers on TCP need one.
     Raises `AddressInUse` or `AddressRefused`."""
     socket = _socket(kind)
-    socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes)
+    socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes + (0 if keys is None else CURVE_FRAME_BYTES))
     return _bound(socket, address, keys)
 
 

@@ -190,7 +190,7 @@ def _tree(message: m.Message) -> list[Any]:
     return [m.CODES.index(type(message)), *fields]
 
 
-def _frames(item: Any, number: int) -> list[bytes]:
+def _frames(item: Any) -> list[bytes]:
     """The frames of a message from its tree, however wrong it is."""
     fields = list(item) if isinstance(item, list) else [item]
     code = fields[0] if fields else None
@@ -198,7 +198,7 @@ def _frames(item: Any, number: int) -> list[bytes]:
     if known is m.Define and len(fields) == 3 and not isinstance(fields[2], bytes):
         fields[2] = _packed(fields[2])
     data = [fields.pop()] if known is not None and "data" in known._fields and len(fields) > 1 else []
-    return [_packed([code, number, *fields[1:]]), *(each if isinstance(each, bytes) else b"" for each in data)]
+    return [_packed([code, *fields[1:]]), *(each if isinstance(each, bytes) else b"" for each in data)]
 
 
 # decoders
@@ -209,7 +209,7 @@ def _message_samples() -> list[Any]:
 
 
 def _build_message(tree: Any) -> bytes:
-    return bytes(msgpack.packb(_frames(tree, 1)))
+    return bytes(msgpack.packb(_frames(tree)))
 
 
 def _check_message(data: bytes) -> None:
@@ -221,10 +221,10 @@ def _check_message(data: bytes) -> None:
     if not (isinstance(frames, list) and all(isinstance(frame, bytes) for frame in frames)):
         frames = [data]
     try:
-        number, message = m.decode(frames)
+        message = m.decode(frames)
     except ProtocolError:
         return
-    assert repr(m.decode(m.encode(message, number))) == repr((number, message))
+    assert repr(m.decode(m.encode(message))) == repr(message)
 
 
 def _segment_samples() -> list[Any]:
@@ -376,19 +376,17 @@ class Service(Fabric):
 
     def join(self, peer: bytes) -> None:
         """A client says hello."""
-        self.numbers.pop(peer, None)
         self.say(peer, m.Hello(m.VERSION, "client", {"bulk": b""}))
         self.run()
 
     def utter(self, peer: bytes, item: Any) -> None:
         """A client sends what may be a message."""
-        self.numbers[peer] = self.numbers.get(peer, 0) + 1
         try:
-            number, message = m.decode(_frames(item, self.numbers[peer]))
+            message = m.decode(_frames(item))
         except ProtocolError as error:
             event: Any = Malformed(peer, str(error))
         else:
-            event = Received(peer, number, message)
+            event = Received(peer, message)
         self._hand_out(self.dispatcher.handle(event, self._now()))
         self.run()
 

@@ -66,7 +66,7 @@ def test_on_tcp_the_owner_needs_nothing_and_a_stranger_gets_nothing(machine: Mac
     assert computes()
     with Stream(address) as stream:
         assert "cancel" in stream.status.capabilities
-    hello = m.encode(m.Hello(m.VERSION, "client", {"bulk": b""}), 1)
+    hello = m.encode(m.Hello(m.VERSION, "client", {"bulk": b""}))
     assert silent(address, hello)
     assert silent(str(session.facts["bulk_address"]), [b"x", b"", b""])
     dispatcher.expect("refused a connection")
@@ -201,7 +201,7 @@ def test_with_a_key_other_addresses_are_bound(machine: Machine) -> None:
 def test_without_keys_whoever_reaches_the_port_is_anonymous(machine: Machine) -> None:
     """`--insecure` on loopback: a raw socket is heard, and nobody may cancel."""
     address, _, _ = machine.service(1, "--insecure")
-    assert not silent(address, m.encode(m.Hello(m.VERSION, "client", {"bulk": b""}), 1), 20.0)
+    assert not silent(address, m.encode(m.Hello(m.VERSION, "client", {"bulk": b""})), 20.0)
     gt.connect(address)
     assert computes()
     with Stream(address) as stream:

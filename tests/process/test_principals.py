@@ -74,7 +74,7 @@ for role in ("worker", "pulse", "watcher"):
     connection.send(m.encode(m.Hello(m.VERSION, role, {{"address": "ipc:///none", "bulk": b"", "speed": 1e18}})))
     while (frames := connection.receive()) is None:
         assert connection.socket.poll(5000)
-    answer = m.decode(frames)[1]
+    answer = m.decode(frames)
     assert isinstance(answer, m.Goodbye), answer
     say(answer.text)
 say("done")

@@ -166,7 +166,7 @@ class Network:
     def say(self, name: str, message: Any) -> None:
         """A peer speaks to the dispatcher."""
         if self.codec:
-            _, message = m.decode(m.encode(message))
+            message = m.decode(m.encode(message))
         self.said[name] += 1
         self.send(name, DISPATCHER, Received(name.encode(), message))
 
@@ -222,7 +222,7 @@ class Network:
             for send in self.dispatcher.handle(item, self.now):
                 message = send.message
                 if self.codec:
-                    _, message = m.decode(m.encode(message))
+                    message = m.decode(m.encode(message))
                 self.tell(send.to, message)
             self.dispatcher.check()
         elif target == PUBLISHER:

@@ -204,4 +204,4 @@ def test_a_worker_sends_its_events_in_messages_that_the_dispatcher_reads() -> No
         assert batches
         for batch in batches:
             assert len(batch) <= MAX_WORKER_EVENTS
-            assert m.decode(m.encode(m.Events(1 << 62, 0, batch)), m.TO_DISPATCHER)[1].events == batch
+            assert m.decode(m.encode(m.Events(1 << 62, 0, batch)), m.TO_DISPATCHER).events == batch

@@ -23,7 +23,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     send = link.send
 
     def noted(message: m.Message) -> None:
-        messages.append(m.decode(m.encode(message), m.TO_DISPATCHER)[1])
+        messages.append(m.decode(m.encode(message), m.TO_DISPATCHER))
         send(message)
 
     monkeypatch.setattr(link, "send", noted)

@@ -54,7 +54,7 @@ def wire(
                     said.append(send.message)
                 else:
                     assert isinstance(send, ToPeer)
-                    message = m.decode(m.encode(send.message))[1]
+                    message = m.decode(m.encode(send.message))
                     now += latency + len(getattr(message, "data", b"")) / bandwidth + jitter(count)
                     count += 1
                     ends[send.address].hear(message, now)

@@ -1,0 +1,103 @@
+"""Connections over real sockets in one process, with a clock of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gt.wire.connection import UNKNOWN_SESSION, Connection, SessionRouter, StreamBroken
+
+STEP_SECONDS = 0.05
+
+
+class Ends:
+    """A router, a connection to it, and the time."""
+
+    def __init__(self, address: str, frame_bytes: int) -> None:
+        self.now = 0.0
+        self.router = SessionRouter(address, frame_bytes)
+        self.connection = Connection(address, lease=5.0, clock=lambda: self.now)
+        self.heard: list[bytes] = []
+        self.got: list[bytes] = []
+
+    def turn(self) -> None:
+        """Both ends hear what has arrived, and a moment passes."""
+        self.connection.socket.poll(2)
+        while True:
+            try:
+                message = self.router.receive()
+            except StreamBroken:
+                continue
+            if message is None:
+                break
+            peer, frames = message
+            if len(frames[0]):
+                self.router.keep(peer)
+                self.heard.append(bytes(frames[0]))
+        while (frames := self.connection.receive()) is not None:
+            self.got.append(bytes(frames[0]))
+        self.connection.look()
+        self.now += STEP_SECONDS
+
+    def turns(self, most: int = 400) -> Iterator[None]:
+        for _ in range(most):
+            self.turn()
+            yield
+        raise AssertionError("it takes too long")
+
+    def close(self) -> None:
+        self.connection.close()
+        self.router.socket.close(linger=0)
+
+
+@pytest.fixture
+def ends(tmp_path: Path) -> Iterator[Ends]:
+    made = Ends(f"ipc://{tmp_path}/s", 1000)
+    yield made
+    made.close()
+
+
+def test_messages_go_both_ways(ends: Ends) -> None:
+    for n in range(5):
+        ends.connection.send([b"%d" % n])
+    for _ in ends.turns():
+        if len(ends.heard) == 5:
+            break
+    ends.router.send(ends.connection.identity, [b"answer"])
+    for _ in ends.turns():
+        if ends.got:
+            break
+    assert (ends.heard, ends.got) == ([b"0", b"1", b"2", b"3", b"4"], [b"answer"])
+    assert ends.connection.stream.unread_bytes == 0
+
+
+def test_a_frame_that_no_connection_survives_ends_the_session_in_time(ends: Ends) -> None:
+    """Each connection breaks at it, so the attempts become rarer, and end with the lease."""
+    ends.connection.send([b"first"])
+    for _ in ends.turns():
+        if ends.heard:
+            break
+    ends.connection.send([bytes(2000)])
+    for _ in ends.turns():
+        if ends.connection.failed:
+            break
+    assert ends.connection.failed.startswith("nothing has got through for 5 s")
+    assert ends.connection.reconnects < 20
+    assert ends.heard == [b"first"]
+
+
+def test_a_session_that_is_forgotten_is_unknown(ends: Ends) -> None:
+    ends.connection.send([b"first"])
+    for _ in ends.turns():
+        if ends.heard:
+            break
+    ends.router.forget(ends.connection.identity)
+    ends.connection.send([b"second"])
+    for _ in ends.turns():
+        if ends.connection.failed:
+            break
+    assert ends.connection.unknown
+    assert ends.connection.failed == UNKNOWN_SESSION
+    assert ends.heard == [b"first"]
