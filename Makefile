@@ -27,6 +27,10 @@ EFFORT ?= 4
 MINUTES ?= 1
 TARGETS ?=
 
+# How many services `make simulate` runs, and from which seed on.
+SEEDS ?= 1000
+FIRST ?= 0
+
 # What `make pretend-test` runs.
 TESTS ?= tests/gpu
 
@@ -44,7 +48,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove fuzz check bench gpu-test gpu-bench docs-images torch browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test prove fuzz simulate check bench gpu-test gpu-bench docs-images torch browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -61,6 +65,9 @@ prove: $(VENV)/.installed ## what is drawn at length: 3 × EFFORT times as many 
 
 fuzz: $(VENV)/.installed ## fuzz decoders, the dispatcher and the public API for MINUTES (1); TARGETS="message plan" takes some
 	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz --minutes $(MINUTES) $(TARGETS)
+
+simulate: $(VENV)/.installed ## run SEEDS (1000) whole services in virtual time, in which connections break and processes die or stand still
+	@PYTHONHASHSEED=0 PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m simulation --seeds $(SEEDS) --first $(FIRST)
 
 check: lint types ## format, lint and strict types: a minute, before every commit
 

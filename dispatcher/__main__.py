@@ -230,8 +230,8 @@ class DispatcherShell:
                 self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
             self._handle(Received(peer, message, self.router.unread_bytes(peer), origin))
             if isinstance(message, m.Hello) and self._known(peer):  # who was refused costs no descriptor
-                message.facts["watched"] = self._watch_process(peer, message, origin)
                 self.router.keep(peer)
+                message.facts["watched"] = self._watch_process(peer, message, origin)
             if self.instruction_log is not None:
                 self._log(self.instruction_log, peer, message)
         if self.router.refused:
@@ -344,6 +344,8 @@ class DispatcherShell:
         if pid > 0 and len(self.processes) < 4096:
             try:
                 descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                self._lost(Lost(peer, "its process ended", ended=True))  # before its Hello was read
             except (OSError, OverflowError):
                 log.debug("process %d cannot be watched", pid)
             else:

@@ -145,6 +145,8 @@ class WorkerShell:
         """The socket for messages to large groups, once this worker is in one."""
         self.bulk: Connection | None = None
         self.bulk_identity = transport.new_identity()
+        self.bulk_due = 0.0
+        """When that connection must have been accepted."""
         self.poller = transport.poller()
         self.registered: list[Any] = []
         """The sockets of the dispatcher to which the poller listens; they change when a connection is opened again."""
@@ -200,9 +202,10 @@ class WorkerShell:
                 self._hear_peers()
             if self.bulk is not None and self.bulk.socket in ready:
                 self._hear_bulk(self.bulk)
-            if self.bulk is None and now - started > CONNECT_TIMEOUT:
+            patience = self.lease if self.control.accepted else CONNECT_TIMEOUT  # what was cut off may still go on
+            if self.bulk is None and now - started > patience:
                 log.error("no dispatcher answered at %s within %g s; start one with `gt dispatcher --address %s`",
-                          self.address, CONNECT_TIMEOUT, self.address)  # fmt: skip
+                          self.address, patience, self.address)  # fmt: skip
                 return 1
             if now >= self.look_at and not self._look(now):
                 return 1
@@ -239,7 +242,20 @@ class WorkerShell:
             elif connection.failed:
                 log.error("the dispatcher at %s: %s", self.address, connection.failed)
                 return False
-        return True
+        return self._bulk_is_open(now)
+
+    def _bulk_is_open(self, now: float) -> bool:
+        """Whether the socket for large data was reached, or there is still time for that. Where the control socket hears
+        nothing either, both were cut off, and the time does not count."""
+        if self.bulk is None or self.bulk.accepted:
+            return True
+        if self.control.silent_seconds > 2 * TICK_SECONDS:
+            self.bulk_due = now + CONNECT_TIMEOUT
+        if now < self.bulk_due:
+            return True
+        log.error("%s did not answer within %g s, and %s does: large data needs both addresses",
+                  self.bulk.address, CONNECT_TIMEOUT, self.address)  # fmt: skip
+        return False
 
     def _between(self, now: float, *, idle: bool) -> None:
         """Do the periodic work between two events: time, memory, reports, events for watchers."""
@@ -427,10 +443,10 @@ class WorkerShell:
         self.peer_keys.shared(welcome.facts.get("peer_secret"))
         self.control.lease = self.lease = float(welcome.facts.get("lease", self.lease))
         address = transport.reachable(str(welcome.facts["bulk_address"]), self.address)
-        bulk = Connection(address, identity=self.bulk_identity, lease=self.lease, keys=self.keys)
-        bulk.wait_accepted(CONNECT_TIMEOUT)
-        self.bulk = bulk
-        bulk.reopened = self._reopened
+        self.bulk = Connection(
+            address, identity=self.bulk_identity, lease=self.lease, reopened=self._reopened, keys=self.keys
+        )
+        self.bulk_due = self.clock() + CONNECT_TIMEOUT
         self._reopened()
         if self.logs is not None:
             self.logs.facts["worker"] = welcome.number

@@ -110,6 +110,7 @@ def _join(address: str, config: Config | None, timeout: float, local: Any, key: 
     session = sessions.Session(_with_log(link), address, idle_flush=True, close=local.close if local else None)
     try:
         session.open({**host_facts(), "bulk": link.bulk_identity}, timeout)
+        link.connect_bulk(session.facts)
     except TimeoutError:
         session.close()
         if address.startswith("tcp://"):
@@ -118,9 +119,8 @@ def _join(address: str, config: Config | None, timeout: float, local: Any, key: 
             )
         raise ConnectionFailed(silent) from None
     except GTError:
-        session.close()  # it was refused
+        session.close()  # it was refused, or cut off
         raise
-    link.connect_bulk(session.facts)
     return _begin(session, config)
 
 

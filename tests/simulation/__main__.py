@@ -1,0 +1,49 @@
+"""Simulate seeds: `PYTHONPATH=tests python -m simulation [--seeds N] [--first SEED]`.
+
+Prints the seeds that fail, and why, and how many seeds a second were run. The exit status is 1 if any failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+
+from .running import SimulationFailed, simulate
+
+
+def main() -> int:
+    """Run the seeds. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m simulation", description="Simulate whole services.")
+    parser.add_argument("--seeds", type=int, default=1000, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    said = parser.parse_args()
+    warnings.simplefilter("ignore")
+    began = time.monotonic()
+    failed: list[int] = []
+    answers = errors = reconnects = 0
+    seconds = 0.0
+    for seed in range(said.first, said.first + said.seeds):
+        try:
+            outcome = simulate(seed)
+        except SimulationFailed as error:
+            failed.append(seed)
+            print(f"seed {seed}: {error}", flush=True)
+            continue
+        answers += outcome.answers
+        errors += outcome.errors
+        reconnects += outcome.reconnects
+        seconds += outcome.seconds
+    took = time.monotonic() - began
+    print(
+        f"{said.seeds:,} seeds in {took:.0f} s ({said.seeds / took:.1f} per second): {seconds / 3600:,.1f} simulated hours, "
+        f"{answers:,} values fetched, {errors:,} errors that had to come, {reconnects:,} connections opened again"
+    )
+    if failed:
+        print(f"{len(failed)} failed: {' '.join(map(str, failed))}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,95 @@
+"""What happens to a simulated service, and which errors of programs that explains."""
+
+from __future__ import annotations
+
+from gt.errors import ConfigError, ConnectionFailed, GTError, SessionError, WorkerLost
+
+from .scheduler import Process
+from .service import LEASE_SECONDS, RESTART_SECONDS, Service
+
+MAX_HARMLESS_SECONDS = 30.0
+"""So long, in all, connections break and processes stand still where nothing may be lost: well below the lease."""
+AFTERMATH_SECONDS = 12.0
+"""So long after an interruption it may still be noticed, as by a connection that is silent."""
+
+
+def explains(service: Service, error: GTError, program: str, since: float, now: float) -> bool:
+    """Whether what has happened explains this error of a program, in a session that began at `since`."""
+    happened = [each for each in service.interruptions if each.start <= now]
+    if isinstance(error, ConnectionFailed):
+        return any(each.end + AFTERMATH_SECONDS >= since for each in happened)
+    fatal = {each.name for each in happened if each.fatal and each.end >= since - LEASE_SECONDS}
+    if isinstance(error, (WorkerLost, ConfigError)):
+        return any(name == "dispatcher" or name in service.workers for name in fatal)
+    return isinstance(error, SessionError) and not fatal.isdisjoint({"dispatcher", program})
+
+
+class Faults:
+    """Draws what happens, and when. Nothing that loses data happens if it must be `harmless`."""
+
+    def __init__(self, service: Service, *, harmless: bool) -> None:
+        self.service = service
+        self.random = service.random
+        self.harmless = harmless
+        self.left = MAX_HARMLESS_SECONDS
+
+    def plan(self, count: int, until: float) -> None:
+        """Let so many things happen within `until` seconds."""
+        for _ in range(count):
+            self.service.scheduler.at(self.service.scheduler.now + self.random.random() ** 2 * until, self.happen)
+
+    def happen(self) -> None:
+        """One thing happens to somebody."""
+        service = self.service
+        if service.heals:
+            return
+        name = self.random.choice([*service.workers, *service.programs, "dispatcher"])
+        draw = self.random.random()
+        if not self.harmless and draw < 0.4:
+            self._lose(name)
+        elif draw < 0.75 and name != "dispatcher":
+            seconds = self._seconds()
+            if seconds:
+                service.interrupted(name, seconds, fatal=False)
+                service.network.cut(name, seconds, silent=self.random.random() < 0.5)
+        else:
+            seconds = self._seconds()
+            if seconds:
+                service.interrupted(name, seconds, fatal=False)
+                self._process(name).freeze(seconds)
+
+    def _process(self, name: str) -> Process:
+        service = self.service
+        if name == "dispatcher":
+            assert service.dispatcher is not None
+            return service.dispatcher
+        return {**service.workers, **service.programs}[name]
+
+    def _seconds(self) -> float:
+        """How long something harmless takes: seldom longer than a connection is trusted to be silent."""
+        seconds = min(self.left, self.random.random() ** 3 * 15)
+        self.left -= seconds
+        return seconds
+
+    def _lose(self, name: str) -> None:
+        """Somebody is killed, or is out of reach for longer than the lease."""
+        service = self.service
+        if name == "dispatcher":
+            service.interrupted(name, RESTART_SECONDS, fatal=True)
+            if self.random.random() < 0.3 and service.dispatcher_shell is not None:
+                service.dispatcher_shell.stop()
+            else:
+                service.restart_dispatcher()
+        elif self.random.random() < 0.3:
+            seconds = LEASE_SECONDS * (1.2 + self.random.random())
+            service.interrupted(name, seconds, fatal=True)
+            service.network.cut(name, seconds, silent=self.random.random() < 0.5)
+        elif name in service.workers:
+            service.interrupted(name, RESTART_SECONDS, fatal=True)
+            if self.random.random() < 0.3 and name in service.worker_shells:
+                service.worker_shells[name].stop()
+            else:
+                service.restart_worker(name)
+        else:
+            service.interrupted(name, 0.0, fatal=True)
+            service.programs[name].kill()

@@ -1,0 +1,148 @@
+"""One run: a service, programs, and what happens to them; then everything heals, and what must hold at the end is checked."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .faults import Faults
+from .network import Link
+from .programs import CONFIGS, Program
+from .service import LEASE_SECONDS, Service, simulated
+
+MAX_SECONDS = 1200.0
+"""Virtual seconds within which every program must have ended."""
+SETTLE_SECONDS = 8.0
+"""Virtual seconds after which every connection has healed, and nothing of a program that ended is left."""
+TICK_SECONDS = 2.5
+"""Virtual seconds within which everybody looks after what is due."""
+
+
+class Outcome(NamedTuple):
+    """What came of a run."""
+
+    trace: int
+    answers: int
+    errors: int
+    reconnects: int
+    seconds: float
+    """Virtual ones."""
+
+
+class SimulationFailed(AssertionError):
+    """What must hold did not."""
+
+
+def simulate(seed: int) -> Outcome:
+    """Run a seed. Raises `SimulationFailed`."""
+    with simulated(seed) as service:
+        try:
+            return _simulate(service)
+        except SimulationFailed as error:
+            happened = "".join(f"\n  {each}" for each in service.interruptions)
+            raise SimulationFailed(f"{error}\nwhat had happened:{happened}") from None
+
+
+def _simulate(service: Service) -> Outcome:
+    draw, scheduler = service.random, service.scheduler
+    harmless = draw.random() < 0.6
+    slow = draw.choice([0.001, 0.01, 0.3])
+    repeats = draw.choice([0.0, 0.0, 0.2])
+    workers = service.size = draw.randint(1, 3)
+
+    def link() -> Link:
+        return Link(draw.random() * slow, repeats)
+
+    service.start_dispatcher(workers)
+    for number in range(workers):
+        service.start_worker(f"{draw.choice(['remote-', ''])}worker{number}", link())
+    if not scheduler.run(
+        60.0, lambda: len(_core(service).service.workers) == workers if service.dispatcher_shell else False
+    ):
+        raise SimulationFailed(f"the workers do not join: {scheduler.failures}")
+    programs = []
+    span = draw.choice([0.3, 3.0, 30.0])
+    for number in range(draw.randint(1, 3)):
+        config = draw.choice([each for each in CONFIGS if workers > 1 or each is None or "mesh" not in each])
+        name = f"{draw.choice(['remote-', ''])}program{number}"
+        programs.append(Program(service, name, draw.randint(5, 60), config, span / 5))
+        service.start_program(name, link(), programs[-1].run)
+    Faults(service, harmless=harmless).plan(draw.randint(1, 8), span)
+    _until_ended(service, programs)
+    service.heals = True
+    scheduler.run(max([scheduler.now, *(each.end for each in service.interruptions)]) + SETTLE_SECONDS)
+    scheduler.run(scheduler.now + 2 * LEASE_SECONDS, lambda: _has_settled(service))
+    last = Program(service, "last", 12, None, 0.1)
+    service.start_program(last.name, Link(0.001), last.run)
+    _until_ended(service, [last])
+    if last.errors:
+        raise SimulationFailed(f"a new program gets errors when all has healed: {last.errors}")
+    scheduler.run(scheduler.now + SETTLE_SECONDS, lambda: _has_settled(service))
+    scheduler.run(scheduler.now + TICK_SECONDS)
+    _check_failures(service)
+    _check_empty(service)
+    reconnects = sum(_reconnects(shell) for shell in service.worker_shells.values())
+    return Outcome(
+        service.network.trace,
+        sum(program.answers for program in programs),
+        sum(len(program.errors) for program in programs),
+        reconnects + sum(program.reconnects for program in programs),
+        scheduler.now,
+    )
+
+
+def _core(service: Service) -> Any:
+    return service.dispatcher_shell.core
+
+
+def _has_settled(service: Service) -> bool:
+    """Whether no client is left, and every worker there is."""
+    state = _core(service).service
+    return not state.clients and len(state.workers) == len(service.workers)
+
+
+def _reconnects(shell: Any) -> int:
+    return shell.control.reconnects + (shell.bulk.reconnects if shell.bulk is not None else 0)
+
+
+def _until_ended(service: Service, programs: list[Program]) -> None:
+    def ended() -> bool:
+        return all(program.done or service.programs[program.name].dead for program in programs)
+
+    done = service.scheduler.run(service.scheduler.now + MAX_SECONDS, ended)
+    _check_failures(service)
+    if not done:
+        left = [program.name for program in programs if not program.done]
+        raise SimulationFailed(f"{left} did not end within {MAX_SECONDS:g} s")
+
+
+def _check_failures(service: Service) -> None:
+    if service.scheduler.failures:
+        raise SimulationFailed("\n".join(service.scheduler.failures))
+
+
+def _check_empty(service: Service) -> None:
+    """When all programs have ended, nothing of them is left anywhere."""
+    core = _core(service)
+    core.check()
+    state = core.service
+    left = (state.clients, state.by_number, state.meshes, state.issued, core.fetches.collections)
+    if any(left):
+        raise SimulationFailed(
+            f"the dispatcher still has {[len(each) for each in left]} clients, numbers, meshes, plans, fetches"
+        )
+    if len(state.workers) != len(service.workers):
+        raise SimulationFailed(f"{len(state.workers)} of {len(service.workers)} workers are there at the end")
+    known = set(core.peers)
+    streams = set(service.dispatcher_shell.router.streams) - set(service.dispatcher_shell.router.half_open)
+    if not streams <= known:
+        raise SimulationFailed(f"{len(streams - known)} streams of peers that have left are kept")
+    for shell in service.worker_shells.values():
+        worker = shell.core
+        worker.check()
+        stored, programs = worker.stored, worker.programs
+        kept = (stored.tensors, stored.expecting, stored.unwanted, programs.plans, programs.compiled, worker.meshes,
+                worker.moves.arrived, worker.queue, shell.incoming_puts, shell.streams.outbox.streams)  # fmt: skip
+        if worker.running is not None or any(kept):
+            raise SimulationFailed(
+                f"a worker still has {[len(each) for each in kept]} things, and runs {worker.running}"
+            )

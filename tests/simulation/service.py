@@ -1,0 +1,268 @@
+"""A whole service in one process: the real shells of dispatcher and workers, and real sessions, in virtual time.
+
+`Service` puts stand-ins in the place of what they reach the operating system by, for as long as it lives. Memory is not shared,
+no keys are used, and speeds of workers are not measured.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import gt.client.session.idle_flush
+import gt.client.session.session
+import gt.client.session.sigint_lock
+import gt.client.session.socket_link
+import gt.dispatcher.__main__
+import gt.dispatcher.bulk_relay
+import gt.service.session
+import gt.wire.connection
+import gt.worker.__main__
+from gt.daemon.active_clock import ActiveClock
+from gt.errors import GTError
+
+from .network import Link, VirtualTransport
+from .scheduler import Process, Scheduler, Signal
+from .stand_ins import Descriptors, VirtualOs, VirtualSelect, VirtualThreading, VirtualTime
+
+ADDRESS = "ipc:///simulated"
+LEASE_SECONDS = 60.0
+"""The lease of sessions and workers."""
+RESTART_SECONDS = 1.0
+"""After so long a process that was killed is started again."""
+
+sessions = gt.client.session.session
+dispatcher = gt.dispatcher.__main__
+worker = gt.worker.__main__
+
+
+class Substitutes:
+    """Attributes of modules that were replaced, and what was there."""
+
+    def __init__(self) -> None:
+        self.replaced: list[tuple[Any, str, Any]] = []
+
+    def put(self, name: str, value: Any, *modules: Any) -> None:
+        """Replace an attribute of these modules."""
+        for module in modules:
+            self.replaced.append((module, name, getattr(module, name)))
+            setattr(module, name, value)
+
+    def restore(self) -> None:
+        """Put back what was there."""
+        for module, name, value in reversed(self.replaced):
+            setattr(module, name, value)
+
+
+class DefaultSessions:
+    """The default session of whichever program is running, in place of the one of this process."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+
+    @property
+    def own(self) -> list[Any]:
+        """That of the running program."""
+        return self.scheduler.process_now.default_sessions
+
+    def __bool__(self) -> bool:
+        return bool(self.own)
+
+    def __getitem__(self, at: int) -> Any:
+        return self.own[at]
+
+    def __setitem__(self, at: slice, value: list[Any]) -> None:
+        self.own[at] = value
+
+    def pop(self) -> Any:
+        return self.own.pop()
+
+
+class NoRegistration:
+    """In place of an entry among this machine's services."""
+
+    def __init__(self, _address: str, _key: str = "", *, shared: bool = True) -> None:
+        pass
+
+    def close(self) -> None:
+        """Nothing was written."""
+
+
+class NoConnectionLimit:
+    """In place of a limit for descriptors, of which none are used."""
+
+    strangers = refused = 0
+
+    def __init__(self, _sockets: list[Any], _limit: int) -> None:
+        pass
+
+    def start(self) -> None:
+        """No thread is needed."""
+
+
+def simulated_number(name: str, default: float) -> float:
+    """What the environment would say."""
+    return {"GT_LEASE": LEASE_SECONDS, "GT_SHARED_MEMORY": 0.0}.get(name, default)
+
+
+class Interruption(NamedTuple):
+    """Somebody could not talk from one time to another; `fatal`: what it held is lost."""
+
+    name: str
+    start: float
+    end: float
+    fatal: bool
+
+
+class Service:
+    """A dispatcher, workers that are started again when they end, and programs. A context manager."""
+
+    def __init__(self, seed: int) -> None:
+        self.scheduler = Scheduler(seed)
+        self.random = self.scheduler.random
+        self.descriptors = Descriptors()
+        self.network = VirtualTransport(self.scheduler, self.descriptors)
+        self.substitutes = Substitutes()
+        self.dispatcher: Process | None = None
+        self.dispatcher_shell: Any = None
+        self.workers: dict[str, Process] = {}
+        self.worker_shells: dict[str, Any] = {}
+        self.programs: dict[str, Process] = {}
+        self.size = 0
+        """How many workers were started together."""
+        self.interruptions: list[Interruption] = []
+        """What has happened to it, of which programs may get errors."""
+        self.heals = False
+        """Whether nothing happens to it any more."""
+        self.stops = False
+        """Whether nobody is started again any more."""
+
+    def __enter__(self) -> Service:
+        Signal.scheduler = scheduler = self.scheduler
+        time, threading = VirtualTime(scheduler), VirtualThreading()
+        client, link = sessions, gt.client.session.socket_link
+        put = self.substitutes.put
+        put("transport", self.network, gt.wire.connection, link, dispatcher, gt.dispatcher.bulk_relay, worker)
+        put("time", time, sessions, link, gt.client.session.idle_flush, gt.service.session, dispatcher, worker)
+        put("time", time, gt.dispatcher.bulk_relay)
+        put("threading", threading, client, gt.client.session.sigint_lock, gt.dispatcher.bulk_relay, worker)
+        put("os", VirtualOs(scheduler, self.descriptors), dispatcher, worker)
+        put("select", VirtualSelect(scheduler, self.descriptors), dispatcher, link)
+        put("ActiveClock", lambda: ActiveClock(time.monotonic), gt.wire.connection, dispatcher, worker)
+        put("environment_number", simulated_number, link, dispatcher, worker)
+        put("host_facts", self._host_facts, link, dispatcher, worker, gt.service.session)
+        put("Registration", NoRegistration, dispatcher)
+        put("ConnectionLimit", NoConnectionLimit, dispatcher, worker)
+        put("measured", lambda _backend, _now: {"speed": [1e10, 1e10], "host_memory": 1 << 34}, worker)
+        put("threads", lambda: 1, worker)
+        put("packer", lambda: None, worker)
+        put("_limited", lambda _backend: None, worker)
+        put("_default", DefaultSessions(scheduler), sessions)
+        put("_no_builders", _own_builders, sessions)
+        put("_builder_numbers", itertools.count(1), sessions)
+        logging.disable(logging.CRITICAL)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stops = True
+        for process in self.scheduler.processes:
+            process.kill()
+        self.scheduler.failures.clear()
+        self.scheduler.run(
+            self.scheduler.now + 1.0, lambda: all(t.finished for p in self.scheduler.processes for t in p.tasks)
+        )
+        self.substitutes.restore()
+        logging.disable(logging.NOTSET)
+
+    def _host_facts(self) -> dict[str, Any]:
+        process = self.scheduler.process_now
+        return {"pid": process.number, "host": process.name, "namespace": "", "boot": "", "program": process.name}
+
+    def interrupted(self, name: str, seconds: float, *, fatal: bool) -> None:
+        """Note that somebody cannot talk from now on, for a while."""
+        now = self.scheduler.now
+        self.interruptions.append(Interruption(name, now, now + seconds, fatal))
+
+    # processes
+
+    def start_dispatcher(self, expected: int) -> None:
+        """Start the dispatcher; it is started again whenever it ends."""
+        process = self.dispatcher = self.scheduler.process("dispatcher")
+
+        def run() -> None:
+            shell = self.dispatcher_shell = dispatcher.DispatcherShell(ADDRESS, workers=expected)
+            shell.run()
+            self.scheduler.at(self.scheduler.now, self.restart_dispatcher)
+
+        process.start(run)
+
+    def start_worker(self, name: str, link: Link) -> None:
+        """Start a worker; it is started again whenever it ends."""
+        self.network.links[name] = link
+        process = self.workers[name] = self.scheduler.process(name)
+        listen = f"ipc:///{name}-{process.number}"
+
+        def run() -> None:
+            shell = self.worker_shells[name] = worker.WorkerShell(ADDRESS, "cpu", listen=listen)
+            pause = 0.0
+            try:
+                if shell.run():
+                    pause = RESTART_SECONDS
+                    if not shell.control.accepted:  # the dispatcher may know it all the same
+                        self.interrupted(name, 0.0, fatal=True)
+            except GTError as error:
+                shell.fail(error)
+                pause = RESTART_SECONDS
+            finally:
+                shell.close()
+            self.scheduler.at(self.scheduler.now, lambda: self.restart_worker(name, pause))
+
+        process.start(run)
+
+    def restart_worker(self, name: str, pause: float = RESTART_SECONDS) -> None:
+        """Kill a worker's process, and start another one after a pause."""
+        self.workers[name].kill()
+        process, link = self.workers[name], self.network.links[name]
+
+        def again() -> None:
+            if not self.stops and self.workers[name] is process:
+                self.start_worker(name, link)
+
+        self.scheduler.at(self.scheduler.now + pause, again)
+
+    def restart_dispatcher(self, pause: float = RESTART_SECONDS) -> None:
+        """Kill the dispatcher's process, and start another one at the same address after a pause."""
+        assert self.dispatcher is not None
+        if self.dispatcher.dead:
+            return  # it is being started again
+        self.dispatcher.kill()
+        self.scheduler.at(self.scheduler.now + pause, lambda: None if self.stops else self.start_dispatcher(1))
+
+    def start_program(self, name: str, link: Link, run: Callable[[], object]) -> Process:
+        """Start a program in a process of its own."""
+        self.network.links[name] = link
+        process = self.programs[name] = self.scheduler.process(name)
+
+        def whole() -> None:
+            run()
+            self.scheduler.at(self.scheduler.now + 1.0, process.kill)  # what it said last has left by then
+
+        process.start(whole)
+        return process
+
+
+def _own_builders() -> Any:
+    """The running thread gets a new builder at its next instruction; other threads are of other programs."""
+    vars(sessions._threads).clear()
+    return sessions._threads
+
+
+@contextmanager
+def simulated(seed: int) -> Iterator[Service]:
+    """A service that has not started yet."""
+    with Service(seed) as service:
+        yield service

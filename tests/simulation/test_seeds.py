@@ -1,0 +1,33 @@
+"""Some hundred simulated services at every commit, and every seed that ever failed. `make simulate` tries more."""
+
+from __future__ import annotations
+
+import pytest
+from effort import PROVED, cases
+from simulation.running import simulate
+
+SEEDS = cases(340)
+BATCHES = [range(start, min(start + 10, SEEDS)) for start in range(0, SEEDS, 10)]
+FAILED = (33, 35, 43, 47, 51, 64, 71, 74, 80, 85, 89, 93, 102, 127, 146, 207, 235, 242)
+"""Seeds that have failed: workers that were cut off while they joined, sessions left behind by a `gt.connect` that failed."""
+
+
+@pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_no_seed_fails(seeds: range) -> None:
+    """Every fetched value is right, every error is one that what happened explains, every program gets to its end, and nothing
+    of it is left."""
+    outcomes = [simulate(seed) for seed in seeds]
+    PROVED["simulated services with everybody in them"] += len(outcomes)
+    assert sum(outcome.answers for outcome in outcomes) > len(outcomes), "they compute"
+    assert sum(outcome.reconnects for outcome in outcomes) > 0, "and connections break"
+
+
+@pytest.mark.parametrize("seed", FAILED)
+def test_seeds_that_have_failed_do_not_again(seed: int) -> None:
+    simulate(seed)
+
+
+@pytest.mark.parametrize("seed", [1, 105])
+def test_the_same_seed_is_the_same_run(seed: int) -> None:
+    """Message by message, with sizes and times, so that a failure can be looked into."""
+    assert simulate(seed) == simulate(seed)
