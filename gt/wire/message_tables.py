@@ -15,7 +15,6 @@ from gt.bounds import shown
 from . import messages as m
 
 DISPATCHER: Final = "dispatcher"
-WORKER: Final = "worker"
 _ROUTE: Final = re.compile(r"from ([a-z, ]+) to ([a-z, ]+)")
 _FIELD: Final = re.compile(r"^\* `(\w+)`: ", flags=re.MULTILINE)
 
