@@ -57,7 +57,7 @@ LIMITS = (
     ("LEASE_SECONDS", f"{reliable_stream.LEASE_SECONDS:g} s", "without a word, and a client's session is over (`lease`)"),
     ("WORKER_LEASE_SECONDS", f"{WORKER_LEASE_SECONDS:g} s", "the same for a worker"),
     ("FIRST_RETRY_SECONDS", f"{connection.FIRST_RETRY_SECONDS:g} s", "between the first two attempts to connect again"),
-    ("MAX_RETRY_SECONDS", f"{connection.MAX_RETRY_SECONDS:g} s", "between later ones"),
+    ("MAX_RETRY_SECONDS", f"{connection.MAX_RETRY_SECONDS:g} s", "between later ones at most; each pause is twice the last"),
     ("MAX_OWED_MESSAGES", f"{reliable_stream.MAX_OWED_MESSAGES} messages", "heard, and they must be acknowledged at once"),
     ("MAX_OWED_BYTES", shown(reliable_stream.MAX_OWED_BYTES, "bytes"), "heard, and they must be acknowledged at once"),
     ("MAX_HALF_OPEN", f"{connection.MAX_HALF_OPEN:,} sessions", "that have been opened and have not said `Hello`"),
