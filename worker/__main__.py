@@ -87,9 +87,8 @@ class WorkerShell:
         listen: str | None = None, announce: str | None = None, logs: DaemonLog | None = None,
     ) -> None:  # fmt: skip
         if announce:
-            transport.Dealer(
-                announce, transport.new_identity()
-            ).close()  # it must be an address, or every other worker would stumble over it
+            # it must be an address, or every other worker would stumble over it
+            transport.Dealer(announce, transport.new_identity()).close()
         elif listen and transport.is_wildcard(listen):
             raise transport.AddressRefused(f"nobody connects to {listen}: --announce says where other workers reach it")
         self.address = address
@@ -388,7 +387,7 @@ class WorkerShell:
         self.control.close(linger=200)
         if self.core.stored.limiter is not None:
             self.core.stored.limiter.spill.close()
-        transport.unlink(self.peers_in)
+        self.peers.close()
         if self.own_folder:
             shutil.rmtree(self.own_folder, ignore_errors=True)
 

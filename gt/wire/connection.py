@@ -230,7 +230,7 @@ class SessionRouter:
             stream = self.streams.get(peer)
             first = frames[0] if frames else b""
             if stream is None and len(first) < HEADER_BYTES:
-                self._refuse(peer)
+                self.refuse(peer)
                 continue
             try:
                 sequence, acknowledged = parse(first)
@@ -238,7 +238,7 @@ class SessionRouter:
                     self._open(peer, stream, sequence, acknowledged)
                     continue
                 if stream is None:
-                    self._refuse(peer)
+                    self.refuse(peer)
                     continue
                 if sequence == UNNUMBERED:
                     stream.acknowledge(acknowledged)
@@ -257,7 +257,7 @@ class SessionRouter:
     def _open(self, peer: bytes, stream: ReliableStream | None, sequence: int, heard: int) -> None:
         """A peer has connected: go on with its session, begin one, or say that there is none."""
         if stream is None and sequence == OPEN_AGAIN:
-            self._refuse(peer)
+            self.refuse(peer)
             return
         if stream is None:
             while len(self.half_open) >= MAX_HALF_OPEN:
@@ -269,7 +269,7 @@ class SessionRouter:
         for frames in unheard:
             transport.send(self.socket, [peer, *frames])
 
-    def _refuse(self, peer: bytes) -> None:
+    def refuse(self, peer: bytes) -> None:
         """Tell a peer whose session is not known, or no longer."""
         self.refused += 1
         self._control(peer, ReliableStream().heartbeat(UNKNOWN))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,3 +102,18 @@ def test_a_session_that_is_forgotten_is_unknown(ends: Ends) -> None:
     assert ends.connection.unknown
     assert ends.connection.failed == UNKNOWN_SESSION
     assert ends.heard == [b"first"]
+
+
+def test_who_computes_for_long_is_not_silent(ends: Ends) -> None:
+    """Where ZeroMQ exchanges the heartbeats, an end may answer nothing for as long as it likes."""
+    patient = Connection(ends.connection.address, lease=math.inf, clock=lambda: ends.now, heartbeats=True)
+    patient.send([b"a"])
+    for _ in range(200):
+        ends.now += 10
+        patient.look()
+    assert (patient.reconnects, patient.failed) == (0, "")
+    for _ in ends.turns():
+        if ends.heard:
+            break
+    patient.close()
+    assert ends.heard == [b"a"]

@@ -82,6 +82,7 @@ class PeerConnections:
                     return frames
         except StreamBroken as error:
             self.router.forget(error.peer)
+            self.router.refuse(error.peer)
             raise
         return None
 
@@ -108,6 +109,13 @@ class PeerConnections:
             connection.close()
         for peer in [peer for peer in self.router.streams if peer.startswith(_prefix(worker))]:
             self.router.forget(peer)
+
+    def close(self) -> None:
+        """Close all sockets, and remove the path at which this worker listens."""
+        for connection in self.connections.values():
+            connection.close()
+        transport.unlink(self.router.socket)
+        self.router.socket.close(linger=0)
 
 
 def _prefix(worker: int) -> bytes:
