@@ -47,7 +47,8 @@ from gt.wire import messages as m, transport
 from gt.wire.connection import Connection
 
 control, acknowledged, first, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-done = transport.push(acknowledged)
+done = transport.context().socket(zmq.PUSH)
+done.connect(acknowledged)
 poller, owners = transport.poller(), {}
 for number in range(first, first + count):
     connection = Connection(control, identity=b"g%d" % number)
@@ -82,7 +83,8 @@ class Group:
         self.shell = DispatcherShell(name)
         if not published:
             self.shell.fanout.above = size
-        self.acknowledged = transport.pull(f"{name}-done")
+        self.acknowledged = transport.context().socket(zmq.PULL)
+        self.acknowledged.bind(f"{name}-done")
         self.members = tuple(b"g%d" % number for number in range(size))
         self.frames = m.encode(m.Execute(1, 1, 1, 1 << 40, [1 << 39, 1 << 40], [0.5], [1], []))
         each = -(-size // 2)

@@ -91,12 +91,11 @@ class PeerConnections:
         after `patience`."""
         self.router.acknowledge()
         self.patience = math.inf
-        for address, connection in self.connections.items():
+        for address, connection in [each for each in self.connections.items() if not each[1].failed]:
+            _hear(connection)
+            connection.look()
             if connection.failed:
-                continue
-            failure = _looked_after(connection)
-            if failure:
-                log.warning("nothing can be sent to the worker at %s: %s", address.partition("?")[0], failure)
+                log.warning("nothing can be sent to the worker at %s: %s", address.partition("?")[0], connection.failed)
             elif connection.resuming:
                 self.patience = RESUMING_LOOK_SECONDS
             elif connection.stream.kept:
@@ -121,13 +120,6 @@ class PeerConnections:
 def _prefix(worker: int) -> bytes:
     """What the identities of a worker's connections begin with."""
     return b"w" + worker.to_bytes(8, "big")
-
-
-def _looked_after(connection: Connection) -> str:
-    """Read acknowledgements, and open a broken connection again. Returns why that is in vain, if it is."""
-    _hear(connection)
-    connection.look()
-    return connection.failed
 
 
 def _hear(connection: Connection) -> None:
