@@ -283,7 +283,7 @@ class WorkerCore:
         self._done(message.order, info, now)
 
     def _release(self, message: m.Release, _now: float) -> None:
-        self.stored.free(message.client, message.tensors)
+        self.stored.release(message.client, message.tensors)
 
     def _collect(self, message: m.Collect, _now: float) -> None:
         deferred_checks = (

@@ -236,6 +236,14 @@ class TensorStore:
             if self.expecting and (client, tensor) in self.expecting:
                 self.unwanted.add((client, tensor))
 
+    def release(self, client: int, tensors: list[int]) -> None:
+        """Free tensors between two plans. Nothing is left of a client that has no others: its session may have moved to other
+        workers, and this one does not hear of its end."""
+        self.free(client, tensors)
+        if not self.tensors.get(client, True) and not any(expected[0] == client for expected in self.expecting):
+            del self.tensors[client]
+            self.origins.forget(client)
+
     def forget(self, client: int) -> None:
         """Forget a client that is gone, with all its tensors."""
         self.tensors.pop(client, None)

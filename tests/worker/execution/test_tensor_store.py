@@ -69,6 +69,20 @@ def test_a_bulk_put_without_memory_is_a_fault_that_lands() -> None:
     assert group.stored(1).fault == ("OutOfMemory", "a put of f32[4,2]: out of memory. Held: nothing")
 
 
+def test_nothing_is_left_of_a_client_whose_last_tensor_is_released() -> None:
+    """As when its session moves to other workers, of whose end this one hears nothing; with a put on its way it stays."""
+    group = Ranks(1)
+    group.store(1, numbers(4, 2), WHOLE)
+    announce(group, 2)
+    stored = group.cores[0].stored
+    group.tell(0, m.Release(CLIENT, [1]))
+    assert stored.tensors == {CLIENT: {}}
+    group.tell(0, BulkIn(CLIENT, 2, numbers(4, 2)))
+    group.tell(0, m.Release(CLIENT, [2]))
+    assert stored.tensors == {}
+    assert stored.origins.made == {}
+
+
 @pytest.mark.parametrize("how", ["release", "run"])
 def test_a_bulk_put_that_was_freed_meanwhile_is_not_kept(how: str) -> None:
     """A tensor that is freed before its data has arrived leaves nothing behind when it does."""
