@@ -16,6 +16,8 @@ SETTLE_SECONDS = 8.0
 TICK_SECONDS = 2.5
 """Virtual seconds within which everybody looks after what is due."""
 
+SHARED_BYTES = 64 << 20
+
 
 class Outcome(NamedTuple):
     """What came of a run."""
@@ -47,6 +49,7 @@ def _simulate(service: Service) -> Outcome:
     harmless = draw.random() < 0.6
     slow = draw.choice([0.001, 0.01, 0.3])
     repeats = draw.choice([0.0, 0.0, 0.2])
+    service.shared_bytes = draw.choice([0.0, SHARED_BYTES])
     workers = service.size = draw.randint(1, 3)
 
     def link() -> Link:
