@@ -9,7 +9,7 @@ from .network import Link
 from .programs import CONFIGS, Program
 from .service import LEASE_SECONDS, Service, simulated
 
-MAX_SECONDS = 1200.0
+MAX_SECONDS = 3600.0
 """Virtual seconds within which every program must have ended."""
 SETTLE_SECONDS = 8.0
 """Virtual seconds after which every connection has healed, and nothing of a program that ended is left."""

@@ -135,6 +135,8 @@ class Service:
         """How many workers were started together."""
         self.interruptions: list[Interruption] = []
         """What has happened to it, of which programs may get errors."""
+        self.frozen_seconds = 0.0
+        """For how long all of it has stood still."""
         self.heals = False
         """Whether nothing happens to it any more."""
         self.stops = False
