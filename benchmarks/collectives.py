@@ -1,11 +1,13 @@
 """Bandwidth of collectives between local workers, beside PyTorch's gloo and the speed of a memory copy, in one run.
 
-    python benchmarks/collectives.py [--rounds 5] [--workers 2,4] [--sizes 4096,1048576,67108864] [--json FILE]
+    python benchmarks/collectives.py [--rounds 5] [--workers 2,4] [--sizes 4096,1048576,67108864]
+        [--listen 'tcp://127.0.0.1:*'] [--json FILE]
 
 Each collective runs through real worker processes: this program speaks to them as a dispatcher does, with a plan that is
 nothing but the same move many times over, so that what is measured is the way between workers. PyTorch's gloo does the
 same number of collectives between as many processes with one thread each. They take turns; figures are medians. A size
-is what one worker holds of the whole value; bandwidth is that size over the time of one collective.
+is what one worker holds of the whole value; bandwidth is that size over the time of one collective. Pieces go through
+shared memory unless GT_SHARED_MEMORY is 0, and then through the sockets at which workers `--listen`: with keys, if on TCP.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from gt.ir.spec import Spec, pack_spec, spec
 from gt.sharding.placement import Layout, format_layout, parse_layout
 from gt.wire import messages as m
 from gt.wire import transport
+from gt.wire.connection import SessionRouter
 
 try:
     import torch
@@ -50,12 +53,12 @@ CLIENT = 1
 
 
 class Workers:
-    """Local workers, and the dispatcher's side of their connections."""
+    """Local workers, and the dispatcher's side of their connections. `listen` is their option `--listen`, if they have one."""
 
-    def __init__(self, count: int, **environment: str) -> None:
+    def __init__(self, count: int, listen: str = "") -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="gt-bench-")
-        self.control = transport.router(f"ipc://{self.folder.name}/control")
-        self.bulk = transport.router(f"ipc://{self.folder.name}/bulk")
+        self.control = SessionRouter(f"ipc://{self.folder.name}/control", transport.MAX_FRAME_BYTES)
+        self.bulk = SessionRouter(f"ipc://{self.folder.name}/bulk", transport.MAX_FRAME_BYTES)
         command = [
             sys.executable,
             "-c",
@@ -68,12 +71,18 @@ class Workers:
         ]
         self.processes = [
             subprocess.Popen(
-                [*command, "--address", transport.endpoint(self.control)],
-                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **environment},
+                [
+                    *command,
+                    "--address",
+                    transport.endpoint(self.control.socket),
+                    *(["--listen", listen] if listen else []),
+                ],
+                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             )
             for _ in range(count)
         ]
         self.count = count
+        self.secret = os.urandom(transport.KEY_BYTES)
         self.peers: list[bytes] = []
         self.addresses: list[str] = []
         self.order = 0
@@ -83,30 +92,29 @@ class Workers:
             if isinstance(message, m.Hello) and message.role == "worker":
                 self.peers.append(peer)
                 self.addresses.append(str(message.facts["address"]))
-                self.say(peer, m.Welcome(len(self.peers) - 1, {"bulk_address": transport.endpoint(self.bulk)}))
-                assert self.bulk.poll(int(LIMIT * 1000))
-                frames = transport.receive(self.bulk)
-                assert frames is not None
-                transport.send(self.bulk, [frames[0], *frames[1:]])
+                facts = {"bulk_address": transport.endpoint(self.bulk.socket), "peer_secret": self.secret}
+                self.say(peer, m.Welcome(len(self.peers) - 1, facts))
+                assert self.bulk.socket.poll(int(LIMIT * 1000))
+                assert self.bulk.receive() is None, "it only connects"
         body = [["workers"], [count], list(range(count)), [[1] * count], []]
         self.tell(m.DefineMesh(1, body, self.addresses))
 
     def hear(self) -> tuple[bytes, Any]:
-        """The next message of any worker; signs of life are answered, so that nobody thinks us dead."""
+        """The next message of any worker; heartbeats are answered, so that nobody thinks us dead."""
         deadline = time.monotonic() + LIMIT
         while time.monotonic() < deadline:
-            if not self.control.poll(1000):
-                continue
-            frames = transport.receive(self.control)
-            assert frames is not None
-            message = m.decode(frames[1:])
-            if not isinstance(message, m.Ping):
-                return frames[0], message
-            self.tell(m.Ping())
+            for router in (self.bulk, self.control):
+                while (heard := router.receive()) is not None:
+                    peer, frames = heard
+                    message = m.decode(frames) if len(frames[0]) else m.Ping()
+                    if not isinstance(message, m.Ping):
+                        return peer, message
+                    router.send_unnumbered(peer, [b""])
+            self.control.socket.poll(1000)
         raise TimeoutError(f"no worker has said anything for {LIMIT:g} s")
 
     def say(self, peer: bytes, message: m.Message) -> None:
-        transport.send(self.control, [peer, *m.encode(message)])
+        self.control.send(peer, m.encode(message))
 
     def tell(self, message: m.Message) -> None:
         for peer in self.peers:
@@ -157,8 +165,8 @@ class Workers:
             process.terminate()
         for process in self.processes:
             process.wait()
-        self.control.close()
-        self.bulk.close()
+        self.control.socket.close()
+        self.bulk.socket.close()
         self.folder.cleanup()
 
 
@@ -239,9 +247,9 @@ def copy_speed() -> float:
     return source.nbytes / statistics.median(times)
 
 
-def measure(count: int, sizes: list[int], rounds: int) -> list[dict[str, Any]]:
+def measure(count: int, sizes: list[int], rounds: int, listen: str) -> list[dict[str, Any]]:
     """One row for each collective and size."""
-    workers = Workers(count)
+    workers = Workers(count, listen)
     peer = Gloo(count) if torch is not None else None
     rows = []
     try:
@@ -294,6 +302,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", default="2,4")
     parser.add_argument("--sizes", default="4096,1048576,67108864")
+    parser.add_argument("--listen", default="", help="where workers listen to each other, such as tcp://127.0.0.1:*")
     parser.add_argument("--json", help="also write the rows here")
     parser.add_argument("--gloo", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -305,7 +314,7 @@ def main() -> None:
     print(f"a copy of 64 MiB: {speed / 1e9:.2f} GB/s, {len(os.sched_getaffinity(0))} cores")
     rows = []
     for count in map(int, options.workers.split(",")):
-        for row in measure(count, sizes, options.rounds):
+        for row in measure(count, sizes, options.rounds, options.listen):
             rows.append(row)
             what = f"{count} workers  {row['collective']:14}  {row['bytes']:>11,} bytes"
             if "grown" in row:

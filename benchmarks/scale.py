@@ -137,7 +137,13 @@ class Group:
         for process in self.processes:
             process.kill()
             process.wait()
-        for socket in (self.shell.control, self.shell.relay.router.socket, self.shell.published, self.acknowledged):
+        for socket in (
+            *self.shell.limit.monitors,
+            self.shell.control,
+            self.shell.relay.router.socket,
+            self.shell.published,
+            self.acknowledged,
+        ):
             socket.close(linger=0)
 
 

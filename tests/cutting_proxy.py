@@ -21,6 +21,9 @@ class CuttingProxy:
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._open = threading.Event()
         self._open.set()
+        self.cut_every = 0
+        """After so many bytes in all, all connections are cut, in the middle of what passes; 0: never."""
+        self._passed = 0
         self.connections = 0
         """How many were made so far."""
         threading.Thread(target=self._accept, daemon=True).start()
@@ -44,12 +47,32 @@ class CuttingProxy:
                 threading.Thread(target=self._serve, args=(near, far), daemon=True).start()
 
     def _serve(self, near: socket.socket, far: socket.socket) -> None:
-        back = threading.Thread(target=_forward, args=(far, near), daemon=True)
+        back = threading.Thread(target=self._forward, args=(far, near), daemon=True)
         back.start()
-        _forward(near, far)
+        self._forward(near, far)
         back.join()
         near.close()
         far.close()
+
+    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
+        """Pass bytes on until either end is closed, then close both."""
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                if self._is_due(len(data)):
+                    self.cut()
+                    break
+                sink.sendall(data)
+        for each in (source, sink):
+            _shut(each)
+
+    def _is_due(self, nbytes: int) -> bool:
+        """Whether with so many bytes more it is time for a cut."""
+        with self._lock:
+            self._passed += nbytes
+            due = 0 < self.cut_every < self._passed
+            if due:
+                self._passed = 0
+        return due
 
     def cut(self, *, stay: bool = False) -> None:
         """Break all connections: what is on its way is lost. With `stay` no other is made until `heal`."""
@@ -74,15 +97,6 @@ class CuttingProxy:
         _shut(self._listener)
         self._listener.close()
         self.cut()
-
-
-def _forward(source: socket.socket, sink: socket.socket) -> None:
-    """Pass bytes on until either end is closed, then close both."""
-    with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
-            sink.sendall(data)
-    for each in (source, sink):
-        _shut(each)
 
 
 def _shut(each: socket.socket) -> None:

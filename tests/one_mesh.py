@@ -114,7 +114,7 @@ class Ranks:
             if isinstance(send, ToPeer):
                 self.pieces.append((int(send.address.partition("#")[0]), m.decode(m.encode(send.message))))
             elif isinstance(send, Unreachable):
-                self.unreachable.append((rank, int(send.address.partition("#")[0])))
+                self.unreachable.append((rank, send.worker))
             elif isinstance(send, (BulkOut, Forgotten)):
                 said.append(send)
             else:

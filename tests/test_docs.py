@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from builders import Lines
+from protocol_document import ATTRIBUTE_FORMS, BULK_KINDS, NUMBERS, SECTIONS, marked
+from protocol_example import X, run_example
 
 from gt import bounds
+from gt.client.session.session import MESSAGES as CLIENT_MESSAGES
 from gt.commands.ops import ops_page, ops_rows
+from gt.dispatcher.core import HANDLERS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import resolve
 from gt.dispatcher.state.message_state import message_states_page
-from gt.sharding.config import load, parse
+from gt.ir.attributes import _ATTRIBUTE_KINDS
+from gt.sharding.config import Config, load, parse
 from gt.sharding.placement import uniform_mesh
-from gt.wire import messages
+from gt.wire import bulk, messages, reliable_stream
+from gt.wire.message_tables import text_of
+from gt.worker.__main__ import CONNECTION_HANDLERS
+from gt.worker.core import SENDERS, Sender
 from gt.worker.execution import plan_state
 
 REPOSITORY = Path(__file__).parent.parent
@@ -64,19 +74,56 @@ def quoted(document: str) -> list[str]:
     return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", read(document), flags=re.DOTALL))
 
 
-def test_every_message_is_in_the_table_with_its_code_and_the_directions_that_are_allowed() -> None:
-    rows = table("docs/architecture.md", "Messages")
-    assert [(row[0], row[1]) for row in rows] == [
-        (str(code), f"`{kind.__name__}`") for code, kind in enumerate(messages.CODES)
-    ]
-    senders = {row[1].strip("`"): row[2] for row in rows}
-    for room, allowed in (("client", messages.FROM_CLIENT), ("worker", messages.FROM_WORKER)):
-        said = {
-            name
-            for name, who in senders.items()
-            if (room in who or who == "all") and name not in ("Piece", "Read", "Probe", "Echo")
-        }
-        assert said == {kind.__name__ for kind in allowed}
+def components(of: str, to: str) -> set[type]:
+    """The messages that one component sends another, as their docstrings say."""
+    return {
+        kind
+        for kind in messages.CODES
+        if any(of in route.senders and to in route.receivers for route in text_of(kind).routes)
+    }
+
+
+def test_the_messages_go_where_those_who_act_on_them_say() -> None:
+    """What a message's docstring says of its way is what the tables of dispatcher, worker and client accept."""
+    for role, handled in HANDLERS.items():
+        assert components(role, "dispatcher") == {*handled, messages.Hello}
+    kinds = set(messages.CODES)
+    told = {kind for kind, sender in SENDERS.items() if sender is Sender.DISPATCHER} | {*CONNECTION_HANDLERS}
+    assert components("dispatcher", "worker") == told & kinds
+    assert components("worker", "worker") == {kind for kind, sender in SENDERS.items() if sender is Sender.PEER}
+    assert components("dispatcher", "client") == {*CLIENT_MESSAGES, messages.Ping}
+    assert {end for kind in kinds for route in text_of(kind).routes for ends in route for end in ends} == {
+        "dispatcher",
+        *HANDLERS,
+    }
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_the_protocol_page_has_what_the_sources_say(name: str) -> None:
+    printed = marked(name).search(read("docs/protocol.md"))
+    assert printed is not None
+    assert printed[1] == SECTIONS[name](), "write it anew: python tests/protocol_document.py"
+
+
+def test_the_protocol_page_knows_every_bound_number_and_bulk_message() -> None:
+    """What is listed by hand, to be explained, is all that there is."""
+    assert {each.name for each in bounds.BOUNDS} == {name for name in vars(bounds) if name.startswith("MAX_")}
+    whole = {name: value for name, value in vars(reliable_stream).items() if name.isupper() and type(value) is int}
+    assert {name for name, value in whole.items() if value == 0 or value >= 1 << 63} == set(NUMBERS)
+    assert [getattr(bulk, name) for name in BULK_KINDS] == list(range(len(BULK_KINDS)))
+    assert set(ATTRIBUTE_FORMS) == set(_ATTRIBUTE_KINDS)
+
+
+def test_the_example_in_the_protocol_page_computes() -> None:
+    """The bytes in the page are those of a session that gets the right values."""
+    (values,) = run_example().values
+    np.testing.assert_array_equal(values, 0.5 - X)
+
+
+def test_the_config_in_the_protocol_page_is_one() -> None:
+    (text,) = re.findall(r"`(\{\"config\": .*?\})`", read("docs/protocol.md").replace("\n", " "))
+    wire = json.loads(text)
+    assert Config.from_wire(wire).to_wire() == wire
 
 
 def test_the_glossary_is_short_and_in_order_and_each_of_its_terms_is_in_the_sources() -> None:
@@ -93,19 +140,6 @@ def test_the_states_of_a_plan_are_those_of_the_code() -> None:
     )
     assert printed is not None
     assert printed[1] == plan_state.table(), "write it anew: python -m gt.worker.execution.plan_state"
-
-
-def test_the_bounds_are_those_of_the_code() -> None:
-    printed = re.search(
-        r"<!-- bounds: generated -->\n\n(.*?)\n\n<!-- end of bounds -->", read("docs/protocol.md"), flags=re.DOTALL
-    )
-    assert printed is not None
-    assert printed[1] == bounds.bounds_page(), (
-        "write it anew: python -c 'from gt.bounds import bounds_page; print(bounds_page())'"
-    )
-    assert sorted(each.name for each in bounds.BOUNDS) == sorted(
-        name for name in vars(bounds) if name.startswith("MAX_")
-    )
 
 
 def test_every_table_has_rows_of_one_length() -> None:
@@ -154,7 +188,7 @@ def test_a_file_that_is_named_and_is_not_there_is_found() -> None:
     assert missing_files(here / "x.md", "`gone.py`, `ops.py`, my/gt/ir/gone.py") == ["gt/ir/x.md:1: gone.py"]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS[:2])
+@pytest.mark.parametrize("document", [*DOCUMENTS[:2], "docs/protocol.md"])
 def test_every_name_in_the_text_is_a_name_in_the_sources(document: str) -> None:
     names = {text for text in quoted(document) if re.fullmatch(r"[A-Za-z_][\w.]*(\(\))?", text)}
     parts = {part for name in names for part in name.removesuffix("()").split(".") if not (REPOSITORY / name).exists()}

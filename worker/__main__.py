@@ -59,6 +59,7 @@ from gt.worker.nccl.communicators import Communicators, in_thread
 from gt.worker.telemetry.recorder import Instruments
 from gt.worker.transfer.compression import packer
 from gt.worker.transfer.link_probe import LinkProbes
+from gt.worker.transfer.peer_connections import PeerConnections
 from gt.worker.transfer.peer_keys import PeerKeys
 from gt.worker.transfer.shared_memory import LentMemory
 
@@ -73,7 +74,7 @@ PAUSE_MS: Final = 2
 EAGER_POLL_SECONDS: Final = 0.002
 """The seconds after an arrival from a GPU for which it is polled without pause; later it is polled every millisecond."""
 LOOK_SECONDS: Final = 0.25
-"""The seconds between two looks at the connections to the dispatcher."""
+"""The seconds between two looks at the connections."""
 HEARTBEAT_SECONDS: Final = 1.0
 """The seconds between two heartbeats; less than what `ActiveClock` takes for a pause of the process."""
 
@@ -86,7 +87,9 @@ class WorkerShell:
         listen: str | None = None, announce: str | None = None, logs: DaemonLog | None = None,
     ) -> None:  # fmt: skip
         if announce:
-            transport.push(announce).close()  # it must be an address, or every other worker would stumble over it
+            transport.Dealer(
+                announce, transport.new_identity()
+            ).close()  # it must be an address, or every other worker would stumble over it
         elif listen and transport.is_wildcard(listen):
             raise transport.AddressRefused(f"nobody connects to {listen}: --announce says where other workers reach it")
         self.address = address
@@ -127,7 +130,8 @@ class WorkerShell:
         self.shared_folder = Path(folder) if folder else None
         """That of the daemons that were started together with this one."""
         self.peer_keys = PeerKeys()
-        self.peers_in = transport.pull(listen or f"ipc://{path}", self.peer_keys.check_for(listen))
+        self.peers = PeerConnections(listen or f"ipc://{path}", self.peer_keys)
+        self.peers_in = self.peers.router.socket
         self.connection_limit = ConnectionLimit([self.peers_in], connection_limit(descriptor_limit()))
         self.connection_limit.start()
         self.strangers = 0
@@ -135,7 +139,6 @@ class WorkerShell:
         self.peer_address = self.memory.announce(self.peer_keys.announce(announce or transport.endpoint(self.peers_in)))
         if card is not None:
             self.peer_address = card.announce(self.peer_address)
-        self.peers_out: dict[str, transport.Socket] = {}
         self.keys = keys_for(address)
         self.control = Connection(address, lease=self.lease, reopened=self._reopened, keys=self.keys)
         self.published: transport.Socket | None = None
@@ -223,8 +226,9 @@ class WorkerShell:
             self.poller.register(socket, transport.READABLE)
 
     def _look(self, now: float) -> bool:
-        """Look after the connections to the dispatcher. Returns whether they can go on."""
-        self.look_at = now + LOOK_SECONDS
+        """Look after the connections. Returns whether those to the dispatcher can go on."""
+        self.peers.look()
+        self.look_at = now + min(LOOK_SECONDS, self.peers.patience)
         for _ in range(self.connection_limit.strangers - self.strangers):
             self.strangers += 1
             self._refuse(ProtocolError("a connection of a peer that has not the key of this service's workers"))
@@ -332,13 +336,14 @@ class WorkerShell:
         staging = self.core.backend.staging
         if staging is not None and (pause := self._asking(staging)) is not None:
             return pause
-        wait = self.core.reports.wait(now)
-        if wait is not None:
-            return int(min(TICK_SECONDS, wait) * 1000) + 1
+        wait = min(TICK_SECONDS, self.peers.patience)
+        report = self.core.reports.wait(now)
+        if report is not None:
+            return int(min(wait, report) * 1000) + 1
         recording = self.core.recording
         if recording is not None:
-            return max(0, recording.due - recording.since) // 1_000_000 + 1
-        return int(TICK_SECONDS * 1000)
+            wait = min(wait, max(0, recording.due - recording.since) / 1e9)
+        return int(wait * 1000) + 1
 
     def _communicators(self, computed: Backend, patience: float) -> Communicators | None:
         """The NCCL communicators of a worker that can take part in joint moves, with a thread that aborts overdue ones."""
@@ -434,6 +439,7 @@ class WorkerShell:
 
     def _welcome(self, welcome: m.Welcome) -> None:
         """Connect the bulk socket, and start the thread that sends heartbeats."""
+        self.peers.number = welcome.number
         self.peer_keys.shared(welcome.facts.get("peer_secret"))
         self.control.lease = self.lease = float(welcome.facts.get("lease", self.lease))
         address = transport.reachable(str(welcome.facts["bulk_address"]), self.address)
@@ -472,11 +478,9 @@ class WorkerShell:
             elif isinstance(send, BulkOut):
                 self._part(send)
             elif isinstance(send, ToPeer):
-                self._to_peer(send.address, send.message)
+                self.peers.send(send.address, m.encode(send.message))
             elif isinstance(send, Unreachable):
-                socket = self.peers_out.pop(send.address, None)
-                if socket is not None:
-                    socket.close()
+                self.peers.forget(send.worker, send.address)
             else:
                 self.streams.drop_client(send.client)
         if (
@@ -489,12 +493,6 @@ class WorkerShell:
         if self.core.reports.count:
             for done in self.core.reports.due(self.clock(), idle=idle):
                 self._say(done)
-
-    def _to_peer(self, address: str, message: m.Piece | m.Read | m.Probe | m.Echo) -> None:
-        socket = self.peers_out.get(address)
-        if socket is None:
-            socket = self.peers_out[address] = transport.push(*self.peer_keys.for_peer(address))
-        transport.send(socket, m.encode(message))
 
     def _part(self, send: BulkOut) -> None:
         """Send a fetched part: a small one with its message, a large one as a bulk transfer that the client must grant."""
@@ -559,8 +557,11 @@ class WorkerShell:
         return whole
 
     def _hear_peers(self) -> None:
-        while (frames := transport.receive(self.peers_in)) is not None:
+        while True:
             try:
+                frames = self.peers.receive()
+                if frames is None:
+                    return
                 message = m.decode(frames, m.FROM_PEER)
                 if SENDERS.get(type(message)) is not Sender.PEER:
                     raise ProtocolError(f"{type(message).__name__} from a peer")

@@ -1,8 +1,9 @@
-"""Connections to a dispatcher's socket, and that socket: reliable streams over ZeroMQ connections that may break at any time.
+"""Connections to a listening socket, and that socket: reliable streams over ZeroMQ connections that may break at any time.
 
-`Connection` is the end of a client, a worker or a watcher. It notices that it is broken, by its socket or by silence, opens
-another one under the same identity, and goes on where both ends were. `SessionRouter` is the dispatcher's end, with one
-stream for each identity. ZeroMQ itself does not reconnect: it would lose what was in flight, and say nothing.
+`Connection` is the end of a client, a worker or a watcher, and of a worker that sends pieces to another. It notices that it is
+broken, by its socket or by silence, opens another one under the same identity, and goes on where both ends were.
+`SessionRouter` is the end of a dispatcher, or of a worker that receives pieces, with one stream for each identity. ZeroMQ
+itself does not reconnect: it would lose what was in flight, and say nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from .reliable_stream import (
     ACCEPTED,
     HEADER_BYTES,
     LEASE_SECONDS,
+    MAX_OWED_BYTES,
     OPEN_AGAIN,
     OPEN_NEW,
     UNKNOWN,
@@ -44,19 +46,21 @@ MAX_HALF_OPEN: Final = 1024
 
 
 class Connection:
-    """A client's, worker's or watcher's connection to the dispatcher's socket at `address`.
+    """A client's, worker's or watcher's connection to the dispatcher's socket at `address`, or a worker's to another worker's.
 
     `reopened` is called whenever there is a new socket to listen to. `failed` says why there will be no other, once there has
-    been no contact for `lease` seconds, or once the dispatcher does not know the session (`unknown`). One thread at a time may
-    use it.
+    been no contact for `lease` seconds, or once the dispatcher does not know the session (`unknown`). With `heartbeats`
+    ZeroMQ's own threads exchange them, so that an end which computes for long, and answers nothing, does not count as silent.
+    One thread at a time may use it.
     """
 
     def __init__(
         self, address: str, *, identity: bytes = b"", lease: float = LEASE_SECONDS,
         reopened: Callable[[], object] = lambda: None, clock: Callable[[], float] | None = None,
-        keys: transport.CurveKeys | None = None,
+        keys: transport.CurveKeys | None = None, heartbeats: bool = False,
     ) -> None:  # fmt: skip
         self.address = address
+        self.heartbeats = heartbeats
         self.lease = lease
         self.keys = keys
         self.identity = identity or transport.new_identity()
@@ -79,7 +83,7 @@ class Connection:
         self._progress = (0, 0)
         self._progress_at = self._heard
         """What had got through when it was last looked at, and when that last changed or nothing was left to get through."""
-        self._dealer = transport.Dealer(address, self.identity, keys)
+        self._dealer = transport.Dealer(address, self.identity, keys, heartbeats=heartbeats)
         self.socket = self._dealer.socket
         transport.send(self.socket, [self.stream.heartbeat(OPEN_NEW)])
 
@@ -149,10 +153,13 @@ class Connection:
         elif now - self._progress_at > self.lease:
             self.failed = f"nothing has got through for {self.lease:g} s, in {self.reconnects} connections"
             return
-        waiting = self.resuming or not self.accepted
-        if now - self._attempt < (self._retry if self._dealer.broken or not waiting else MAX_RETRY_SECONDS):
+        broken = self._dealer.broken
+        if self.heartbeats and not broken:
             return
-        if waiting or now - self._heard > SILENCE_SECONDS or self._dealer.broken:
+        waiting = self.resuming or not self.accepted
+        if now - self._attempt < (self._retry if broken or not waiting else MAX_RETRY_SECONDS):
+            return
+        if waiting or broken or now - self._heard > SILENCE_SECONDS:
             self._reopen(now)
 
     @property
@@ -166,7 +173,7 @@ class Connection:
         self._attempt = now
         self.resuming = True
         self._dealer.close()
-        self._dealer = transport.Dealer(self.address, self.identity, self.keys)
+        self._dealer = transport.Dealer(self.address, self.identity, self.keys, heartbeats=self.heartbeats)
         self.socket = self._dealer.socket
         transport.send(self.socket, [self.stream.heartbeat(OPEN_AGAIN if self.accepted else OPEN_NEW)])
         self.reopened()
@@ -197,11 +204,16 @@ class StreamBroken(ProtocolError):
 
 
 class SessionRouter:
-    """The dispatcher's end of all connections to one of its sockets. One thread may use it. A peer that sends a frame of more
-    than `frame_bytes`, besides what this layer adds, is disconnected."""
+    """The listening end of all connections to one socket. One thread may use it. A peer that sends a frame of more than
+    `frame_bytes`, besides what this layer adds, is disconnected. What comes is acknowledged after `max_owed_bytes` of it at the
+    latest. `heartbeats` are those of `Connection`."""
 
-    def __init__(self, address: str, frame_bytes: int, keys: transport.KeyCheck | None = None) -> None:
-        self.socket = transport.router(address, frame_bytes + HEADER_BYTES, keys)
+    def __init__(
+        self, address: str, frame_bytes: int, keys: transport.KeyCheck | None = None, *,
+        max_owed_bytes: int = MAX_OWED_BYTES, heartbeats: bool = False,
+    ) -> None:  # fmt: skip
+        self.socket = transport.router(address, frame_bytes + HEADER_BYTES, keys, heartbeats=heartbeats)
+        self.max_owed_bytes = max_owed_bytes
         self.sender = transport.MessageSender()
         """Who has sent the last message."""
         self.streams: dict[bytes, ReliableStream] = {}
@@ -250,7 +262,7 @@ class SessionRouter:
         if stream is None:
             while len(self.half_open) >= MAX_HALF_OPEN:
                 self.forget(next(iter(self.half_open)))
-            stream = self.streams[peer] = ReliableStream()
+            stream = self.streams[peer] = ReliableStream(self.max_owed_bytes)
             self.half_open[peer] = None
         unheard = stream.unheard(heard)
         self._control(peer, stream.heartbeat(ACCEPTED))
@@ -278,6 +290,12 @@ class SessionRouter:
         stream = self.streams.get(peer)
         if stream is not None:
             transport.send(self.socket, [peer, stream.heartbeat() + frames[0], *frames[1:]])
+
+    def acknowledge(self) -> None:
+        """Acknowledge what was heard of all peers."""
+        for peer, stream in self.streams.items():
+            if stream.owed_messages:
+                self._control(peer, stream.heartbeat())
 
     def unread_bytes(self, peer: bytes) -> int:
         """The bytes that were sent to a peer and that it has not acknowledged."""

@@ -4,6 +4,9 @@ A message is a named tuple of plain values. `decode` checks each field's form be
 `ProtocolError`; nothing that arrives is ever executed. Segments and plans inside messages are bytes that
 `gt/ir/instruction_bytes.py` reads. Bytes called `data` or `body` are always last and travel as a frame of their own, uncopied.
 How large frames may be is in `gt/bounds.py`.
+
+The docstring of a message says what it means, who sends it to whom, and what each field is, in a form from which
+`gt/wire/message_tables.py` makes the tables of `docs/protocol.md`.
 """
 
 from __future__ import annotations
@@ -55,8 +58,14 @@ MAX_WORD_LENGTH: Final = 64
 
 
 class Hello(NamedTuple):
-    """The first message on every connection: `role` is 'client', 'worker', 'pulse' (the sign of life of a worker that is deep
-    in a kernel, and how its GPU is) or 'watcher' (who sees the service at work); `facts` says who (host, pid, device, …)."""
+    """The first message of a connection to the dispatcher's control socket.
+
+    From client, worker, pulse or watcher to dispatcher.
+
+    * `version`: the protocol's version; another one than the dispatcher's is refused by a `Goodbye`.
+    * `role`: 'client'; 'worker'; 'pulse', the sign of life of a worker that is deep in a kernel; or 'watcher', a monitor.
+    * `facts`: about the sender, such as its process and device.
+    """
 
     version: int
     role: str
@@ -64,18 +73,33 @@ class Hello(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """The answer: the number the dispatcher knows the peer by, and facts about the service (workers, bulk address, credits)."""
+    """The answer to `Hello`: the peer has joined.
+
+    From dispatcher to client, worker, pulse or watcher.
+
+    * `number`: by which the dispatcher knows a client (from 1) or worker (from 0); 0 for others.
+    * `facts`: about the service, such as the address of its bulk socket.
+    """
 
     number: int
     facts: dict[str, Any]
 
 
 class Ping(NamedTuple):
-    """A sign of life when there is nothing else to say."""
+    """A sign of life, when there is nothing else to say.
+
+    From client, worker, pulse or watcher to dispatcher; from dispatcher to client, worker or watcher.
+    """
 
 
 class Goodbye(NamedTuple):
-    """The sender ends the connection; `kind` names an error, or is empty for an orderly end."""
+    """The sender ends the session.
+
+    From client, worker or watcher to dispatcher; from dispatcher to client, worker, pulse or watcher.
+
+    * `kind`: the name of an error; empty for an orderly end.
+    * `text`: the reason.
+    """
 
     kind: str
     text: str
@@ -85,33 +109,65 @@ class Goodbye(NamedTuple):
 
 
 class Configure(NamedTuple):
-    """Shard by this config (`gt/sharding/config.py`, the form for the wire) from now on; answered by `Answer`."""
+    """The session is sharded by this config from now on. Answered by `Answer` with the `mesh`, or by `Failed`.
+
+    From client to dispatcher.
+
+    * `request`: a number for the answer.
+    * `config`: a sharding config in the form for the wire (`gt/sharding/config.py`).
+    """
 
     request: int
     config: dict[str, Any]
 
 
 class Define(NamedTuple):
-    """From now on `segment` means these bytes (a packed segment)."""
+    """A segment gets a number, by which it is run from now on.
+
+    From client to dispatcher.
+
+    * `segment`: the number.
+    * `body`: the definition.
+    """
 
     segment: int
     body: bytes
 
 
 class Drop(NamedTuple):
-    """The sender will not run `segment` again before defining it anew."""
+    """The sender will not run a segment again before it has defined the number anew.
+
+    From client to dispatcher.
+
+    * `segment`: the number.
+    """
 
     segment: int
 
 
 class Options(NamedTuple):
-    """Run-time options of the session (`gt/sharding/options.py`), by name."""
+    """Run-time options hold for what follows (`gt/sharding/options.py`).
+
+    From client to dispatcher.
+
+    * `values`: by name.
+    """
 
     values: dict[str, Any]
 
 
 class Run(NamedTuple):
-    """Run a segment. Survivor n becomes tensor `base + n`; `dying` are positions of inputs that nobody needs afterwards."""
+    """A segment is to be run. Counts for `Credit`.
+
+    From client to dispatcher.
+
+    * `segment`: the number of its definition.
+    * `base`: output n of the segment, if it survives, becomes tensor `base + n`.
+    * `inputs`: the tensor for each input of the definition.
+    * `scalars`: the value of each run-time scalar.
+    * `dying`: positions of inputs that nobody needs after this run.
+    * `freed`: other tensors that nobody needs any more.
+    """
 
     segment: int
     base: int
@@ -122,7 +178,16 @@ class Run(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A tensor from the client's memory: `data` is its bytes in row-major order, or empty when they go by the bulk socket."""
+    """A tensor comes from the client's memory. Counts for `Credit`.
+
+    From client to dispatcher.
+
+    * `tensor`: the id that it gets.
+    * `spec`: its dtype and shape.
+    * `signal`: the path of signals in which the program puts it, outermost first.
+    * `bulk`: whether the values go by the bulk socket, to where a `Cut` says.
+    * `data`: the values in row-major order, little-endian; empty if they go by the bulk socket.
+    """
 
     tensor: int
     spec: list[Any]
@@ -132,21 +197,38 @@ class Put(NamedTuple):
 
 
 class Free(NamedTuple):
-    """Nobody needs these tensors any more."""
+    """Nobody needs these tensors any more.
+
+    From client to dispatcher.
+
+    * `tensors`: their ids; one that does not exist is ignored.
+    """
 
     tensors: list[int]
 
 
 class Fetch(NamedTuple):
-    """Send this tensor's value, as `Value` messages, or say why not."""
+    """The client wants a tensor's values. Answered by as many `Value` as there are parts, or by `Failed`.
+
+    From client to dispatcher.
+
+    * `request`: a number for the answer.
+    * `tensor`: its id.
+    """
 
     request: int
     tensor: int
 
 
 class Ask(NamedTuple):
-    """A question about the service: 'statistics', 'devices', or 'memory' (which the workers answer), in its turn; or at once
-    'why TENSOR POSITION', where a tensor is that the `POSITION`th run or put of the client made. Answered by `Answer`."""
+    """A question about the service. Answered by `Answer` or `Failed`.
+
+    From client to dispatcher.
+
+    * `request`: a number for the answer.
+    * `topic`: 'statistics', 'devices' or 'memory', answered in its turn; or 'why TENSOR POSITION', answered at once, about the
+      tensor that the `POSITION`th run or put of the client makes.
+    """
 
     request: int
     topic: str
@@ -156,21 +238,43 @@ class Ask(NamedTuple):
 
 
 class Credit(NamedTuple):
-    """All runs and puts up to the client's `done`th have left the workers."""
+    """The workers have finished runs and puts.
+
+    From dispatcher to client.
+
+    * `done`: all up to the client's `done`th, counted from 1.
+    """
 
     done: int
 
 
 class Cut(NamedTuple):
-    """Where a bulk put goes: for each worker its number, its bulk identity and the box it stores."""
+    """The parts of a bulk put go to these workers.
+
+    From dispatcher to client.
+
+    * `tensor`: its id.
+    * `parts`: for each worker its number, its bulk name (bytes) and the box that it stores; none if the put has failed.
+    """
 
     tensor: int
     parts: list[Any]
 
 
 class Value(NamedTuple):
-    """One worker's answer to a fetch; `parts` of them make it whole. `box` is what `data` holds, [] when it only says
-    that it is sound. With `bulk`, the bytes wait at the worker whose bulk identity is `sender`."""
+    """One part of a fetched tensor. Its values are whole when `parts` of these messages have come.
+
+    From dispatcher to client.
+
+    * `request`: that of the `Fetch`.
+    * `spec`: the tensor's dtype and shape.
+    * `parts`: how many messages answer the fetch.
+    * `box`: the part; [['silent']] if the message only says that other copies are sound too.
+    * `worker`: the number of the worker that holds it.
+    * `sender`: that worker's bulk name.
+    * `bulk`: whether the values wait at the worker for a grant by the bulk socket.
+    * `data`: the values in row-major order, little-endian; empty if they wait.
+    """
 
     request: int
     spec: list[Any]
@@ -183,7 +287,14 @@ class Value(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A request, or (request 0) something that the client sent and that will never be answered, failed."""
+    """A request failed, or something that nothing else would report.
+
+    From dispatcher to client or watcher.
+
+    * `request`: that of the `Fetch`, `Ask`, `Configure` or `Cancel`; 0 for something else.
+    * `kind`: the name of an error.
+    * `text`: what went wrong, where, and what to do.
+    """
 
     request: int
     kind: str
@@ -191,14 +302,25 @@ class Failed(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to `Ask`, `Configure` or `Cancel`."""
+    """The answer to `Ask`, `Configure` or `Cancel`.
+
+    From dispatcher to client or watcher.
+
+    * `request`: that of the question.
+    * `facts`: the answer.
+    """
 
     request: int
     facts: dict[str, Any]
 
 
 class Notice(NamedTuple):
-    """Something that the user should know, and that stops nothing: the client logs it as a warning."""
+    """Something that the user should know, and that stops nothing.
+
+    From dispatcher to client.
+
+    * `text`: what the client logs as a warning.
+    """
 
     text: str
 
@@ -207,8 +329,15 @@ class Notice(NamedTuple):
 
 
 class DefineMesh(NamedTuple):
-    """A mesh and how to reach its members: [axes, sizes, members, weights, cards] and one address a member. `cards` has a number
-    for each GPU that takes part in collectives of a library (`dispatcher/cost/nccl_cards.py`), 0 for other members."""
+    """A mesh gets a number, and its members learn how to reach each other.
+
+    From dispatcher to worker.
+
+    * `mesh`: the number.
+    * `body`: [axes, sizes, members, weights, cards]: the names and sizes of its axes; the worker at each rank; along each axis
+      the weight of each position; and for each rank the number of a GPU that takes part in collectives of a library, else 0.
+    * `addresses`: that of each member's socket for pieces, by rank.
+    """
 
     mesh: int
     body: list[Any]
@@ -216,8 +345,15 @@ class DefineMesh(NamedTuple):
 
 
 class UniqueId(NamedTuple):
-    """By this id the members of a group of a mesh find each other: `ranks` in it, for the communicator that is known by this
-    `generation` (`worker/nccl/communicators.py`). The first member makes it, the dispatcher passes it on to all."""
+    """The members of a group of a mesh find each other by this id, for NCCL. The first member makes it.
+
+    From worker to dispatcher; from dispatcher to worker.
+
+    * `mesh`: the number of the mesh.
+    * `ranks`: the group.
+    * `generation`: the communicator that it is for (`worker/nccl/communicators.py`).
+    * `unique_id`: what NCCL made.
+    """
 
     mesh: int
     ranks: list[int]
@@ -226,26 +362,54 @@ class UniqueId(NamedTuple):
 
 
 class DropMesh(NamedTuple):
-    """No plan on this mesh will come any more."""
+    """No plan on this mesh will come any more.
+
+    From dispatcher to worker.
+
+    * `mesh`: its number.
+    """
 
     mesh: int
 
 
 class DefinePlan(NamedTuple):
-    """From now on `plan` means these bytes (a packed plan)."""
+    """A plan gets a number, by which it is executed from now on.
+
+    From dispatcher to worker.
+
+    * `plan`: the number.
+    * `body`: the plan, the same bytes for all members of its mesh.
+    """
 
     plan: int
     body: bytes
 
 
 class DropPlan(NamedTuple):
-    """`plan` will not be executed again before it is defined anew."""
+    """A plan will not be executed again before its number is defined anew.
+
+    From dispatcher to worker.
+
+    * `plan`: the number.
+    """
 
     plan: int
 
 
 class Execute(NamedTuple):
-    """Run a plan as number `order` of the one global order, on `client`'s tensors; otherwise as in `Run`."""
+    """A plan is to be executed.
+
+    From dispatcher to worker.
+
+    * `order`: its number in the one order of all plans and puts.
+    * `plan`: the number of its definition.
+    * `client`: whose tensors it reads and makes.
+    * `base`: as in `Run`.
+    * `inputs`: as in `Run`.
+    * `scalars`: as in `Run`.
+    * `dying`: as in `Run`.
+    * `freed`: as in `Run`.
+    """
 
     order: int
     plan: int
@@ -258,10 +422,19 @@ class Execute(NamedTuple):
 
 
 class Store(NamedTuple):
-    """Keep the own part of a tensor: `data` is the whole, or empty when the part comes by the bulk socket from `sender`.
-    `signal` is in which the program put it.
+    """The receiver keeps its part of a tensor that a client puts.
 
-    Has a number of the one global order, as a plan does.
+    From dispatcher to worker.
+
+    * `order`: its number in the one order of all plans and puts.
+    * `client`: whose it is.
+    * `tensor`: its id.
+    * `spec`: its dtype and shape.
+    * `mesh`: the mesh on which it is placed.
+    * `layout`: how, as `gt/sharding/placement.py` prints it.
+    * `signal`: the path of signals in which the program put it.
+    * `sender`: the bulk name from which the part comes; empty if it is in `data`.
+    * `data`: the whole tensor, or empty.
     """
 
     order: int
@@ -276,21 +449,41 @@ class Store(NamedTuple):
 
 
 class Release(NamedTuple):
-    """Free these tensors of `client`."""
+    """Tensors are to be freed.
+
+    From dispatcher to worker.
+
+    * `client`: whose they are.
+    * `tensors`: their ids.
+    """
 
     client: int
     tensors: list[int]
 
 
 class Forget(NamedTuple):
-    """Free everything of `client`, which is gone."""
+    """A client is gone, and everything of it is to be freed.
+
+    From dispatcher to worker.
+
+    * `client`: its number.
+    """
 
     client: int
 
 
 class Collect(NamedTuple):
-    """Send the own part of a tensor, or (`silent`) only say whether it is sound. `reply` is the client's own request
-    number, `receiver` its bulk identity: nobody else is given the part."""
+    """The receiver sends its part of a tensor. Answered by `Part`.
+
+    From dispatcher to worker.
+
+    * `request`: a number for the answer.
+    * `reply`: the client's own request, which names the bulk stream.
+    * `client`: whose tensor it is.
+    * `tensor`: its id.
+    * `silent`: whether only to say that the part is sound.
+    * `receiver`: the client's bulk name; nobody else is given the part.
+    """
 
     request: int
     reply: int
@@ -301,54 +494,99 @@ class Collect(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """Say who holds what: of each client the `most` largest by signal. Answered by `Holdings`, in its turn."""
+    """The receiver says who holds what of its memory. Answered by `Holdings`, in its turn.
+
+    From dispatcher to worker.
+
+    * `request`: a number for the answer.
+    * `most`: how many holders to list of each client, the largest.
+    """
 
     request: int
     most: int
 
 
 class Meet(NamedTuple):
-    """These workers, at these addresses, are on other hosts: their links are to be measured."""
+    """Workers on other hosts are to be measured: how fast the links to them are.
+
+    From dispatcher to worker.
+
+    * `workers`: their numbers.
+    * `addresses`: their sockets for pieces.
+    """
 
     workers: list[int]
     addresses: list[str]
 
 
 class PeerLost(NamedTuple):
-    """A worker is gone: whoever waits for it waits no longer."""
+    """A worker is gone, and whoever waits for it waits no longer.
+
+    From dispatcher to client or worker.
+
+    * `worker`: its number.
+    * `text`: why.
+    """
 
     worker: int
     text: str
 
 
 class Subscribe(NamedTuple):
-    """Send `ticket` to the socket at `address`, where groups are told what concerns them (`dispatcher/state/multicast.py`)."""
+    """A ticket is to be sent to the publishing socket, where groups are told what concerns them.
+
+    From dispatcher to worker.
+
+    * `address`: that socket's.
+    * `ticket`: the bytes of the subscription.
+    """
 
     address: str
     ticket: bytes
 
 
 class Unsubscribe(NamedTuple):
-    """Give this ticket back."""
+    """A ticket is to be given back.
+
+    From dispatcher to worker.
+
+    * `ticket`: the same bytes.
+    """
 
     ticket: bytes
 
 
 class Switch(NamedTuple):
-    """All that follows for this worker comes by the socket to which it sent its tickets."""
+    """All that follows for this worker comes by the socket to which it sent its tickets.
+
+    From dispatcher to worker.
+    """
 
 
 # worker to dispatcher
 
 
 class Done(NamedTuple):
-    """Every plan and put up to `order` has left this worker. Said at least of the last one of each mesh."""
+    """Every plan and put up to one has left this worker. Said at least of the last one of each mesh.
+
+    From worker to dispatcher.
+
+    * `order`: that one's number.
+    """
 
     order: int
 
 
 class Poisoned(NamedTuple):
-    """An instruction failed in plan `order` of `client`: what depends on it holds this error. Counted and logged."""
+    """An instruction failed, and what depends on it holds the error. Counted and logged.
+
+    From worker to dispatcher.
+
+    * `order`: the number of the plan's execution.
+    * `client`: whose it is.
+    * `kind`: the name of the error.
+    * `text`: the error.
+    """
 
     order: int
     client: int
@@ -357,22 +595,41 @@ class Poisoned(NamedTuple):
 
 
 class Landed(NamedTuple):
-    """A bulk put has arrived whole."""
+    """This worker's part of a bulk put has arrived whole.
+
+    From worker to dispatcher.
+
+    * `client`: whose it is.
+    * `tensor`: its id.
+    """
 
     client: int
     tensor: int
 
 
 class Holdings(NamedTuple):
-    """What a worker holds: `facts` are as `gt.memory()` says of one worker, with `holders`, a list for each client and
-    signal."""
+    """The answer to `Survey`.
+
+    From worker to dispatcher.
+
+    * `request`: that of the `Survey`.
+    * `facts`: as `gt.memory()` says of one worker, with `holders`, a list for each client and signal.
+    """
 
     request: int
     facts: dict[str, Any]
 
 
 class Part(NamedTuple):
-    """The own part of a collected tensor: `fault` is [] or [kind, text]; with `bulk` the bytes wait for a grant."""
+    """The answer to `Collect`: this worker's part of a tensor.
+
+    From worker to dispatcher.
+
+    * `request`: that of the `Collect`.
+    * `fault`: [], or the name and text of the error that it holds.
+    * `bulk`: whether the values wait for the client's grant.
+    * `data`: the values, or empty.
+    """
 
     request: int
     fault: list[str]
@@ -381,9 +638,19 @@ class Part(NamedTuple):
 
 
 class Health(NamedTuple):
-    """How a worker's GPU is, as NVML says; said by the worker's pulse, in place of a `Ping`. `temperature` is in degrees Celsius,
-    `power` and its limit in milliwatts, `busy` the percentage of the last moment in which a kernel ran; bytes `used` (by any
-    process) of `total`; uncorrected memory `errors` since the driver was loaded; why it is `slowed` ('temperature', …)."""
+    """The state of a worker's GPU, as NVML says, in place of a `Ping`.
+
+    From pulse to dispatcher.
+
+    * `temperature`: degrees Celsius.
+    * `power`: milliwatts.
+    * `power_limit`: milliwatts.
+    * `busy`: the percentage of the last moment in which a kernel ran.
+    * `used`: bytes, by any process.
+    * `total`: bytes.
+    * `errors`: uncorrected memory errors since the driver was loaded.
+    * `slowed`: why it is slowed down ('temperature', …).
+    """
 
     temperature: Measure
     power: Measure
@@ -396,7 +663,14 @@ class Health(NamedTuple):
 
 
 class Linked(NamedTuple):
-    """The link to `worker` was measured: bytes a second, and nanoseconds that an exchange takes however small."""
+    """The link to another worker was measured.
+
+    From worker to dispatcher.
+
+    * `worker`: its number.
+    * `bandwidth`: bytes a second.
+    * `latency`: the nanoseconds that an exchange takes, however small.
+    """
 
     worker: int
     bandwidth: int
@@ -407,9 +681,20 @@ class Linked(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Piece `part` of the move `step` of plan `order`, from rank `source`; `fault`, when the rank has none, stands for
-    all that it has not sent. The bytes are `data`, `packed` or not, or lie in shared memory at `block`, [lender, loan,
-    offset, bytes]. A step below 0: no bytes, but a word in a move that is done together (`worker/transfer/rendezvous.py`)."""
+    """A piece of one transfer of one move; with a step below 0 a word in a move that is done together, without bytes
+    (`worker/transfer/rendezvous.py`).
+
+    From worker to worker.
+
+    * `order`: the number of the plan's execution.
+    * `step`: the move.
+    * `part`: the piece.
+    * `source`: the rank of its sender in the mesh.
+    * `fault`: [], or the name and text of the error that stands for all that the sender has not sent.
+    * `block`: [], or where the bytes lie in shared memory.
+    * `packed`: whether `data` is compressed.
+    * `data`: the bytes, or empty.
+    """
 
     order: int
     step: int
@@ -422,14 +707,27 @@ class Piece(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Worker `reader` has read these loans of the receiver's memory."""
+    """Loans of the receiver's memory have been read.
+
+    From worker to worker.
+
+    * `reader`: the number of the sender.
+    * `loans`: their numbers.
+    """
 
     reader: int
     loans: list[int]
 
 
 class Probe(NamedTuple):
-    """From `worker`, its `probe`th, to be answered at once."""
+    """The link is being measured. Answered at once by `Echo`.
+
+    From worker to worker.
+
+    * `worker`: the number of the sender.
+    * `probe`: a number for the answer.
+    * `data`: bytes of the length that is measured.
+    """
 
     worker: int
     probe: int
@@ -437,7 +735,14 @@ class Probe(NamedTuple):
 
 
 class Echo(NamedTuple):
-    """To a `Probe`, from `worker`, which `unpacks` pieces or does not."""
+    """The answer to `Probe`.
+
+    From worker to worker.
+
+    * `worker`: the number of the sender.
+    * `probe`: that of the `Probe`.
+    * `unpacks`: whether the sender reads compressed pieces.
+    """
 
     worker: int
     probe: int
@@ -448,23 +753,40 @@ class Echo(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Tell the watcher this much from now on (`telemetry.OFF`, `SUMMARY`, `TRACE`); `seen` is the number of the last batch
-    of events that it has read: more than a few that it has not are not sent."""
+    """The watcher wants events, and says how many it has read.
+
+    From watcher to dispatcher.
+
+    * `level`: 0 none, 1 summaries, 2 everything (`gt/wire/telemetry.py`).
+    * `seen`: how many batches it has read; more than a few that it has not are not sent.
+    """
 
     level: int
     seen: int
 
 
 class Record(NamedTuple):
-    """Record events at this level, or (`telemetry.OFF`) none; `rate` of them a second by themselves, others added up."""
+    """The receiver records events.
+
+    From dispatcher to worker.
+
+    * `level`: as in `Watch`.
+    * `rate`: the most events a second that are recorded one by one; others are added up.
+    """
 
     level: int
     rate: int
 
 
 class Events(NamedTuple):
-    """A batch of events (`telemetry.encode_event`), sent at `sent` nanoseconds on its sender's monotonic clock; `dropped`
-    events before it were lost."""
+    """A batch of events (docs/events.md).
+
+    From worker to dispatcher; from dispatcher to watcher.
+
+    * `sent`: when, in nanoseconds on its sender's monotonic clock.
+    * `dropped`: how many events before it were lost.
+    * `events`: each a list (`encode_event` in `gt/wire/telemetry.py`).
+    """
 
     sent: int
     dropped: int
@@ -472,7 +794,13 @@ class Events(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """Drop what a client asked for and has not begun, and tell it so. Answered by `Answer`, or `Failed`."""
+    """What a client has asked for and what has not begun is to be dropped. Answered by `Answer` or `Failed`.
+
+    From watcher to dispatcher.
+
+    * `request`: a number for the answer.
+    * `client`: the number of the client.
+    """
 
     request: int
     client: int
@@ -619,6 +947,21 @@ def encode(message: Message) -> list[Any]:
         fields: tuple[Any, ...] = message
         return [msgpack.packb((code, *fields[:-1]), default=_pack_other), fields[-1]]
     return [msgpack.packb((code, *message), default=_pack_other)]
+
+
+def forms_of(kind: type[Any]) -> dict[str, str]:
+    """The form of each field of a message, by its name and in order."""
+    return {name: form for name, form, _ in _CHECKS[_CODE_OF[kind]]}
+
+
+def lengths_of(kind: type[Any]) -> dict[str, int]:
+    """The most numbers of each field of a message that is a list of them."""
+    return {name: most for _, name, most in _LENGTHS[_CODE_OF[kind]]}
+
+
+def has_second_frame(kind: type[Any]) -> bool:
+    """Whether the last field of a message is a frame of its own."""
+    return _HAS_DATA[_CODE_OF[kind]]
 
 
 class FrameBounds(NamedTuple):

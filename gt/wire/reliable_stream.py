@@ -57,9 +57,18 @@ def parse(frame: Any) -> tuple[int, int]:
 class ReliableStream:
     """One end of a session. What `number` returns is sent; what arrives goes through `accept`."""
 
-    __slots__ = ("acknowledged", "heard", "kept", "owed_bytes", "owed_messages", "sent", "unread_bytes")
+    __slots__ = (
+        "acknowledged",
+        "heard",
+        "kept",
+        "max_owed_bytes",
+        "owed_bytes",
+        "owed_messages",
+        "sent",
+        "unread_bytes",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, max_owed_bytes: int = MAX_OWED_BYTES) -> None:
         self.sent = 0
         """The number of the last message that was sent."""
         self.heard = 0
@@ -72,6 +81,7 @@ class ReliableStream:
         """The bytes of all these."""
         self.owed_bytes = self.owed_messages = 0
         """What was heard since this end last acknowledged."""
+        self.max_owed_bytes = max_owed_bytes
 
     def number(self, frames: Frames) -> Frames:
         """The frames to send for a message; they are kept until they are acknowledged."""
@@ -95,7 +105,7 @@ class ReliableStream:
     @property
     def owes(self) -> bool:
         """Whether so much was heard that it must be acknowledged now."""
-        return self.owed_bytes >= MAX_OWED_BYTES or self.owed_messages >= MAX_OWED_MESSAGES
+        return self.owed_bytes >= self.max_owed_bytes or self.owed_messages >= MAX_OWED_MESSAGES
 
     def accept(self, sequence: int, acknowledged: int, size: int) -> bool:
         """Whether a numbered message of `size` bytes is the next one; if not, it was heard before. Raises `ProtocolError` if

@@ -44,6 +44,14 @@ _READABLE: Final = int(zmq.POLLIN)
 _NEVER_MS: Final = 24 * 3600 * 1000
 """Milliseconds after which ZeroMQ would connect again by itself: longer than a session without contact lives."""
 
+_HEARTBEAT_MS: Final = 5_000
+"""Milliseconds between two of ZeroMQ's own heartbeats."""
+_HEARTBEAT_TIMEOUT_MS: Final = 20_000
+"""Milliseconds after which a connection ends whose other end does not answer a heartbeat: on a slow link it lies behind several
+MiB in the buffers of the system."""
+_CONNECT_TIMEOUT_MS: Final = 2_000
+"""Milliseconds after which an attempt to connect that neither fails nor succeeds is given up."""
+
 _contexts: dict[int, zmq.Context[Any]] = {}
 
 
@@ -235,16 +243,6 @@ def check_bind(address: str, *, keyed: bool = False) -> None:
         )
 
 
-def bind(
-    kind: int, address: str, frame_bytes: int = MAX_FRAME_BYTES, keys: KeyCheck | None = None
-) -> zmq.Socket[bytes]:
-    """A socket listening at `address` (checked), for frames of at most `frame_bytes`. With `keys`, peers on TCP need one.
-    Raises `AddressInUse` or `AddressRefused`."""
-    socket = _socket(kind)
-    socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes + (0 if keys is None else CURVE_FRAME_BYTES))
-    return _bound(socket, address, keys)
-
-
 def _bound(socket: zmq.Socket[bytes], address: str, keys: KeyCheck | None) -> zmq.Socket[bytes]:
     """Make a socket listen; close it if it cannot."""
     try:
@@ -279,6 +277,13 @@ def _answers(path: str) -> bool:
     return True
 
 
+def _exchange_heartbeats(socket: zmq.Socket[bytes]) -> None:
+    """Have ZeroMQ's own threads exchange heartbeats on a socket's connections, whatever the threads that use it do, and end
+    those whose other end is silent."""
+    socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
+
+
 def unlink(socket: zmq.Socket[bytes]) -> None:
     """Remove the path of a listening `ipc` socket, which ZeroMQ leaves behind when the process ends."""
     address = endpoint(socket)
@@ -286,10 +291,17 @@ def unlink(socket: zmq.Socket[bytes]) -> None:
         Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
 
 
-def router(address: str, frame_bytes: int = MAX_FRAME_BYTES, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
+def router(
+    address: str, frame_bytes: int = MAX_FRAME_BYTES, keys: KeyCheck | None = None, *, heartbeats: bool = False
+) -> zmq.Socket[bytes]:
     """A listening ROUTER that reports when a peer is gone. A peer that sends a frame of more than `frame_bytes` is
-    disconnected."""
-    socket = bind(zmq.ROUTER, address, frame_bytes, keys)
+    disconnected. With `keys`, peers on TCP need one. With `heartbeats` ZeroMQ's own threads look after its connections. Raises
+    `AddressInUse` or `AddressRefused`."""
+    socket = _socket(zmq.ROUTER)
+    socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes + (0 if keys is None else CURVE_FRAME_BYTES))
+    if heartbeats:
+        _exchange_heartbeats(socket)
+    socket = _bound(socket, address, keys)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a new connection of a peer replaces its last, which may seem to live
     return socket
@@ -335,11 +347,6 @@ def publish(publisher: zmq.Socket[bytes], topic: bytes, frames: list[Any]) -> No
         send(publisher, [topic + frames[0], *frames[1:]])
 
 
-def pull(address: str, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
-    """A listening PULL, for pieces from other workers."""
-    return bind(zmq.PULL, address, keys=keys)
-
-
 def _connect(kind: int, address: str, keys: CurveKeys | None) -> zmq.Socket[bytes]:
     socket = _socket(kind)
     try:
@@ -365,13 +372,19 @@ def _connected(socket: zmq.Socket[bytes], address: str, keys: CurveKeys | None) 
 
 
 class Dealer:
-    """A DEALER connected to a dispatcher's socket. When its connection breaks there is no other (`broken`), because ZeroMQ
-    would lose what was in flight and say nothing; what has arrived by then can still be read."""
+    """A DEALER connected to a `router`. When its connection breaks there is no other (`broken`), because ZeroMQ would lose
+    what was in flight and say nothing; what has arrived by then can still be read. With `heartbeats` ZeroMQ's own threads find
+    that out."""
 
-    def __init__(self, address: str, identity: bytes, keys: CurveKeys | None = None) -> None:
+    def __init__(
+        self, address: str, identity: bytes, keys: CurveKeys | None = None, *, heartbeats: bool = False
+    ) -> None:
         self.socket = _socket(zmq.DEALER)
         self.socket.setsockopt(zmq.IDENTITY, identity)
         self.socket.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS)
+        if heartbeats:
+            _exchange_heartbeats(self.socket)
+            self.socket.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_TIMEOUT_MS)
         self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED)
         try:
             _connected(self.socket, address, keys)
@@ -389,11 +402,6 @@ class Dealer:
         self.socket.disable_monitor()
         self._monitor.close(linger=0)
         self.socket.close(linger=linger)
-
-
-def push(address: str, keys: CurveKeys | None = None) -> zmq.Socket[bytes]:
-    """A PUSH connected to another worker."""
-    return _connect(zmq.PUSH, address, keys)
 
 
 def new_identity() -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 
@@ -157,3 +158,91 @@ def test_a_worker_that_was_lost_joins_anew(machine: Machine) -> None:
     program = machine.program("gt.connect(sys.argv[1])\nsay(gt.ones(4).sum().item())", address)
     program.expect("4.0")
     assert program.wait() == 0
+
+
+ALL_REDUCES = """
+    import hashlib
+    address, steps = sys.argv[1], int(sys.argv[2])
+    gt.connect(address, config={"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}})
+    array = np.random.default_rng(0).standard_normal((2, 1_000_000)).astype(np.float32)
+    digest = hashlib.sha256()
+    with gt.signal.context("net"):
+        for step in range(steps):
+            x = gt.tensor(array * (step + 1))
+            for turn in range(4):
+                x = x - x.sum(0) / (turn + 3)  # pieces of 1 MB, each way twice
+                x = x + x[:, :1000].sum()
+            digest.update(x.numpy().tobytes())
+            say("step", step, x.shape)
+            if step in (2, 5):
+                hear()
+    say("sums", digest.hexdigest())
+"""
+
+
+class BadPeerNetwork:
+    """A service of two workers that reach each other through proxies."""
+
+    def __init__(self, machine: Machine) -> None:
+        machine.environment["GT_SHARED_MEMORY"] = "0"
+        machine.environment["GT_PEER_TIMEOUT"] = "20"
+        arguments = ["--address", "tcp://127.0.0.1:*", "--workers", "2", "--log-level", "info"]
+        self.dispatcher = machine.start("a dispatcher", [sys.executable, "-P", "-m", "gt.dispatcher", *arguments])
+        self.address = self.dispatcher.expect("listening at").split()[-1]
+        self.proxies: list[CuttingProxy] = []
+        self.workers: list[Process] = []
+        for _ in range(2):
+            with socket.create_server(("127.0.0.1", 0)) as probe:
+                listen = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+            proxy = CuttingProxy(listen)
+            self.proxies.append(proxy)
+            options = ["--listen", listen, "--announce", proxy.address, "--device", "cpu", "--log-level", "info"]
+            self.workers.append(machine.command("worker", "--address", self.address, *options))
+            self.workers[-1].expect("at your service")
+
+    @property
+    def connections(self) -> int:
+        return sum(proxy.connections for proxy in self.proxies)
+
+    def close(self) -> None:
+        for proxy in self.proxies:
+            proxy.__exit__(None, None, None)
+
+
+@pytest.fixture
+def peers(machine: Machine) -> Iterator[BadPeerNetwork]:
+    made = BadPeerNetwork(machine)
+    yield made
+    made.close()
+
+
+def test_pieces_between_workers_survive_cuts(machine: Machine, peers: BadPeerNetwork) -> None:
+    """The connections between two workers are cut in the middle of pieces, again and again, and once for some seconds: the
+    sums have the same bits, and nobody is lost."""
+
+    def sums(cut_every: int) -> str:
+        program = machine.program(ALL_REDUCES, peers.address, "8")
+        program.expect("step 2")
+        for proxy in peers.proxies:
+            proxy.cut_every = cut_every
+        program.say()
+        program.expect("step 5")
+        if cut_every:
+            for proxy in peers.proxies:
+                proxy.cut_every = 0
+                proxy.cut(stay=True)
+        program.say()
+        if cut_every:
+            with pytest.raises(AssertionError, match="did not say"):
+                program.expect("step 6", timeout=2)
+            for proxy in peers.proxies:
+                proxy.heal()
+        found = program.expect("sums").split()[-1]
+        assert program.wait() == 0
+        return found
+
+    calm = sums(0)
+    before = peers.connections
+    assert sums(4_000_000) == calm
+    assert peers.connections - before >= 10, "each cut made one of the workers connect again"
+    assert all(process.running() for process in (peers.dispatcher, *peers.workers))

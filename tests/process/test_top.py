@@ -90,7 +90,7 @@ def test_its_figures_are_the_workers_own_while_digits_are_learned(machine: Machi
     for worker in said["workers"]:
         assert (worker["counters"]["plans"], worker["counters"]["instructions"]) == (runs, instructions)
         held = figures.size(worker["gauges"]["held"])
-        assert re.search(rf"{worker['number']} +\S+ +cpu .* {held} +\d+ +{runs} ", top.text)
+        top.until(rf"{worker['number']} +\S+ +cpu .* {held} +\d+ +{runs} ", TIMEOUT)
     (client,) = said["clients"]
     nbytes, tensors = figures.size(client["state"]["nbytes"]), client["state"]["tensors"]
     top.until(rf"{client['number']} +\S+ +\S+ +{program.pid} +{tensors} +{nbytes} ", TIMEOUT)
@@ -120,13 +120,11 @@ def test_a_service_that_is_killed_and_started_again_is_live_again(machine: Machi
     dispatcher.signal(signal.SIGKILL)
     top.until(r"\d+s old +● reconnecting", TIMEOUT)
     dispatcher.wait()
-    for worker in workers:
-        worker.wait()
     machine.command("dispatcher", "--address", address, "--log-level", "info").expect("listening at")
+    for worker in workers:
+        worker.expect("joins anew")
     top.until(r"● live", TIMEOUT)
-    top.until(r"No worker has joined", TIMEOUT)
-    machine.worker(address).expect("worker 0 on cpu")
-    top.until(r"0 +cpu +idle", TIMEOUT)
+    top.until(r"1 +cpu +idle", TIMEOUT)
     top.press("\x1b[21~")
     assert top.wait(TIMEOUT) == 0
 

@@ -39,8 +39,9 @@ class Forgotten(NamedTuple):
 
 
 class Unreachable(NamedTuple):
-    """The worker at an address is gone: nothing is sent there any more."""
+    """A worker is gone: nothing is sent to its address any more (empty: it was never known), and nothing of it is heard."""
 
+    worker: int
     address: str
 
 

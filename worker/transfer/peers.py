@@ -101,9 +101,7 @@ class Peers:
     def lose(self, worker: int, text: str) -> None:
         """A worker is gone."""
         self.lost[worker] = text
-        address = self.addresses.pop(worker, None)
-        if address is not None:
-            self.out.append(Unreachable(address))
+        self.out.append(Unreachable(worker, self.addresses.pop(worker, "")))
         self.read.pop(worker, None)
         self.probed.pop(worker, None)
         if self.links is not None:

@@ -54,7 +54,7 @@ def most_steps(each: Service, peer: str, *messages: Any) -> int:
         found = max(found, counted_steps(lambda: each.core.handle(event, each.now)))
 
     for message in messages:
-        act(Received(peer.encode(), m.decode(m.encode(message), m.TO_DISPATCHER)[1]))
+        act(Received(peer.encode(), m.decode(m.encode(message), m.TO_DISPATCHER)))
     for _ in range(100_000):
         if not each.core.busy:
             break
