@@ -5,7 +5,7 @@ from __future__ import annotations
 from gt.errors import ConfigError, ConnectionFailed, GTError, SessionError, WorkerLost
 
 from .scheduler import Process
-from .service import LEASE_SECONDS, RESTART_SECONDS, Service
+from .service import LEASE_SECONDS, PEER_SECONDS, RESTART_SECONDS, Service
 
 MAX_HARMLESS_SECONDS = 30.0
 """So long, in all, connections break and processes stand still where nothing may be lost: well below the lease."""
@@ -18,7 +18,8 @@ def explains(service: Service, error: GTError, program: str, since: float, now: 
     happened = [each for each in service.interruptions if each.start <= now]
     if isinstance(error, ConnectionFailed):
         return any(each.end + AFTERMATH_SECONDS >= since for each in happened)
-    fatal = {each.name for each in happened if each.fatal and each.end >= since - LEASE_SECONDS}
+    noticed = LEASE_SECONDS + service.frozen_seconds  # after so long at the latest, by clocks that stood still
+    fatal = {each.name for each in happened if each.fatal and each.end + noticed >= since}
     if isinstance(error, (WorkerLost, ConfigError)):
         return any(name == "dispatcher" or name in service.workers for name in fatal)
     return isinstance(error, SessionError) and not fatal.isdisjoint({"dispatcher", program})
@@ -45,7 +46,9 @@ class Faults:
             return
         name = self.random.choice([*service.workers, *service.programs, "dispatcher"])
         draw = self.random.random()
-        if not self.harmless and draw < 0.4:
+        if draw > 0.92:
+            self._freeze_all()
+        elif not self.harmless and draw < 0.4:
             self._lose(name)
         elif draw < 0.75 and name != "dispatcher":
             seconds = self._seconds()
@@ -57,6 +60,14 @@ class Faults:
             if seconds:
                 service.interrupted(name, seconds, fatal=False)
                 self._process(name).freeze(seconds)
+
+    def _freeze_all(self) -> None:
+        """The whole machine stands still, for longer than any lease: nobody may count that against others."""
+        service = self.service
+        seconds = LEASE_SECONDS * (1 + 2 * self.random.random())
+        service.interrupted("dispatcher", seconds, fatal=False)
+        service.frozen_seconds += seconds
+        service.scheduler.freeze(seconds)
 
     def _process(self, name: str) -> Process:
         service = self.service
@@ -80,6 +91,10 @@ class Faults:
                 service.dispatcher_shell.stop()
             else:
                 service.restart_dispatcher()
+        elif name in service.workers and self.random.random() < 0.3:
+            seconds = self.random.random() * 5
+            service.interrupted(name, seconds + PEER_SECONDS, fatal=True)
+            service.network.cut_peers(name, seconds)
         elif self.random.random() < 0.3:
             seconds = LEASE_SECONDS * (1.2 + self.random.random())
             service.interrupted(name, seconds, fatal=True)

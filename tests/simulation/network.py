@@ -1,7 +1,8 @@
 """A stand-in for `gt/wire/transport.py`: sockets of simulated processes, and links between them that delay, break and repeat.
 
 A connection keeps the order of what is sent on it, and nothing else does. When it breaks, what is in flight is lost; its ends
-are told, or hear nothing any more, as behind a router that has lost its state. Between workers nothing is lost but with them.
+are told, or hear nothing any more, as behind a router that has lost its state. Between workers ZeroMQ connects again by itself,
+and only what was in flight is lost.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ class Wire:
         """Whether its beginning knows that it is broken."""
         self.due = {True: 0.0, False: 0.0}
         """When what was sent last arrives, at the far end and at the near one."""
+        self.losses = 0
+        """How often what was in flight to another worker was lost."""
         network.wires[self] = None
         if self.far is None or (identity and self.link.is_down(self.scheduler.now)):
             self.end()
@@ -126,9 +129,12 @@ class Wire:
             return
         link, now = self.link, self.scheduler.now
         arrives = max(self.due[outward], now + self.random.random() ** 3 * link.delay)
+        if not self.identity:
+            arrives = max(arrives, link.peers_down_until)
         self.due[outward] = arrives
-        self.scheduler.at(arrives, lambda: self._arrive(frames, outward))
-        if link.repeats and self.random.random() < link.repeats:
+        losses = self.losses
+        self.scheduler.at(arrives, lambda: self._arrive(frames, outward) if self.losses == losses else None)
+        if self.identity and link.repeats and self.random.random() < link.repeats:
             repeat = max(arrives, now + self.random.random() * REPEAT_SECONDS)
             self.scheduler.at(repeat, lambda: self._arrive(frames, outward))
 
@@ -171,7 +177,7 @@ class Link:
         """The longest time, in seconds, that a message takes."""
         self.repeats = repeats
         """How often something arrives twice."""
-        self.down_until = 0.0
+        self.down_until = self.peers_down_until = 0.0
         self.silent = False
         """Whether nobody is told of a broken connection."""
 
@@ -245,6 +251,14 @@ class VirtualTransport:
         link.silent = silent
         for wire in [wire for wire in self.wires if wire.link is link and wire.identity]:
             wire.end(silent=silent)
+
+    def cut_peers(self, name: str, seconds: float) -> None:
+        """Lose what a worker has sent to others and has not arrived; what follows waits for a while."""
+        link = self.links[name]
+        link.peers_down_until = max(link.peers_down_until, self.scheduler.now + seconds)
+        for wire in self.wires:
+            if wire.link is link and not wire.identity:
+                wire.losses += 1
 
     # what the modules call
 

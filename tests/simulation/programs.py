@@ -25,7 +25,7 @@ MAX_ATTEMPTS = 200
 SHAPES = ((5, 4), (4, 4), (4, 5), (7,))
 LARGE_SHAPES = ((150, 200), (300, 700), (700, 900))
 """Shapes of float32 tensors that go by the bulk socket, in one chunk or more."""
-SIGNALS = ("net", "up", "down", "other")
+SIGNALS = ("net", "net", "up", "down", "other")
 MODEL = {"strategy": "tensor_parallel", "dimension": 0, "mesh_axis": "model"}
 BATCH = {"strategy": "data_parallel", "mesh_axis": "data"}
 CONFIGS: tuple[dict[str, Any] | None, ...] = (

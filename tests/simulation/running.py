@@ -9,12 +9,14 @@ from .network import Link
 from .programs import CONFIGS, Program
 from .service import LEASE_SECONDS, Service, simulated
 
-MAX_SECONDS = 1200.0
+MAX_SECONDS = 3600.0
 """Virtual seconds within which every program must have ended."""
 SETTLE_SECONDS = 8.0
 """Virtual seconds after which every connection has healed, and nothing of a program that ended is left."""
 TICK_SECONDS = 2.5
 """Virtual seconds within which everybody looks after what is due."""
+
+SHARED_BYTES = 64 << 20
 
 
 class Outcome(NamedTuple):
@@ -47,6 +49,7 @@ def _simulate(service: Service) -> Outcome:
     harmless = draw.random() < 0.6
     slow = draw.choice([0.001, 0.01, 0.3])
     repeats = draw.choice([0.0, 0.0, 0.2])
+    service.shared_bytes = draw.choice([0.0, SHARED_BYTES])
     workers = service.size = draw.randint(1, 3)
 
     def link() -> Link:

@@ -51,7 +51,7 @@ class Process:
         self.name = name
         self.number = number
         self.dead = False
-        self.frozen_until = 0.0
+        self.frozen_until = scheduler.frozen_until
         self.tasks: list[Task] = []
         self.sockets: list[Any] = []
         """The open sockets of this process, which its end closes."""
@@ -107,6 +107,8 @@ class Scheduler:
         self.events: list[tuple[float, int, Callable[[], object]]] = []
         self.numbers = itertools.count()
         self.processes: list[Process] = []
+        self.frozen_until = 0.0
+        """Until when all processes stand still, also new ones."""
         self.current: Task | None = None
         self.baton = _baton()
         self.failures: list[str] = []
@@ -118,6 +120,12 @@ class Scheduler:
         made = Process(self, name, len(self.processes) + 1)
         self.processes.append(made)
         return made
+
+    def freeze(self, seconds: float) -> None:
+        """Let all processes stand still for a while."""
+        self.frozen_until = max(self.frozen_until, self.now + seconds)
+        for process in self.processes:
+            process.freeze(seconds)
 
     def at(self, time: float, what: Callable[[], object]) -> None:
         """Do something at a time."""

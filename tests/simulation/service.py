@@ -1,7 +1,7 @@
 """A whole service in one process: the real shells of dispatcher and workers, and real sessions, in virtual time.
 
-`Service` puts stand-ins in the place of what they reach the operating system by, for as long as it lives. Memory is not shared,
-no keys are used, and speeds of workers are not measured.
+`Service` puts stand-ins in the place of what they reach the operating system by, for as long as it lives. No keys are used, and
+speeds of workers are not measured.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from .stand_ins import Descriptors, VirtualOs, VirtualSelect, VirtualThreading, 
 ADDRESS = "ipc:///simulated"
 LEASE_SECONDS = 60.0
 """The lease of sessions and workers."""
+PEER_SECONDS = 45.0
+"""For so long workers wait for each other."""
 RESTART_SECONDS = 1.0
 """After so long a process that was killed is started again."""
 
@@ -104,11 +106,6 @@ class NoConnectionLimit:
         """No thread is needed."""
 
 
-def simulated_number(name: str, default: float) -> float:
-    """What the environment would say."""
-    return {"GT_LEASE": LEASE_SECONDS, "GT_SHARED_MEMORY": 0.0}.get(name, default)
-
-
 class Interruption(NamedTuple):
     """Somebody could not talk from one time to another; `fatal`: what it held is lost."""
 
@@ -132,10 +129,14 @@ class Service:
         self.workers: dict[str, Process] = {}
         self.worker_shells: dict[str, Any] = {}
         self.programs: dict[str, Process] = {}
+        self.shared_bytes = 0.0
+        """The memory that each process on the dispatcher's machine shares; none, and all data travels."""
         self.size = 0
         """How many workers were started together."""
         self.interruptions: list[Interruption] = []
         """What has happened to it, of which programs may get errors."""
+        self.frozen_seconds = 0.0
+        """For how long all of it has stood still."""
         self.heals = False
         """Whether nothing happens to it any more."""
         self.stops = False
@@ -153,7 +154,7 @@ class Service:
         put("os", VirtualOs(scheduler, self.descriptors), dispatcher, worker)
         put("select", VirtualSelect(scheduler, self.descriptors), dispatcher, link)
         put("ActiveClock", lambda: ActiveClock(time.monotonic), gt.wire.connection, dispatcher, worker)
-        put("environment_number", simulated_number, link, dispatcher, worker)
+        put("environment_number", self._number, link, dispatcher, worker)
         put("host_facts", self._host_facts, link, dispatcher, worker, gt.service.session)
         put("Registration", NoRegistration, dispatcher)
         put("ConnectionLimit", NoConnectionLimit, dispatcher, worker)
@@ -177,6 +178,13 @@ class Service:
         )
         self.substitutes.restore()
         logging.disable(logging.NOTSET)
+
+    def _number(self, name: str, default: float) -> float:
+        """What the environment would say."""
+        shared = 0 if self.scheduler.process_now.name.startswith("remote") else self.shared_bytes
+        return {"GT_LEASE": LEASE_SECONDS, "GT_PEER_TIMEOUT": PEER_SECONDS, "GT_SHARED_MEMORY": shared}.get(
+            name, default
+        )
 
     def _host_facts(self) -> dict[str, Any]:
         process = self.scheduler.process_now
@@ -205,9 +213,10 @@ class Service:
         self.network.links[name] = link
         process = self.workers[name] = self.scheduler.process(name)
         listen = f"ipc:///{name}-{process.number}"
+        supervised = None if name.startswith("remote") else self.descriptors.add(Signal())
 
         def run() -> None:
-            shell = self.worker_shells[name] = worker.WorkerShell(ADDRESS, "cpu", listen=listen)
+            shell = self.worker_shells[name] = worker.WorkerShell(ADDRESS, "cpu", listen=listen, watch=supervised)
             pause = 0.0
             try:
                 if shell.run():
