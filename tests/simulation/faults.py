@@ -5,7 +5,7 @@ from __future__ import annotations
 from gt.errors import ConfigError, ConnectionFailed, GTError, SessionError, WorkerLost
 
 from .scheduler import Process
-from .service import LEASE_SECONDS, PEER_SECONDS, RESTART_SECONDS, Service
+from .service import LEASE_SECONDS, RESTART_SECONDS, Service
 
 MAX_HARMLESS_SECONDS = 30.0
 """So long, in all, connections break and processes stand still where nothing may be lost: well below the lease."""
@@ -91,10 +91,6 @@ class Faults:
                 service.dispatcher_shell.stop()
             else:
                 service.restart_dispatcher()
-        elif name in service.workers and self.random.random() < 0.3:
-            seconds = self.random.random() * 5
-            service.interrupted(name, seconds + PEER_SECONDS, fatal=True)
-            service.network.cut_peers(name, seconds)
         elif self.random.random() < 0.3:
             seconds = LEASE_SECONDS * (1.2 + self.random.random())
             service.interrupted(name, seconds, fatal=True)

@@ -1,8 +1,7 @@
 """A stand-in for `gt/wire/transport.py`: sockets of simulated processes, and links between them that delay, break and repeat.
 
 A connection keeps the order of what is sent on it, and nothing else does. When it breaks, what is in flight is lost; its ends
-are told, or hear nothing any more, as behind a router that has lost its state. Between workers ZeroMQ connects again by itself,
-and only what was in flight is lost.
+are told, or hear nothing any more, as behind a router that has lost its state.
 """
 
 from __future__ import annotations
@@ -23,6 +22,8 @@ LARGE_FRAME_BYTES = 65536
 """From here on a frame arrives as a memoryview, as with ZeroMQ."""
 REFUSED_SECONDS = 0.001
 """After so long a connection is found to be refused."""
+HEARTBEAT_SECONDS = 25.0
+"""After so long a silent connection is found to be broken by heartbeats of ZeroMQ's own."""
 REPEAT_SECONDS = 0.5
 """Within so long something that was sent arrives again, where links repeat."""
 
@@ -79,9 +80,9 @@ class VirtualSocket(Source):
 class VirtualDealer:
     """A connection to a router, which knows when it is broken, unless the link is silent."""
 
-    def __init__(self, address: str, identity: bytes, keys: object = None, *, network: VirtualTransport) -> None:
+    def __init__(self, address: str, identity: bytes, *, heartbeats: bool, network: VirtualTransport) -> None:
         self.socket = VirtualSocket(network, "")
-        self.wire = self.socket.wire = Wire(network, self.socket, address, identity)
+        self.wire = self.socket.wire = Wire(network, self.socket, address, identity, heartbeats=heartbeats)
 
     @property
     def broken(self) -> bool:
@@ -96,9 +97,11 @@ class VirtualDealer:
 
 
 class Wire:
-    """One connection: between a dealer and a router, or from a worker to another."""
+    """One connection, of a dealer to a router."""
 
-    def __init__(self, network: VirtualTransport, socket: VirtualSocket, address: str, identity: bytes = b"") -> None:
+    def __init__(
+        self, network: VirtualTransport, socket: VirtualSocket, address: str, identity: bytes, *, heartbeats: bool
+    ) -> None:
         self.network = network
         self.scheduler = network.scheduler
         self.identity = identity
@@ -112,15 +115,14 @@ class Wire:
         """Later connections have larger numbers."""
         self.random = random.Random(zlib.crc32(name.encode()))
         self.link = network.links.get(socket.process.name, HEALTHY)
+        self.heartbeats = heartbeats
         self.alive = True
         self.noticed = False
         """Whether its beginning knows that it is broken."""
         self.due = {True: 0.0, False: 0.0}
         """When what was sent last arrives, at the far end and at the near one."""
-        self.losses = 0
-        """How often what was in flight to another worker was lost."""
         network.wires[self] = None
-        if self.far is None or (identity and self.link.is_down(self.scheduler.now)):
+        if self.far is None or self.link.is_down(self.scheduler.now):
             self.end()
 
     def send(self, frames: Frames, *, outward: bool) -> None:
@@ -129,12 +131,9 @@ class Wire:
             return
         link, now = self.link, self.scheduler.now
         arrives = max(self.due[outward], now + self.random.random() ** 3 * link.delay)
-        if not self.identity:
-            arrives = max(arrives, link.peers_down_until)
         self.due[outward] = arrives
-        losses = self.losses
-        self.scheduler.at(arrives, lambda: self._arrive(frames, outward) if self.losses == losses else None)
-        if self.identity and link.repeats and self.random.random() < link.repeats:
+        self.scheduler.at(arrives, lambda: self._arrive(frames, outward))
+        if link.repeats and self.random.random() < link.repeats:
             repeat = max(arrives, now + self.random.random() * REPEAT_SECONDS)
             self.scheduler.at(repeat, lambda: self._arrive(frames, outward))
 
@@ -143,7 +142,7 @@ class Wire:
             return
         target = self.far if outward else self.near
         assert target is not None
-        if outward and self.identity:
+        if outward:
             last = target.peers.get(self.identity)
             if last is not None and last is not self:
                 if last.number > self.number:
@@ -162,22 +161,22 @@ class Wire:
             del self.far.peers[self.identity]
         if silent is None:
             silent = self.link.is_silent(self.scheduler.now)
-        if not silent:
-            self.scheduler.at(self.scheduler.now + REFUSED_SECONDS, self._notice)
+        if not silent or self.heartbeats:
+            self.scheduler.at(self.scheduler.now + (HEARTBEAT_SECONDS if silent else REFUSED_SECONDS), self._notice)
 
     def _notice(self) -> None:
         self.noticed = True
 
 
 class Link:
-    """The way from one process to the dispatcher."""
+    """The way from one process to those that it connects to."""
 
     def __init__(self, delay: float, repeats: float = 0.0) -> None:
         self.delay = delay
         """The longest time, in seconds, that a message takes."""
         self.repeats = repeats
         """How often something arrives twice."""
-        self.down_until = self.peers_down_until = 0.0
+        self.down_until = 0.0
         self.silent = False
         """Whether nobody is told of a broken connection."""
 
@@ -240,30 +239,24 @@ class VirtualTransport:
         self.delivered += 1
         about = f"{self.scheduler.now:.9f} {wire.near.process.name} {outward} {[len(frame) for frame in frames]}"
         self.trace = zlib.crc32(about.encode(), self.trace)
-        target.inbox.append([wire.identity, *frames] if outward and wire.identity else frames)
+        target.inbox.append([wire.identity, *frames] if outward else frames)
         target.senders.append(wire.near.process)
         self.scheduler.wake(target)
 
     def cut(self, name: str, seconds: float, *, silent: bool) -> None:
-        """Break all connections of a process to the dispatcher; none can be made for a while."""
+        """Break all connections that a process has made; none can be made for a while."""
         link = self.links[name]
         link.down_until = max(link.down_until, self.scheduler.now + seconds)
         link.silent = silent
-        for wire in [wire for wire in self.wires if wire.link is link and wire.identity]:
+        for wire in [wire for wire in self.wires if wire.link is link]:
             wire.end(silent=silent)
-
-    def cut_peers(self, name: str, seconds: float) -> None:
-        """Lose what a worker has sent to others and has not arrived; what follows waits for a while."""
-        link = self.links[name]
-        link.peers_down_until = max(link.peers_down_until, self.scheduler.now + seconds)
-        for wire in self.wires:
-            if wire.link is link and not wire.identity:
-                wire.losses += 1
 
     # what the modules call
 
-    def Dealer(self, address: str, identity: bytes, keys: object = None) -> VirtualDealer:  # noqa: N802 — as there
-        return VirtualDealer(address, identity, keys, network=self)
+    def Dealer(  # noqa: N802 — as there
+        self, address: str, identity: bytes, _keys: object = None, *, heartbeats: bool = False
+    ) -> VirtualDealer:
+        return VirtualDealer(address, identity, heartbeats=heartbeats, network=self)
 
     def _listen(self, address: str) -> VirtualSocket:
         if address in self.listening:
@@ -271,19 +264,13 @@ class VirtualTransport:
         made = self.listening[address] = VirtualSocket(self, address)
         return made
 
-    def router(self, address: str, _frame_bytes: int = 0, _keys: object = None) -> VirtualSocket:
-        return self._listen(address)
-
-    def pull(self, address: str, _keys: object = None) -> VirtualSocket:
+    def router(
+        self, address: str, _frame_bytes: int = 0, _keys: object = None, *, heartbeats: bool = False
+    ) -> VirtualSocket:
         return self._listen(address)
 
     def publisher(self, address: str, _keys: object = None) -> VirtualSocket:
         return self._listen(address)
-
-    def push(self, address: str, _keys: object = None) -> VirtualSocket:
-        made = VirtualSocket(self, "")
-        made.wire = Wire(self, made, address)
-        return made
 
     def endpoint(self, socket: VirtualSocket) -> str:
         return socket.address

@@ -22,6 +22,7 @@ import gt.dispatcher.bulk_relay
 import gt.service.session
 import gt.wire.connection
 import gt.worker.__main__
+import gt.worker.transfer.peer_connections
 from gt.daemon.active_clock import ActiveClock
 from gt.errors import GTError
 
@@ -32,8 +33,6 @@ from .stand_ins import Descriptors, VirtualOs, VirtualSelect, VirtualThreading, 
 ADDRESS = "ipc:///simulated"
 LEASE_SECONDS = 60.0
 """The lease of sessions and workers."""
-PEER_SECONDS = 45.0
-"""For so long workers wait for each other."""
 RESTART_SECONDS = 1.0
 """After so long a process that was killed is started again."""
 
@@ -148,6 +147,7 @@ class Service:
         client, link = sessions, gt.client.session.socket_link
         put = self.substitutes.put
         put("transport", self.network, gt.wire.connection, link, dispatcher, gt.dispatcher.bulk_relay, worker)
+        put("transport", self.network, gt.worker.transfer.peer_connections)
         put("time", time, sessions, link, gt.client.session.idle_flush, gt.service.session, dispatcher, worker)
         put("time", time, gt.dispatcher.bulk_relay)
         put("threading", threading, client, gt.client.session.sigint_lock, gt.dispatcher.bulk_relay, worker)
@@ -182,9 +182,7 @@ class Service:
     def _number(self, name: str, default: float) -> float:
         """What the environment would say."""
         shared = 0 if self.scheduler.process_now.name.startswith("remote") else self.shared_bytes
-        return {"GT_LEASE": LEASE_SECONDS, "GT_PEER_TIMEOUT": PEER_SECONDS, "GT_SHARED_MEMORY": shared}.get(
-            name, default
-        )
+        return {"GT_LEASE": LEASE_SECONDS, "GT_SHARED_MEMORY": shared}.get(name, default)
 
     def _host_facts(self) -> dict[str, Any]:
         process = self.scheduler.process_now
