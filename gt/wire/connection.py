@@ -101,17 +101,14 @@ class Connection:
     def receive(self) -> Frames | None:
         """The frames of the next message; None if there is none. Raises `ProtocolError`."""
         while not self.closed and (frames := transport.receive(self.socket)) is not None:
-            first = frames[0]
-            sequence, acknowledged = parse(first)
             stream = self.stream
-            if sequence == stream.heard + 1 and not self.resuming:
-                self._heard = self._clock()
-                stream.accept(sequence, acknowledged, len(first) if len(frames) == 1 else sum(map(len, frames)))
+            self._heard = self._clock()
+            if not self.resuming and stream.take(frames):
                 if stream.owes:
                     self.send_unnumbered([b""])
-                frames[0] = first[HEADER_BYTES:]
                 return frames
-            self._heard = self._clock()
+            first = frames[0]
+            sequence, acknowledged = parse(first)
             if sequence == ACCEPTED:
                 self._accept(acknowledged)
             elif sequence == UNKNOWN:
@@ -226,13 +223,17 @@ class SessionRouter:
         """The next message: its peer, and its frames without the header (empty ones of a mere acknowledgement); None if
         there is none. Raises `StreamBroken`."""
         while (raw := transport.receive(self.socket, self.sender)) is not None:
-            peer, *frames = raw
+            peer, frames = raw.pop(0), raw
             stream = self.streams.get(peer)
-            first = frames[0] if frames else b""
-            if stream is None and len(first) < HEADER_BYTES:
-                self.refuse(peer)
-                continue
             try:
+                if stream is not None and frames and stream.take(frames):
+                    if stream.owes:
+                        self._control(peer, stream.heartbeat())
+                    return peer, frames
+                first = frames[0] if frames else b""
+                if stream is None and len(first) < HEADER_BYTES:
+                    self.refuse(peer)
+                    continue
                 sequence, acknowledged = parse(first)
                 if sequence in (OPEN_NEW, OPEN_AGAIN):
                     self._open(peer, stream, sequence, acknowledged)
@@ -244,12 +245,7 @@ class SessionRouter:
                     stream.acknowledge(acknowledged)
                     frames[0] = first[HEADER_BYTES:]
                     return peer, frames
-                size = len(first) if len(frames) == 1 else sum(map(len, frames))
-                if stream.accept(sequence, acknowledged, size):
-                    if stream.owes:
-                        self._control(peer, stream.heartbeat())
-                    frames[0] = first[HEADER_BYTES:]
-                    return peer, frames
+                stream.accept(sequence, acknowledged, 0)  # it was heard before, or raises
             except ProtocolError as error:
                 raise StreamBroken(peer, str(error)) from None
         return None

@@ -85,13 +85,12 @@ class ReliableStream:
 
     def number(self, frames: Frames) -> Frames:
         """The frames to send for a message; they are kept until they are acknowledged."""
-        self.sent += 1
+        self.sent = sent = self.sent + 1
         self.owed_bytes = self.owed_messages = 0
-        if len(frames) == 1:
-            numbered = [_pack(self.sent, self.heard) + frames[0]]
-            size = len(numbered[0])
-        else:
-            numbered = [_pack(self.sent, self.heard) + frames[0], *frames[1:]]
+        first = _pack(sent, self.heard) + frames[0]
+        numbered, size = [first], len(first)
+        if len(frames) > 1:
+            numbered += frames[1:]
             size = sum(map(len, numbered))
         self.kept.append((size, numbered))
         self.unread_bytes += size
@@ -106,6 +105,23 @@ class ReliableStream:
     def owes(self) -> bool:
         """Whether so much was heard that it must be acknowledged now."""
         return self.owed_bytes >= self.max_owed_bytes or self.owed_messages >= MAX_OWED_MESSAGES
+
+    def take(self, frames: Frames) -> bool:
+        """The usual case in one call: whether these frames are the next message, whose header is cut off then. Of all others
+        the caller asks `parse` and `accept`."""
+        first = frames[0]
+        if len(first) < HEADER_BYTES:
+            return False
+        sequence, acknowledged = _unpack(first)
+        if sequence != self.heard + 1:
+            return False
+        if acknowledged > self.acknowledged:
+            self.acknowledge(acknowledged)
+        self.heard = sequence
+        self.owed_bytes += len(first) if len(frames) == 1 else sum(map(len, frames))
+        self.owed_messages += 1
+        frames[0] = first[HEADER_BYTES:]
+        return True
 
     def accept(self, sequence: int, acknowledged: int, size: int) -> bool:
         """Whether a numbered message of `size` bytes is the next one; if not, it was heard before. Raises `ProtocolError` if
