@@ -241,6 +241,8 @@ class WorkerShell:
             elif connection.failed:
                 log.error("the dispatcher at %s: %s", self.address, connection.failed)
                 return False
+            elif connection.stream.owed_messages:
+                connection.send_unnumbered([b""])
         return self._bulk_is_open(now)
 
     def _bulk_is_open(self, now: float) -> bool:
@@ -262,9 +264,6 @@ class WorkerShell:
             self._handle(None)
         if idle:
             self.pool.trim(now)
-            self.control.send_unnumbered([b""])
-            if self.bulk is not None:
-                self.bulk.send_unnumbered([b""])
         self._give_back()
         self._report(idle=True)
         self._tell()

@@ -159,8 +159,8 @@ def test_what_ends_early_leaves_a_whole_trace(machine: Machine, who: str) -> Non
     program.expect("turn")
     path = machine.temp / "run.json"
     command = machine.command("trace", address, "-o", str(path), "-s", "60")
-    while not path.exists() or path.stat().st_size < 60_000:
-        program.expect("turn")
+    while not path.exists() or path.stat().st_size < 60_000 or b'"compute"' not in path.read_bytes():
+        program.expect("turn")  # until a plan of the worker is in it, too
     if who == "service":
         dispatcher.signal(signal.SIGKILL)
         assert command.wait() == 1
