@@ -105,7 +105,7 @@ class Workers:
         while time.monotonic() < deadline:
             for router in (self.bulk, self.control):
                 while (heard := router.receive()) is not None:
-                    peer, frames = heard
+                    peer, frames, _ = heard
                     message = m.decode(frames) if len(frames[0]) else m.Ping()
                     if not isinstance(message, m.Ping):
                         return peer, message

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from gt.bounded_msgpack import TRUSTED_BYTES
 from gt.bounds import MAX_DEFINITION_BYTES
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
@@ -31,7 +32,7 @@ from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.connection import SessionRouter, StreamBroken
 from gt.wire.connection_limit import ConnectionLimit
-from gt.wire.principals import OWN_PROCESS, Origin
+from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
 
 from .access import Access, ServiceKeys, process_to_watch
@@ -120,7 +121,8 @@ class DispatcherShell:
             poller.register(source, transport.READABLE)
         if self.watch is not None:
             poller.register(self.watch, transport.READABLE)
-        self.due = self.clock() + TICK_SECONDS
+        now = self.clock()
+        self.due = now + TICK_SECONDS
         self.registration.close()
         self.registration = Registration(self.address, self.keys.public, shared=not self.private)
         log.info("listening at %s", self.address)
@@ -128,7 +130,7 @@ class DispatcherShell:
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
                 poller.register(self.published, transport.READABLE)
             until = min(self.due, self.publish_at) if self.core.subscribers.period else self.due
-            idle = 0 if self.core.busy else int(max(0.0, until - self.clock()) * 1000) + 1
+            idle = 0 if self.core.busy else int(max(0.0, until - now) * 1000) + 1
             ready = dict(poller.poll(idle))
             if self.watch is not None and self.watch in ready:
                 break  # the process that started this one is gone
@@ -146,15 +148,14 @@ class DispatcherShell:
             if self.ends.fileno() in ready:
                 for descriptor, _ in self.ends.poll(0):
                     self._gone(descriptor)
-            self._on_time()
-            until = self.clock() + WORK_SECONDS
-            while self.core.busy and self.clock() < until:
+            now = self._on_time()
+            while self.core.busy and self.clock() < now + WORK_SECONDS:
                 self._handle(JobTurn())
         self.farewell("the dispatcher was stopped")
         log.info("stopped")
 
-    def _on_time(self) -> None:
-        """Do everything that is due at this time."""
+    def _on_time(self) -> float:
+        """Do everything that is due at this time, which is returned."""
         now = self.clock()
         if now >= self.due:
             self.due = now + TICK_SECONDS
@@ -169,6 +170,7 @@ class DispatcherShell:
         if self.core.subscribers.period and now >= self.publish_at:
             self.publish_at = now + self.core.subscribers.period
             self._handle(Publish(time.time_ns()))
+        return now
 
     def stop(self, *_: Any) -> None:
         """Stop at the next turn. Safe in a signal handler."""
@@ -203,15 +205,21 @@ class DispatcherShell:
 
     def _drain(self) -> None:
         """Handle the messages that have arrived, at most one batch of them, so that timers are served too."""
+        router, core = self.router, self.core
+        polled = True
         for _ in range(256):
             peer = b""
             try:
-                heard = self.router.receive()
+                heard = router.receive(polled=polled)
+                polled = False
                 if heard is None:
                     break
-                peer, frames = heard
-                sender = m.TO_DISPATCHER if self.core.joined(peer) else m.BEFORE_HELLO
-                message = m.decode(frames, sender) if len(frames[0]) else PING
+                peer, frames, unread = heard
+                first = frames[0]
+                if len(first) <= TRUSTED_BYTES and len(frames) == 1:
+                    message = m.decode(frames) if first else PING
+                else:
+                    message = m.decode(frames, m.TO_DISPATCHER if core.joined(peer) else m.BEFORE_HELLO)
             except StreamBroken as error:
                 self._handle(Malformed(error.peer, str(error)))
                 continue
@@ -221,21 +229,26 @@ class DispatcherShell:
             except Exception as error:  # noqa: BLE001 — a bug of the decoder is no reason to end for anybody else
                 self._handle(ShellError(peer, "a message that was received", error))
                 continue
-            origin = OWN_PROCESS  # of a peer that is known already nobody asks it again
-            if isinstance(message, m.Hello):
-                who = self.router.sender.credentials(self.address)
-                origin = self.access.origin(who)
-                self.access.note(peer, who)
-                message.facts["bulk"] = self.relay.introduce(message.facts.get("bulk", b""))
-                self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
-            self._handle(Received(peer, message, self.router.unread_bytes(peer), origin))
-            if isinstance(message, m.Hello) and self._known(peer):  # who was refused costs no descriptor
-                self.router.keep(peer)
-                message.facts["watched"] = self._watch_process(peer, message, origin)
+            if type(message) is m.Hello:
+                self._hello(peer, message, unread)
+            else:
+                self._handle(Received(peer, message, unread))
             if self.instruction_log is not None:
                 self._log(self.instruction_log, peer, message)
-        if self.router.refused:
+        if router.refused:
             self._refused()
+
+    def _hello(self, peer: bytes, hello: m.Hello, unread: int) -> None:
+        """Handle a `Hello`, and say of whom it is: of a peer that is known already nobody asks that again."""
+        who = self.router.sender.credentials(self.address)
+        origin = self.access.origin(who)
+        self.access.note(peer, who)
+        hello.facts["bulk"] = self.relay.introduce(hello.facts.get("bulk", b""))
+        self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
+        self._handle(Received(peer, hello, unread, origin))
+        if self._known(peer):  # who was refused costs no descriptor
+            self.router.keep(peer)
+            hello.facts["watched"] = self._watch_process(peer, hello, origin)
 
     def _refused(self) -> None:
         """Count the messages of sessions that are not known, and log the first."""
@@ -273,7 +286,7 @@ class DispatcherShell:
             while self.fanout.out:
                 peer, asked = self.fanout.out.pop(0)
                 self._tell((peer,), m.encode(asked))
-        if isinstance(event, (Lost, Malformed, ShellError, Tick)):
+        if type(event) is not Received and isinstance(event, (Lost, Malformed, ShellError, Tick)):
             self._forget_lost()
         for each in unsent:
             self._handle(each)

@@ -94,7 +94,7 @@ class BulkRelay:
         """Pass on what has arrived, until a heartbeat is due."""
         try:
             while time.monotonic() < self._beat_at and (heard := self.router.receive()) is not None:
-                self._pass(*heard)
+                self._pass(heard[0], heard[1])
         except StreamBroken as error:
             self.router.forget(error.peer)
             self.router.refused += 1

@@ -250,19 +250,19 @@ class DispatcherCore:
             return
         sender: Any
         if (sender := self.service.clients.get(peer)) is not None:
-            role = CLIENT
+            role, handlers = CLIENT, CLIENT_HANDLERS
             sender.unread_bytes = unread
         elif (sender := self.service.workers.get(peer)) is not None:
-            role = WORKER
+            role, handlers = WORKER, WORKER_HANDLERS
         elif (sender := self.subscribers.watchers.get(peer)) is not None:
-            role = WATCHER
+            role, handlers = WATCHER, HANDLERS[WATCHER]
         elif (sender := self.handshake.pulses.get(peer)) is not None:
-            role = PULSE
+            role, handlers = PULSE, HANDLERS[PULSE]
         else:
             if kind not in (m.Goodbye, m.Ping) and peer not in self.disconnect.ended:
                 self._refuse(peer, f"{kind.__name__} before Hello")
             return
-        handler = HANDLERS[role].get(kind)
+        handler = handlers.get(kind)
         if handler is None:
             self._refuse(peer, f"{kind.__name__} from a {role}")
             return
@@ -448,3 +448,5 @@ HANDLERS: Final = {
     role: {kind: handler for kind, (roles, handler) in MESSAGES.items() if role in roles} for role in Role
 }
 """The same by role."""
+CLIENT_HANDLERS: Final = HANDLERS[CLIENT]
+WORKER_HANDLERS: Final = HANDLERS[WORKER]

@@ -194,9 +194,9 @@ class WorkerShell:
                 self.orphaned = True
                 return 0
             if self.control.socket in ready:
-                self._hear(self.control.receive)
+                self._hear(self.control.receive(polled=True), self.control.receive)
             if self.published is not None and self.published in ready:
-                self._hear(self._receive_published)
+                self._hear(self._receive_published(), self._receive_published)
             if self.peers_in in ready:
                 self._hear_peers()
             if self.bulk is not None and self.bulk.socket in ready:
@@ -302,12 +302,12 @@ class WorkerShell:
 
     def _ready(self, poller: Any) -> tuple[dict[Any, int], float]:
         """Wait until something arrives or is due. Returns the readable sockets and the time."""
-        began = time.monotonic_ns()
-        found = dict(poller.poll(self._patience(self.clock())))
-        ended = time.monotonic_ns()
         recording = self.core.recording
-        if recording is not None:
-            recording.rested(began, ended, self.core.running is not None)
+        if recording is None:
+            return dict(poller.poll(self._patience())), self.clock()
+        began = time.monotonic_ns()
+        found = dict(poller.poll(self._patience()))
+        recording.rested(began, time.monotonic_ns(), self.core.running is not None)
         return found, self.clock()
 
     def _tell(self) -> None:
@@ -326,7 +326,7 @@ class WorkerShell:
             return int(total - free), int(total)
         return resident_memory(), self.limit
 
-    def _patience(self, now: float) -> int:
+    def _patience(self) -> int:
         """The milliseconds to wait for events. A worker that has more to send than readers have caught up with waits a moment
         for them, so that few slots are used again and again and stay in caches; no longer, because they may be far behind."""
         if self.core.busy:
@@ -335,9 +335,8 @@ class WorkerShell:
         if staging is not None and (pause := self._asking(staging)) is not None:
             return pause
         wait = min(TICK_SECONDS, self.peers.patience)
-        report = self.core.reports.wait(now)
-        if report is not None:
-            return int(min(wait, report) * 1000) + 1
+        if self.core.reports.count:
+            return int(min(wait, self.core.reports.wait(self.clock())) * 1000) + 1
         recording = self.core.recording
         if recording is not None:
             wait = min(wait, max(0, recording.due - recording.since) / 1e9)
@@ -401,9 +400,9 @@ class WorkerShell:
             frames[0] = frames[0][m.TOPIC_BYTES :]
         return frames
 
-    def _hear(self, receive: Callable[[], list[Any] | None]) -> None:
-        """Handle the dispatcher's messages."""
-        while (frames := receive()) is not None:
+    def _hear(self, frames: list[Any] | None, receive: Callable[[], list[Any] | None]) -> None:
+        """Handle a message of the dispatcher, if there is one, and those behind it."""
+        while frames is not None:
             message = m.decode(frames)
             own = CONNECTION_HANDLERS.get(type(message))
             if own is not None:
@@ -415,6 +414,7 @@ class WorkerShell:
                     self._act(message)
             elif own is None:
                 raise ProtocolError(f"{type(message).__name__} is nothing that a dispatcher says to a worker")
+            frames = receive()
         if self.core.stored.limiter is not None:
             self._act(None)
 
@@ -472,7 +472,7 @@ class WorkerShell:
             return
         for send in sends:
             if isinstance(send, ToDispatcher):
-                self._say(send.message)
+                self.control.send(m.encode(send.message))
             elif isinstance(send, BulkOut):
                 self._part(send)
             elif isinstance(send, ToPeer):
@@ -495,7 +495,7 @@ class WorkerShell:
     def _part(self, send: BulkOut) -> None:
         """Send a fetched part: a small one with its message, a large one as a bulk transfer that the client must grant."""
         if send.array.nbytes <= MAX_INLINE_BYTES:
-            self._say(send.message._replace(data=send.array.tobytes()))
+            self._say(m.Part(*send.message[:-1], send.array.tobytes()))
         else:
             for chunk in self.streams.outbox.add(send.receiver, send.key, send.array):
                 self._send_bulk(chunk)

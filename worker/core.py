@@ -149,12 +149,11 @@ class WorkerCore:
             else:
                 unordered[1](self, event, now)
         try:
-            with np.errstate(all="ignore"):
-                self._arrivals()
-                if self.running is not None:
-                    self._resume(self.running, now)
-                while self.queue and self.running is None and self.stored.ready(self.queue[0]):
-                    self._act(self.queue.popleft(), now)
+            self._arrivals()
+            if self.running is not None:
+                self._resume(self.running, now)
+            while self.queue and self.running is None and self.stored.ready(self.queue[0]):
+                self._act(self.queue.popleft(), now)
         except Exception:
             if self.watch is not None:
                 self.watch.look()  # a device that has failed raises an error of its own, which says why
@@ -333,6 +332,7 @@ class WorkerCore:
 
     # plans
 
+    @np.errstate(all="ignore")
     def _execute(self, message: m.Execute, now: float) -> None:
         try:
             program = self.programs.program(message.plan, self.meshes, self.recording)
@@ -453,6 +453,7 @@ class WorkerCore:
             running.enter(state)
         self.running = running
 
+    @np.errstate(all="ignore")
     def _resume(self, running: Execution, now: float) -> None:
         """Continue with the move at which a plan is suspended, and after it."""
         if self.recording is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gt.errors import GTError, ProtocolError, SessionError
-from gt.ir.spec import Spec, unpack_spec
+from gt.ir.spec import Spec, pack_spec, unpack_spec
 from gt.wire import messages as m
 
 if TYPE_CHECKING:
@@ -83,9 +83,14 @@ class Future:
 
     def _part(self, message: m.Value, link: DispatcherLink) -> None:
         """Take a part. One that came before has no effect; one that cannot be of this value fails it."""
+        if self._ready():
+            return
+        if self._is_whole(message):
+            self._take_whole(message, link)
+            return
         silent = message.box == SILENT_BOX
         whose = SILENT_WORKERS if silent else message.worker
-        if whose in self._boxes or self._error is not None:
+        if whose in self._boxes:
             return
         try:
             known = unpack_spec(message.spec)
@@ -112,6 +117,29 @@ class Future:
             part = np.frombuffer(message.data, known.dtype.numpy)
             self._array[window] = part.reshape(self._array[window].shape)
             self._arrived()
+
+    def _is_whole(self, message: m.Value) -> bool:
+        """Whether a part is all of the value, and comes with its message: the usual case of a small one."""
+        known = self._spec
+        return (
+            message.parts == 1
+            and known is not None
+            and not message.bulk
+            and len(message.data) == known.nbytes
+            and message.spec == pack_spec(known)
+            and message.box == [[0, size] for size in known.shape]
+            and self._missing is None
+        )
+
+    def _take_whole(self, message: m.Value, link: DispatcherLink) -> None:
+        """Take a part that is all of the value."""
+        assert self._spec is not None
+        shape, dtype = self._spec.shape, self._spec.dtype.numpy
+        if self._array is None:
+            self._array = link.memory.empty(shape, dtype)
+        self._array[...] = np.frombuffer(message.data, dtype).reshape(shape)
+        self._missing = 0
+        self._finish()
 
     def _arrived(self) -> None:
         """One more of the parts is there."""

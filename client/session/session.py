@@ -359,18 +359,20 @@ class Session:
                 now = time.monotonic()
                 if timeout is not None and now - start >= timeout:
                     raise TimeoutError(f"waited {timeout:g} s for {what}")
-                # an answer that comes at once need not wait for a look at processes
-                reason = self.link.alive() if looked else None
+                if looked:  # an answer that comes at once need not wait for a look at processes
+                    reason = self.link.alive()
+                    if reason is not None:
+                        self._end(
+                            SessionError(f"the service at {self.name} is gone ({reason}) while waiting for {what}")
+                        )
+                        continue
+                    if not warned and self.welcomed and self.link.silent_seconds() > WARN_SILENCE_SECONDS:
+                        warned = True
+                        log.warning(
+                            "no sign of life from the service at %s for %g s while waiting for %s; it is tried for up to "
+                            "%g s", self.name, WARN_SILENCE_SECONDS, what, self.facts.get("lease", 0.0),
+                        )  # fmt: skip
                 looked = True
-                if reason is not None:
-                    self._end(SessionError(f"the service at {self.name} is gone ({reason}) while waiting for {what}"))
-                    continue
-                if not warned and self.welcomed and self.link.silent_seconds() > WARN_SILENCE_SECONDS:
-                    warned = True
-                    log.warning(
-                        "no sign of life from the service at %s for %g s while waiting for %s; it is tried for up to %g s",
-                        self.name, WARN_SILENCE_SECONDS, what, self.facts.get("lease", 0.0),
-                    )  # fmt: skip
                 left = 0.5 if timeout is None else min(0.5, timeout - (now - start))
                 self.link.wait(left)
                 self.pump()

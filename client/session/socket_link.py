@@ -12,12 +12,13 @@ from typing import Any, Final
 import numpy as np
 
 from gt.bounds import MAX_INLINE_BYTES
+from gt.daemon.active_clock import ActiveClock
 from gt.daemon.host import environment_number, host_facts
 from gt.ir.spec import Spec
 from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.bulk import Bulk, Frames
-from gt.wire.connection import Connection
+from gt.wire.connection import LOOK_SECONDS, Connection
 from gt.wire.keys import keys_for
 from gt.wire.memfd import machine
 from gt.wire.pool import Pool, half_of_memory
@@ -61,8 +62,14 @@ class SocketLink:
         self.address = address
         self.keys = keys_for(address, key)
         lease = environment_number("GT_LEASE", LEASE_SECONDS)
-        self.control = Connection(address, lease=lease, reopened=self._reopened, keys=self.keys)
+        self.clock = ActiveClock()
+        self.look_at = 0.0
+        """When the connections are looked at next."""
+        self.control = Connection(address, lease=lease, reopened=self._reopened, clock=self.clock, keys=self.keys)
         self.bulk: Connection | None = None
+        self.bulk_stirs = False
+        """Whether the bulk socket may have something. It has nothing after it was read empty, until its descriptor becomes
+        readable or it is used, which takes back what the descriptor says."""
         self.bulk_identity = transport.new_identity()
         self.client = 0
         limit = environment_number("GT_SHARED_MEMORY", half_of_memory())
@@ -82,13 +89,16 @@ class SocketLink:
     def _reopened(self) -> None:
         """There is another socket to wait for."""
         self.pollers = threading.local()
+        self.bulk_stirs = True
 
     def connect_bulk(self, facts: dict[str, Any]) -> None:
         """Connect the bulk socket that the dispatcher named in its welcome."""
         self.client = self.fetches.client = int(facts["number"])
         lease = self.control.lease = float(facts.get("lease", self.control.lease))
         address = transport.reachable(str(facts["bulk_address"]), self.address)
-        bulk = Connection(address, identity=self.bulk_identity, lease=lease, reopened=self._reopened, keys=self.keys)
+        bulk = Connection(
+            address, identity=self.bulk_identity, lease=lease, reopened=self._reopened, clock=self.clock, keys=self.keys
+        )
         bulk.wait_accepted(CONNECT_SECONDS)
         self.bulk = bulk
         self._reopened()
@@ -101,6 +111,7 @@ class SocketLink:
         if type(message) is m.Ping:
             self.control.send_unnumbered(m.encode(message))
             if self.bulk is not None:
+                self.bulk_stirs = True
                 self.bulk.send_unnumbered([b""])
         else:
             self.control.send(m.encode(message))
@@ -112,11 +123,18 @@ class SocketLink:
             return found
         while (frames := self.control.receive()) is not None:
             found.append(m.decode(frames))
-        self.control.look()
-        if self.bulk is not None:
-            while (frames := self.bulk.receive()) is not None:
+        now = self.clock()
+        look = now >= self.look_at
+        bulk = self.bulk
+        if bulk is not None and (self.bulk_stirs or look):
+            self.bulk_stirs = False
+            while (frames := bulk.receive()) is not None:
                 self._bulk(frames)
-            self.bulk.look()
+        if look:
+            self.look_at = now + LOOK_SECONDS
+            self.control.look()
+            if bulk is not None:
+                bulk.look()
         return found
 
     def wait(self, timeout: float) -> None:
@@ -124,10 +142,13 @@ class SocketLink:
         poll = getattr(self.pollers, "poll", None)
         if poll is None:
             poll = self.pollers.poll = select.poll()
-            for connection in (self.control, self.bulk):
-                if connection is not None:
-                    poll.register(connection.socket.fileno(), select.POLLIN)
-        poll.poll(min(timeout, 0.02) * 1000)
+            poll.register(self.control.socket.fileno(), select.POLLIN)
+            self.pollers.control = self.control.socket.fileno()
+            if self.bulk is not None:
+                poll.register(self.bulk.socket.fileno(), select.POLLIN)
+        for descriptor, _ in poll.poll(min(timeout, 0.02) * 1000):
+            if descriptor != self.pollers.control:
+                self.bulk_stirs = True
 
     def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> BulkPut | None:
         """A put by the bulk socket, copied already where that can be; None for what its message can carry. Needs no lock.
@@ -201,6 +222,7 @@ class SocketLink:
         peer, header, payload = frames
         if isinstance(payload, memoryview):
             payload = bytes(payload)  # of an array that its owner may change as soon as all of it has left
+        self.bulk_stirs = True
         self.bulk.send([peer, header, payload])
 
     def _bulk(self, frames: list[Any]) -> None:

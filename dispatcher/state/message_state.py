@@ -58,6 +58,8 @@ class MessageState(StrEnum):
     FAILED = "failed"
     DROPPED = "dropped"
 
+    __hash__ = str.__hash__  # an enumeration's own is written in Python, and each message is looked up five times
+
 
 QUEUED, ACTING = MessageState.QUEUED, MessageState.ACTING
 WAITING_READER, WAITING_TURN = MessageState.WAITING_READER, MessageState.WAITING_TURN

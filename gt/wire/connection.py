@@ -22,6 +22,7 @@ from .reliable_stream import (
     MAX_OWED_BYTES,
     OPEN_AGAIN,
     OPEN_NEW,
+    OWED,
     UNKNOWN,
     UNNUMBERED,
     Frames,
@@ -76,7 +77,9 @@ class Connection:
         self.reopened = reopened
         self._clock = clock or ActiveClock()
         self._heard = self._clock()
-        """When something was last heard."""
+        """When something was last heard, as far as was looked."""
+        self._spoken = False
+        """Whether something was heard since."""
         self._attempt = self._look_at = self._heard
         """When the last attempt to connect began."""
         self._retry = FIRST_RETRY_SECONDS
@@ -98,13 +101,15 @@ class Connection:
         if not self.resuming and not self.closed:
             transport.send(self.socket, [self.stream.heartbeat() + frames[0], *frames[1:]])
 
-    def receive(self) -> Frames | None:
-        """The frames of the next message; None if there is none. Raises `ProtocolError`."""
-        while not self.closed and (frames := transport.receive(self.socket)) is not None:
+    def receive(self, *, polled: bool = False) -> Frames | None:
+        """The frames of the next message; None if there is none. `polled`: a poll has just found one. Raises
+        `ProtocolError`."""
+        while not self.closed and (frames := transport.receive(self.socket, polled=polled)) is not None:
+            polled = False
             stream = self.stream
-            self._heard = self._clock()
-            if not self.resuming and stream.take(frames):
-                if stream.owes:
+            self._spoken = True
+            if not self.resuming and (taken := stream.take(frames)):
+                if taken == OWED:
                     self.send_unnumbered([b""])
                 return frames
             first = frames[0]
@@ -139,7 +144,7 @@ class Connection:
         if self.failed or self.closed or now < self._look_at:
             return
         self._look_at = now + LOOK_SECONDS
-        if now - self._heard > self.lease:
+        if now - self._last_heard(now) > self.lease:
             self.failed = f"no sign of life for {self.lease:g} s"
             return
         progress = self.stream.acknowledged, self.stream.heard
@@ -162,7 +167,14 @@ class Connection:
     @property
     def silent_seconds(self) -> float:
         """The seconds since something was last heard."""
-        return self._clock() - self._heard
+        now = self._clock()
+        return now - self._last_heard(now)
+
+    def _last_heard(self, now: float) -> float:
+        """When something was last heard: at the first look since."""
+        if self._spoken:
+            self._spoken, self._heard = False, now
+        return self._heard
 
     def _reopen(self, now: float) -> None:
         self.reconnects += 1
@@ -219,17 +231,19 @@ class SessionRouter:
         self.refused = 0
         """Messages of unknown sessions."""
 
-    def receive(self) -> tuple[bytes, Frames] | None:
-        """The next message: its peer, and its frames without the header (empty ones of a mere acknowledgement); None if
-        there is none. Raises `StreamBroken`."""
-        while (raw := transport.receive(self.socket, self.sender)) is not None:
+    def receive(self, *, polled: bool = False) -> tuple[bytes, Frames, int] | None:
+        """The next message: its peer, its frames without the header (empty ones of a mere acknowledgement), and how many bytes
+        that peer was sent and has not acknowledged; None if there is none. `polled`: a poll has just found one. Raises
+        `StreamBroken`."""
+        while (raw := transport.receive(self.socket, self.sender, polled=polled)) is not None:
+            polled = False
             peer, frames = raw.pop(0), raw
             stream = self.streams.get(peer)
             try:
-                if stream is not None and frames and stream.take(frames):
-                    if stream.owes:
+                if stream is not None and frames and (taken := stream.take(frames)):
+                    if taken == OWED:
                         self._control(peer, stream.heartbeat())
-                    return peer, frames
+                    return peer, frames, stream.unread_bytes
                 first = frames[0] if frames else b""
                 if stream is None and len(first) < HEADER_BYTES:
                     self.refuse(peer)
@@ -244,7 +258,7 @@ class SessionRouter:
                 if sequence == UNNUMBERED:
                     stream.acknowledge(acknowledged)
                     frames[0] = first[HEADER_BYTES:]
-                    return peer, frames
+                    return peer, frames, stream.unread_bytes
                 stream.accept(sequence, acknowledged, 0)  # it was heard before, or raises
             except ProtocolError as error:
                 raise StreamBroken(peer, str(error)) from None
@@ -263,7 +277,7 @@ class SessionRouter:
         unheard = stream.unheard(heard)
         self._control(peer, stream.heartbeat(ACCEPTED))
         for frames in unheard:
-            transport.send(self.socket, [peer, *frames])
+            transport.send(self.socket, frames, peer)
 
     def refuse(self, peer: bytes) -> None:
         """Tell a peer whose session is not known, or no longer."""
@@ -271,32 +285,27 @@ class SessionRouter:
         self._control(peer, ReliableStream().heartbeat(UNKNOWN))
 
     def _control(self, peer: bytes, first: bytes) -> None:
-        transport.send(self.socket, [peer, first])
+        transport.send(self.socket, [first], peer)
 
     def send(self, peer: bytes, frames: Frames) -> bool:
         """Send a message, now or when its peer has connected again. Returns False if there is no such session."""
         stream = self.streams.get(peer)
         if stream is None:
             return False
-        transport.send(self.socket, [peer, *stream.number(frames)])
+        transport.send(self.socket, stream.number(frames), peer)
         return True
 
     def send_unnumbered(self, peer: bytes, frames: Frames) -> None:
         """Send a message that may be lost, such as a heartbeat, and acknowledge what was heard."""
         stream = self.streams.get(peer)
         if stream is not None:
-            transport.send(self.socket, [peer, stream.heartbeat() + frames[0], *frames[1:]])
+            transport.send(self.socket, [stream.heartbeat() + frames[0], *frames[1:]], peer)
 
     def acknowledge(self) -> None:
         """Acknowledge what was heard of all peers."""
         for peer, stream in self.streams.items():
             if stream.owed_messages:
                 self._control(peer, stream.heartbeat())
-
-    def unread_bytes(self, peer: bytes) -> int:
-        """The bytes that were sent to a peer and that it has not acknowledged."""
-        stream = self.streams.get(peer)
-        return 0 if stream is None else stream.unread_bytes
 
     def keep(self, peer: bytes) -> None:
         """A peer has a session: its stream stays until it is forgotten."""

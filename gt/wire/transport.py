@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import zmq
+from zmq.backend import Socket as BackendSocket
 from zmq.utils import z85
 
 from gt.daemon.registry import services
@@ -32,10 +33,14 @@ CURVE_FRAME_BYTES: Final = 64
 """At least what encryption adds to a frame: 33 bytes in CurveZMQ (RFC 26, the MESSAGE command)."""
 MAX_TICKET_BYTES: Final = 256
 """The largest subscription, in bytes."""
+LARGE_FRAME_BYTES: Final = 65536
+"""From here on a frame is neither copied when it is sent nor when it is received."""
 MAX_PARTS: Final = 8
 """Frames of one message that are kept, more than any message of GT has; a message with so many is refused by whoever reads it."""
 
 log = logging.getLogger(__name__)
+_send: Final = BackendSocket.send
+"""What `Socket.send` calls, without what it does before for sockets of other kinds."""
 _DONTWAIT: Final = int(zmq.DONTWAIT)
 _SNDMORE: Final = int(zmq.SNDMORE | zmq.DONTWAIT)
 _READABLE: Final = int(zmq.POLLIN)
@@ -414,13 +419,16 @@ def endpoint(socket: zmq.Socket[bytes]) -> str:
     return str(socket.getsockopt(zmq.LAST_ENDPOINT).decode())  # type: ignore[union-attr]
 
 
-def send(socket: zmq.Socket[bytes], frames: list[Any]) -> bool:
-    """Send without waiting; False if the peer is gone. Large frames are not copied."""
+def send(socket: zmq.Socket[bytes], frames: list[Any], peer: bytes | None = None) -> bool:
+    """Send without waiting, by a `router` to this `peer`; False if the peer is gone. Large frames are not copied."""
     try:
-        for frame in frames[:-1]:
-            socket.send(frame, _SNDMORE)
+        if peer is not None:
+            _send(socket, peer, _SNDMORE)
+        if len(frames) > 1:
+            for frame in frames[:-1]:
+                _send(socket, frame, _SNDMORE)
         last = frames[-1]
-        socket.send(last, _DONTWAIT, copy=len(last) < 65536)
+        _send(socket, last, _DONTWAIT, len(last) < LARGE_FRAME_BYTES)
     except zmq.ZMQError as error:
         if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
             return False
@@ -466,18 +474,22 @@ def _property(frame: zmq.Frame, name: str) -> str:
         return ""
 
 
-def receive(socket: zmq.Socket[bytes], sender: MessageSender | None = None) -> list[Any] | None:
+def receive(
+    socket: zmq.Socket[bytes], sender: MessageSender | None = None, *, polled: bool = False
+) -> list[Any] | None:
     """The frames of one message (large ones uncopied, in ZeroMQ's memory), or None if there is none. `sender` is told who has
-    sent it."""
-    if not socket.get(zmq.EVENTS) & _READABLE:  # type: ignore[operator]  # cheaper than being told by an exception
+    sent it. `polled`: a poll has just found one."""
+    if not polled and not zmq.zmq_poll([(socket, _READABLE)], 0):  # cheaper than an exception, or asking for its events
         return None
-    frames: list[Any] = []
-    more = True
-    while more:
+    try:
+        frame = socket.recv(_DONTWAIT, copy=False)
+    except zmq.Again:
+        return None
+    frames: list[Any] = [frame.bytes if len(frame) < LARGE_FRAME_BYTES else frame.buffer]
+    while frame.more:
         frame = socket.recv(_DONTWAIT, copy=False)
         if len(frames) < MAX_PARTS:
-            frames.append(frame.bytes if len(frame) < 65536 else frame.buffer)
-        more = frame.more
+            frames.append(frame.bytes if len(frame) < LARGE_FRAME_BYTES else frame.buffer)
     if sender is not None:
         sender.frame = frame
     return frames

@@ -33,7 +33,7 @@ class Ends:
                 continue
             if message is None:
                 break
-            peer, frames = message
+            peer, frames, _ = message
             if len(frames[0]):
                 self.router.keep(peer)
                 self.heard.append(bytes(frames[0]))

@@ -48,9 +48,9 @@ class DoneReports:
         """The reports to send now; `idle` tells whether there is no other work."""
         return self.take() if self.count and now >= self.since + self._patience(idle) else []
 
-    def wait(self, now: float) -> float | None:
-        """The seconds after which an idle worker has a report to send; None if it has none."""
-        return max(0.0, self.since + self._patience(idle=True) - now) if self.count else None
+    def wait(self, now: float) -> float:
+        """The seconds after which an idle worker has a report to send, if it has one."""
+        return max(0.0, self.since + self._patience(idle=True) - now)
 
     def _patience(self, idle: bool) -> float:
         if self.members > SMALL_MESH_WORKERS:

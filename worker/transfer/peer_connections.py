@@ -76,7 +76,7 @@ class PeerConnections:
         """The frames of the next message of another worker; None if there is none. Raises `ProtocolError`."""
         try:
             while (heard := self.router.receive()) is not None:
-                peer, frames = heard
+                peer, frames, _ = heard
                 if len(frames[0]):
                     self.router.keep(peer)
                     return frames

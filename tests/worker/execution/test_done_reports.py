@@ -15,7 +15,7 @@ def test_by_itself_everything_is_said_at_once() -> None:
 def test_a_worker_of_few_speaks_when_it_has_nothing_else_to_do() -> None:
     """One word for all plans of a mesh, as soon as there is nothing to do, or after a moment."""
     reports = DoneReports(MAX_UNREPORTED_PLANS)
-    assert reports.wait(0.0) is None
+    assert not reports.count
     for order in (3, 4, 7):
         assert reports.finished(order, 1, SMALL_MESH_WORKERS, 1.0) == []
     assert reports.due(1.0, idle=False) == []
