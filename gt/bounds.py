@@ -33,21 +33,23 @@ MAX_UNREAD_BYTES: Final = 64 * MIB
 # counts
 
 MAX_FRAMES: Final = 2
-MAX_IDS: Final = 1 << 14
+MAX_IDS: Final = 1 << 13
 MAX_SCALARS: Final = 1 << 15
 MAX_PATH_DEPTH: Final = 128
 MAX_PATH_LENGTH: Final = 4096
 MAX_NAME_LENGTH: Final = 200
 MAX_SITE_LENGTH: Final = 4096
 MAX_FAULT_LENGTH: Final = 1 << 13
-MAX_INSTRUCTIONS: Final = 1 << 15
+MAX_INSTRUCTIONS: Final = 1 << 14
 MAX_TAGS: Final = MAX_INSTRUCTIONS
-MAX_INPUTS: Final = 1 << 14
-MAX_OPERANDS: Final = 1 << 10
+MAX_INPUTS: Final = 1 << 13
+MAX_OPERANDS: Final = 1 << 9
+MAX_ALL_OPERANDS: Final = 1 << 17
 MAX_DEADLINES: Final = 64
+MAX_PIPELINE_STEPS: Final = 1 << 20
 MAX_SEGMENTS: Final = 1 << 14
 MAX_QUEUED_MESSAGES: Final = 1 << 16
-MAX_TENSORS: Final = 1 << 20
+MAX_TENSORS: Final = 1 << 17
 MAX_WORKER_EVENTS: Final = 1 << 11
 MAX_RULES: Final = 1 << 10
 MAX_PATTERNS: Final = 64
@@ -92,7 +94,9 @@ BOUNDS: Final = (
     Bound("MAX_TAGS", "tags", "a definition"),
     Bound("MAX_INPUTS", "tensors", "the inputs of a definition"),
     Bound("MAX_OPERANDS", "operands", "one instruction"),
+    Bound("MAX_ALL_OPERANDS", "operands", "all instructions of a definition"),
     Bound("MAX_DEADLINES", "hints", "the deadlines around one instruction"),
+    Bound("MAX_PIPELINE_STEPS", "instructions", "a pipelined plan, each counted once for each microbatch"),
     Bound("MAX_SEGMENTS", "definitions", "one session at a time"),
     Bound("MAX_QUEUED_MESSAGES", "messages", "the queue of one client"),
     Bound("MAX_TENSORS", "tensors", "one session at a time"),

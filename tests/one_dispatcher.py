@@ -27,8 +27,9 @@ class Service:
     """A core, and peers that speak to it by name. What a peer was told waits in `told[name]`."""
 
     def __init__(
-        self, workers: int = 1, *, config: Any = None, expected: int | None = None, capabilities: tuple[str, ...] = ()
-    ) -> None:
+        self, workers: int = 1, *, config: Any = None, expected: int | None = None,
+        capabilities: tuple[str, ...] = (), memory: int = 0,
+    ) -> None:  # fmt: skip
         read = None if config is None else Config.from_plain(config)
         self.log: list[str] = []
         self.core = DispatcherCore(
@@ -45,7 +46,7 @@ class Service:
         """Where the connections of peers come from, if not from this process."""
         self.told: dict[str, list[Any]] = {}
         for n in range(workers):
-            self.join(f"w{n}")
+            self.join(f"w{n}", **({"memory": memory} if memory else {}))
         made.append(self)
 
     def event(self, event: Any) -> None:

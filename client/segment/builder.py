@@ -13,7 +13,7 @@ from itertools import compress
 from sys import getrefcount
 from typing import Any, Final, Protocol
 
-from gt.bounds import MAX_IDS, MAX_INPUTS, MAX_OPERANDS
+from gt.bounds import MAX_ALL_OPERANDS, MAX_IDS, MAX_INPUTS, MAX_INSTRUCTIONS, MAX_OPERANDS, MAX_SCALARS
 from gt.errors import SessionError
 from gt.ir.dtypes import Scalar
 from gt.ir.instruction import ID_BITS
@@ -30,6 +30,11 @@ FLUSH_LENGTH: Final = 512
 """Instructions after which a segment is flushed by itself."""
 FLUSH_INPUTS: Final = MAX_INPUTS - MAX_OPERANDS
 """Inputs after which a segment is flushed by itself, so that one more instruction keeps it within its bound."""
+FLUSH_SCALARS: Final = MAX_SCALARS - MAX_OPERANDS
+"""The same of run-time scalars."""
+FEW_OPERANDS: Final = 4
+FLUSH_OPERANDS: Final = MAX_ALL_OPERANDS - FEW_OPERANDS * MAX_INSTRUCTIONS - MAX_OPERANDS
+"""The same of the operands of instructions with more than `FEW_OPERANDS`."""
 _new: Final = object.__new__
 PUT_IDS: Final = 1 << ID_BITS - 1
 """How many of a builder's ids, the first ones, are for puts: what is not in the segment under way has an id before its base."""
@@ -92,8 +97,8 @@ class Builder:
     """
 
     __slots__ = (
-        "__weakref__", "base", "busy", "capture", "claimed", "dead", "foreign", "inputs", "length", "lock", "periods", "puts",
-        "record", "scalars", "session", "thread", "values",
+        "__weakref__", "base", "busy", "capture", "claimed", "dead", "foreign", "inputs", "length", "lock", "many", "periods",
+        "puts", "record", "scalars", "session", "thread", "values",
     )  # fmt: skip
 
     def __init__(self, session: BuilderSession, number: int, lock: Lock) -> None:
@@ -109,6 +114,8 @@ class Builder:
         self.foreign: list[TensorValue] = []
         """Inputs that other threads own, kept alive until the run that reads them is on its way."""
         self.scalars: list[Scalar] = []
+        self.many = 0
+        """The operands of instructions that have many."""
         self.values: list[TensorValue] = []
         """The result of each instruction, which nobody else need know any more."""
         self.thread = 0
@@ -146,6 +153,10 @@ class Builder:
                     entry.append(at)
                 else:
                     self.scalars.append(operand)
+            if len(operands) > FEW_OPERANDS:
+                self.many += len(operands)
+            if self.many > FLUSH_OPERANDS or len(self.scalars) > FLUSH_SCALARS:
+                self.length = 0  # flush after this instruction
             record = self.record
             value = TensorValue(self, base + len(record), signature.result)
             record.append(tuple(entry))
@@ -175,6 +186,8 @@ class Builder:
                 at -= base
             if numbers:
                 self.scalars += numbers
+                if len(self.scalars) > FLUSH_SCALARS:
+                    self.length = 0
             value = _new(TensorValue)
             value.owner = self
             value.id = base + len(record)
@@ -310,6 +323,7 @@ class Builder:
             return _free_messages(freed, 0)
         base, alive, scalars = self.base, self._alive(), self.scalars
         self.record, self.values, self.scalars, self.inputs, self.foreign = [], [], [], {}, []
+        self.many = 0
         self.base = base + len(record)
         messages = _free_messages(freed, MAX_IDS)
         made = self.session.definitions.made

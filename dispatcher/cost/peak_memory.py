@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,10 +21,13 @@ import numpy as np
 from gt.ir.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Plan, Tag, ref
 from gt.ir.microbatch_schedule import Item, order, repeats
 from gt.ir.spec import Spec, spec
+from gt.ir.turns import INSTRUCTIONS_PER_TURN, ITEMS_PER_TURN, finish
 from gt.sharding.partition import bounds, box, extent, present
 from gt.sharding.placement import Layout, Mesh, Partial, Replicate, Shard
 
 from .cost_model import VIEW_OPS, Speeds
+
+_NBYTES: Final = attrgetter("nbytes")
 
 Sizes = np.ndarray[Any, Any]
 """Bytes, with a row for each rank and a column for each microbatch."""
@@ -69,30 +75,31 @@ def largest_part(value: Spec, layout: Layout, mesh: Mesh) -> int:
     return spec(value.dtype, tuple(shape)).nbytes
 
 
-def shortage(plan: Plan, mesh: Mesh, speeds: Speeds, held: Held, lot: Lot, rule_of: Callable[[Tag], str]) -> str:
-    """Why a plan cannot run when so much else is held; empty if it can, as far as is known.
+def shortage(
+    plan: Plan, mesh: Mesh, speeds: Speeds, held: Held, lot: Lot, rule_of: Callable[[Tag], str]
+) -> Generator[None, None, str]:
+    """Why a plan cannot run when so much else is held; empty if it can, as far as is known. Worked out in turns.
 
     `rule_of` says where the rule for a tag is written.
     """
     capacity = min(device.capacity or sys.maxsize for device in speeds.devices)
     whole = sum(count * value.nbytes for (value, _), count in held.items())
-    if whole + sum(value.nbytes for value in (*plan.inputs, *plan.values)) * _times(plan) <= capacity:
+    if whole + (sum(map(_NBYTES, plan.inputs)) + sum(map(_NBYTES, plan.values))) * _times(plan) <= capacity:
         return ""  # however it is cut
-    if (
-        sum(n * largest_part(value, at, mesh) for (value, at), n in held.items()) + peak_at_most(plan, mesh, lot)
-        <= capacity
-    ):
+    largest_held = sum(n * largest_part(value, at, mesh) for (value, at), n in held.items())
+    if largest_held + (yield from peak_at_most_in_turns(plan, mesh, lot)) <= capacity:
         return ""
     here = sum(
         (n * local_bytes(value, at, mesh) for (value, at), n in held.items()), np.zeros(len(mesh.members), np.int64)
     )
-    total = here + peak_by_rank(plan, mesh, lot)
+    total = here + (yield from peak_by_rank_in_turns(plan, mesh, lot))
     over = [total[rank] - (device.capacity or sys.maxsize) for rank, device in enumerate(speeds.devices)]
     rank = int(np.argmax(over))
     pool = [at for at, device in enumerate(speeds.devices) if device.pool == speeds.devices[rank].pool >= 0]
     if over[rank] <= 0 or (pool and sum(over[at] for at in pool) <= 0):
         return ""  # what others of a host leave of its memory, this one may have
-    largest = max(plan.instructions, key=lambda i: max(plan.values[n].nbytes for n in i.outputs))
+    most = max(range(len(plan.values)), key=[*map(_NBYTES, plan.values)].__getitem__)
+    largest = plan.instructions[bisect_right(plan.instructions, most, key=lambda i: i.outputs.start) - 1]
     tag, value = plan.tags[largest.tag], max((plan.values[n] for n in largest.outputs), key=lambda x: x.nbytes)
     signal, rule = "/".join(tag.signal), rule_of(tag)
     return (
@@ -107,14 +114,25 @@ def inputs_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> Sizes:
     """For each rank, the bytes of its parts of the inputs."""
     space = len(mesh.sizes)
     found = np.zeros(len(mesh.members), np.int64)
-    for index, (value, layout) in enumerate(zip(plan.inputs, plan.input_layouts, strict=True)):
-        if index not in lot.lent:
-            found += local_bytes(value, layout[:space], mesh)
+    for (value, layout), count in _own_inputs(plan, lot).items():
+        found += count * local_bytes(value, layout[:space], mesh)
     return found
+
+
+def _own_inputs(plan: Plan, lot: Lot) -> Counter[tuple[Spec, Layout]]:
+    """How many inputs of each kind take memory of their own."""
+    own = Counter(zip(plan.inputs, plan.input_layouts, strict=True))
+    own.subtract((plan.inputs[index], plan.input_layouts[index]) for index in lot.lent)
+    return own
 
 
 def peak_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> Sizes:
     """For each rank, the most bytes that it holds at once while it runs the plan, inputs included."""
+    return finish(peak_by_rank_in_turns(plan, mesh, lot))
+
+
+def peak_by_rank_in_turns(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> Generator[None, None, Sizes]:
+    """The same, a little at each turn."""
     times, ranks = _times(plan), len(mesh.members)
     timed = mesh.timed(times)
     places = [mesh.coordinates(rank) for rank in range(ranks)]
@@ -129,12 +147,17 @@ def peak_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> Sizes:
             assert isinstance(operand, Spec), "a scalar takes no memory"
             return local_bytes(operand, plan.layout(r), timed).reshape(ranks, times)[some]
 
-        peak[some] = most_held(plan, list(order(plan, places[some[0]])), sizes, inputs[some], lot.dying)
+        peak[some] = yield from _most_held(plan, order(plan, places[some[0]]), sizes, inputs[some], lot.dying)
     return peak
 
 
 def peak_at_most(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> int:
     """An upper bound of the bytes that any rank holds at once while it runs the plan, inputs included."""
+    return finish(peak_at_most_in_turns(plan, mesh, lot))
+
+
+def peak_at_most_in_turns(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> Generator[None, None, int]:
+    """The same, a little at each turn."""
     times = _times(plan)
     timed = mesh.timed(times)
     stages = range(mesh.sizes[plan.pipeline.axis]) if plan.pipeline else range(1)
@@ -142,22 +165,25 @@ def peak_at_most(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> int:
     for stage in stages:
         here = tuple(stage if plan.pipeline and axis == plan.pipeline.axis else 0 for axis in range(len(mesh.sizes)))
 
-        def sizes(r: int, here: tuple[int, ...] = here) -> Sizes:
-            operand, layout = plan.operand(r), plan.layout(r)
-            assert isinstance(operand, Spec), "a scalar takes no memory"
+        def size(operand: Spec, layout: Layout, here: tuple[int, ...] = here) -> int:
             along = layout[plan.pipeline.axis : plan.pipeline.axis + 1] if plan.pipeline else ()
             some = present(along, here[plan.pipeline.axis : plan.pipeline.axis + 1]) if plan.pipeline else True
-            return np.full((1, times), largest_part(operand, layout, timed) if some else 0, np.int64)
+            return largest_part(operand, layout, timed) if some else 0
 
-        own = [n for n in range(len(plan.inputs)) if n not in lot.lent]
-        inputs = np.array([sum(int(sizes(ref(INPUT, n))[0, 0]) for n in own)], np.int64)
-        found = max(found, int(most_held(plan, list(order(plan, here)), sizes, inputs, lot.dying)[0]))
+        def sizes(r: int, size: Callable[[Spec, Layout], int] = size) -> Sizes:
+            operand = plan.operand(r)
+            assert isinstance(operand, Spec), "a scalar takes no memory"
+            return np.full((1, times), size(operand, plan.layout(r)), np.int64)
+
+        inputs = np.array([sum(n * size(*each) for each, n in _own_inputs(plan, lot).items())], np.int64)
+        most = yield from _most_held(plan, order(plan, here), sizes, inputs, lot.dying)
+        found = max(found, int(most[0]))
     return found
 
 
-def most_held(
-    plan: Plan, items: Sequence[Item], sizes: Callable[[int], Sizes], inputs: Sizes, mortal: frozenset[int]
-) -> Sizes:
+def _most_held(
+    plan: Plan, items: Iterable[Item], sizes: Callable[[int], Sizes], inputs: Sizes, mortal: frozenset[int]
+) -> Generator[None, None, Sizes]:
     """The most bytes held at once by each of some ranks that all execute `items`, starting with `inputs`, of which those at
     the positions in `mortal` are freed after their last reader."""
     root: dict[Item, Item] = {}
@@ -170,6 +196,8 @@ def most_held(
     last: dict[Item, int] = {}
     held: list[list[Item]] = []
     for at, (position, time) in enumerate(items):
+        if at and not at % INSTRUCTIONS_PER_TURN:
+            yield
         instruction = plan.instructions[position]
         made = ref(OUTPUT, instruction.outputs[0])
         change = in_time(plan, instruction)
@@ -177,6 +205,8 @@ def most_held(
             if r & 3 != SCALAR:
                 times = range(_times(plan)) if change == "join" else (time,)
                 last.update({place(r, each): at for each in times})
+        if change == "join":
+            yield
         fresh = []
         if instruction.op in VIEW_OPS or change == "cut":
             root[made, time if repeated(plan, made) else 0] = place(instruction.inputs[0], time)
@@ -187,11 +217,22 @@ def most_held(
         held.append(fresh)
     kept = {place(ref(OUTPUT, n), 0) for _, n in (*plan.survivors, *plan.relocated)}
     dying: dict[int, list[Item]] = {}
-    for item, at in last.items():
+    for count, (item, at) in enumerate(last.items()):
+        if count and not count % ITEMS_PER_TURN:
+            yield
         if item not in kept and (item[0] & 3 != INPUT or item[0] >> 2 in mortal):
             dying.setdefault(at, []).append(item)
+    return (yield from _peak(held, dying, sizes, inputs))
+
+
+def _peak(
+    held: list[list[Item]], dying: Mapping[int, list[Item]], sizes: Callable[[int], Sizes], inputs: Sizes
+) -> Generator[None, None, Sizes]:
+    """The most bytes held at once, where at each step some values are made and then some die."""
     live, peak = inputs.copy(), inputs.copy()
     for at, fresh in enumerate(held):
+        if at and not at % INSTRUCTIONS_PER_TURN:
+            yield
         for r, time in fresh:
             live += sizes(r)[:, time]
         np.maximum(peak, live, out=peak)
@@ -206,12 +247,12 @@ def looks_at(plan: Plan) -> dict[int, int]:
     Workers copy a survivor that is less than half of that value, so that it has memory of its own.
     """
     root: dict[int, int] = {}
-    for instruction in plan.instructions:
-        if instruction.op in VIEW_OPS:
-            (first, *_) = instruction.inputs
-            root[ref(OUTPUT, instruction.outputs[0])] = root.get(first, first)
+    ops = map(attrgetter("op"), plan.instructions)
+    for instruction in itertools.compress(plan.instructions, map(VIEW_OPS.__contains__, ops)):
+        (first, *_) = instruction.inputs
+        root[ref(OUTPUT, instruction.outputs[0])] = root.get(first, first)
     found = {}
-    for position, (_, index) in enumerate(plan.survivors):
+    for position, (_, index) in enumerate(plan.survivors if root else ()):
         at = root.get(ref(OUTPUT, index))
         if at is not None:
             whole = plan.operand(at)

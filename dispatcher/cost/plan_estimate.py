@@ -9,9 +9,10 @@ textbook byte counts.
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gt.ir.instruction import MOVE, OUTPUT, Instruction, Plan, Tag, ref
 from gt.ir.microbatch_schedule import Item, order
@@ -30,6 +31,9 @@ from .cost_model import (
     instruction_work,
 )
 from .peak_memory import in_time, inputs_by_rank, largest_part, parts_of, peak_by_rank, repeated
+
+RANKS_PER_TURN: Final = 64
+"""Of how many ranks the seconds of an instruction are worked out in one turn."""
 
 
 class MoveEstimate(NamedTuple):
@@ -86,6 +90,25 @@ def estimate_plan(plan: Plan, mesh: Mesh, speeds: Speeds) -> PlanEstimate:
         moves, tuple(clock.computing), tuple(clock.now), tuple(peak.tolist()), tuple(inputs.tolist()),
         tuple(clock.steps()),
     )  # fmt: skip
+
+
+def step_seconds(plan: Plan, mesh: Mesh, speeds: Speeds) -> Generator[None, None, list[float]]:
+    """For each instruction, the seconds that the slowest rank spends on it, without waiting (as `PlanEstimate.steps`). Worked
+    out in turns."""
+    form = _PlanParts(plan, mesh)
+    clock = _Clock(form, speeds, moves=False)
+    found = [0.0] * len(plan.instructions)
+    often = max(1, RANKS_PER_TURN // form.ranks)
+    for count, item in enumerate(form.items[0]):
+        if count and not count % often:
+            yield
+        at, instruction = item[0], plan.instructions[item[0]]
+        if instruction.op == MOVE and at not in clock.exchanges:
+            clock.exchanges[at] = _Exchange(form, speeds, at, instruction)
+            found[at] = clock.exchanges[at].move.seconds
+        if at not in clock.exchanges or not clock.exchanges[at].seconds:
+            found[at] += max(clock.seconds(item))
+    return found
 
 
 # parts
@@ -167,7 +190,7 @@ class _Exchange:
 class _Clock:
     """The time and the work of each rank as the plan proceeds."""
 
-    def __init__(self, form: _PlanParts, speeds: Speeds) -> None:
+    def __init__(self, form: _PlanParts, speeds: Speeds, *, moves: bool = True) -> None:
         self.form = form
         self.speeds = speeds
         self.now = [0.0] * form.ranks
@@ -176,7 +199,7 @@ class _Clock:
         self.exchanges = {
             at: _Exchange(form, speeds, at, instruction)
             for at, instruction in enumerate(form.plan.instructions)
-            if instruction.op == MOVE
+            if moves and instruction.op == MOVE
         }
         self.given: dict[tuple[int, int, tuple[int, ...]], list[float]] = {}
         """For each group of a move in progress, when each of its ranks contributed."""

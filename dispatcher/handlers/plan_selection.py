@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
+from gt.bounds import MAX_PIPELINE_STEPS
 from gt.dispatcher.cost.deadlines import missed_deadlines
 from gt.dispatcher.cost.peak_memory import Lot, shortage
 from gt.dispatcher.planner.auto_strategy import choose_strategies, find_undecided
@@ -28,10 +30,11 @@ from gt.dispatcher.state.message_state import (
 from gt.dispatcher.state.plan_cache import CachedPlan, Entry
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
-from gt.errors import GTError, ProtocolError
+from gt.errors import ConfigError, GTError, ProtocolError
 from gt.ir.instruction import Plan, Segment
-from gt.ir.instruction_bytes import pack_plan
+from gt.ir.instruction_bytes import pack_plan, pack_plan_in_turns
 from gt.ir.spec import Spec
+from gt.ir.turns import ITEMS_PER_TURN, finish
 from gt.sharding.placement import Layout
 from gt.wire import messages as m
 
@@ -40,12 +43,33 @@ from .job_scheduler import JOB_NAMES, Job, JobScheduler, errors_as_results
 
 ROOM_CHECK_TENSORS: Final = 8
 """How many tensors a session may gain (or an eighth, if that is more) before its memory is checked again for known plans."""
+SMALL_ROOM_CHECK: Final = 512
+"""The tensors of a session and instructions of a plan for which its memory is checked at once."""
 SEARCH_AT: Final = 3
 """The run of a plan at which the search for a better one begins."""
 MAX_WARNED: Final = 1000
 """The most deadlines about which one session is warned."""
 SWITCH_AT: Final = 6
 """The run at which the better plan takes over."""
+ENTRIES_PER_TURN: Final = 4096
+"""How many tensors of a session are counted in one turn."""
+_RESIDENT: Final = attrgetter("resident")
+
+
+class UndecidedRules(NamedTuple):
+    """The `auto` rules for which a strategy has to be chosen before a segment can be planned."""
+
+    names: list[str]
+
+
+class PreparedPlan(NamedTuple):
+    """A new plan: as it is kept, why it does not fit into memory (empty if it does), the deadlines that it misses, and its
+    bytes."""
+
+    cached: CachedPlan
+    shortage: str
+    missed: dict[tuple[str, float], float]
+    body: bytes
 
 
 class PlanSelection:
@@ -61,42 +85,72 @@ class PlanSelection:
         self, client: ClientRecord, planner: Planner, run: m.Run, entries: Sequence[Entry]
     ) -> CachedPlan | MessageState:
         """The plan for a run of a segment with these inputs, or what the run waits for."""
-        residents = tuple([entry.resident for entry in entries])
+        residents = tuple(map(_RESIDENT, entries))
         number = run.segment
         key = (number, residents)
         cached = client.plans.get(key)
         if cached is not None:
             if len(client.table) > client.roomy:
-                self.ensure_room(client, planner, cached.planned.plan, run)
+                missing = self._room(client, planner, cached.planned.plan, run, WAITING_PLAN)
+                if missing is None:
+                    return WAITING_PLAN
+                self._note_room(client, missing)
             if cached.runs < SWITCH_AT and not self._ripens(client, planner, key, cached, run):
                 return WAITING_SEARCH
             client.hits += 1
             return cached
         segment = client.segments[number]
         assert not isinstance(segment, tuple)
-        check_shardability(planner.policy, segment, residents)
-        if self._to_decide(client, planner, segment, residents):
-            return WAITING_STRATEGY
-        planned = self.worked_out(
-            client, JOB_NAMES[WAITING_PLAN], key, lambda: planner.plan_in_turns(segment, residents)
+        prepared = self.worked_out(
+            client, JOB_NAMES[WAITING_PLAN], key, lambda: self._prepared(client, planner, run, segment, residents)
         )
-        if planned is None:
+        if prepared is None:
             return WAITING_PLAN
-        if isinstance(planned, Exception):  # a segment without a plan is an error of its client alone
-            reason = f"{type(planned).__name__}: {planned}"
-            if not isinstance(planned, GTError):
-                reason = self.service.internal_error(f"the plan of segment {number}", planned, client.number)
+        if isinstance(prepared, ConfigError):
+            raise prepared
+        if isinstance(prepared, Exception):  # a segment without a plan is an error of its client alone
+            reason = f"{type(prepared).__name__}: {prepared}"
+            if not isinstance(prepared, GTError):
+                reason = self.service.internal_error(f"the plan of segment {number}", prepared, client.number)
             text = f"no plan for a segment of client {client.number}: {reason}"
             self.service.log("error", text, client=client.number)
             raise ProtocolError(f"segment {number} has no plan: {reason}")
+        if isinstance(prepared, UndecidedRules):
+            self._choose(client, planner, segment, residents, prepared.names)
+            return WAITING_STRATEGY
         if not self.admission.asks(client):
-            client.found = key, planned
+            client.found = key, prepared
             return WAITING_COMPILATION
-        self.ensure_room(client, planner, planned.plan, run)
-        self._warn(client, planner, planned.plan)
+        self._note_room(client, prepared.shortage)
+        self._warn(client, prepared.missed)
         reason = "placements" if client.plans.has(number) else "new"
         client.misses[reason] += 1
-        return self._remember(client, key, CachedPlan(residents, planned, segment.scalar_types), reason)
+        return self._remember(client, key, prepared.cached, reason, prepared.body)
+
+    def _prepared(
+        self,
+        client: ClientRecord,
+        planner: Planner,
+        run: m.Run,
+        segment: Segment,
+        residents: tuple[ResidentPlacement, ...],
+    ) -> Generator[None, None, PreparedPlan | UndecidedRules]:
+        """All that a new plan takes, in turns. Raises `ConfigError` for a rule that does not fit."""
+        yield from check_shardability(planner.policy, segment, residents)
+        names = yield from find_undecided(planner.policy, segment, residents)
+        if names:
+            return UndecidedRules(names)
+        planned = yield from planner.plan_in_turns(segment, residents)
+        pipeline = planned.plan.pipeline
+        if pipeline is not None and len(planned.plan.instructions) * pipeline.microbatches > MAX_PIPELINE_STEPS:
+            raise ProtocolError(
+                f"{len(planned.plan.instructions)} instructions in {pipeline.microbatches} microbatches are more than "
+                f"{MAX_PIPELINE_STEPS:,} steps: use fewer microbatches"
+            )
+        missing = yield from self._shortage(client, planner, planned.plan, run)
+        missed = yield from missed_deadlines(planned.plan, planner.mesh, planner.known_speeds)
+        body = yield from pack_plan_in_turns(replace(planned.plan, tf32=client.tf32))
+        return PreparedPlan(CachedPlan(residents, planned, segment.scalar_types), missing, missed, body)
 
     def worked_out(
         self, client: ClientRecord, what: str, key: Hashable, begin: Callable[[], Generator[None, None, Any]]
@@ -131,18 +185,20 @@ class PlanSelection:
             client, key, CachedPlan(cached.residents, cached.planned._replace(plan=plan), cached.scalar_types), "check"
         )
 
-    def _remember(self, client: ClientRecord, key: Any, cached: CachedPlan, reason: str) -> CachedPlan:
-        """Keep a plan in the session's cache, and send it to the workers."""
+    def _remember(
+        self, client: ClientRecord, key: Any, cached: CachedPlan, reason: str, body: bytes | None = None
+    ) -> CachedPlan:
+        """Keep a plan in the session's cache, and send it, or its bytes, to the workers."""
         for old in client.plans.remember(key, cached):
             self._drop(client, old)
-        self._define(client, cached, key[0], reason)
+        self._define(client, cached, key[0], reason, body)
         about = {"client": client.number, "plan": cached.number}
         self.service.detail(f"plan {cached.number}, {reason}: segment {key[0]}, {cached.length} instructions", **about)
         return cached
 
-    def _warn(self, client: ClientRecord, planner: Planner, plan: Plan) -> None:
-        """Warn once for each deadline that the plan is expected to miss."""
-        for each, seconds in missed_deadlines(plan, planner.mesh, planner.known_speeds).items():
+    def _warn(self, client: ClientRecord, missed: dict[tuple[str, float], float]) -> None:
+        """Warn once for each deadline that a plan is expected to miss, after so many seconds."""
+        for each, seconds in missed.items():
             if each in client.warned or len(client.warned) >= MAX_WARNED:
                 continue
             client.warned.add(each)
@@ -150,28 +206,41 @@ class PlanSelection:
             self.service.log("info", f"client {client.number}: {text}", client=client.number, signal=each[0])
             self.service.send(client.identity, m.Notice(text))
 
-    def ensure_room(self, client: ClientRecord, planner: Planner, plan: Plan, run: m.Run) -> None:
-        """Refuse a plan that does not fit into memory. A known plan is checked again when the session holds more tensors."""
-        missing = self._shortage(client, planner, plan, run)
-        if missing:
-            raise m.error_of("OutOfMemory", missing)
+    def _room(self, client: ClientRecord, planner: Planner, plan: Plan, run: m.Run, waits: MessageState) -> str | None:
+        """Why a plan does not fit into memory beside what its session holds by now, empty if it fits; None while the run waits
+        for a job that works it out."""
+        if len(client.table) + len(plan.instructions) < SMALL_ROOM_CHECK:
+            return finish(self._shortage(client, planner, plan, run))
+        key = ("room", run.segment, run.base)
+        found = self.worked_out(client, JOB_NAMES[waits], key, lambda: self._shortage(client, planner, plan, run))
+        if isinstance(found, Exception):
+            raise found
+        missing: str | None = found
+        return missing
+
+    def _note_room(self, client: ClientRecord, shortage: str) -> None:
+        """Refuse a plan that does not fit into memory, or note when its session's memory is looked at again."""
+        if shortage:
+            raise m.error_of("OutOfMemory", shortage)
         client.roomy = len(client.table) + max(ROOM_CHECK_TENSORS, len(client.table) >> 3)
 
-    def _shortage(self, client: ClientRecord, planner: Planner, plan: Plan, run: m.Run) -> str:
-        """Why a plan does not fit beside everything else that its client holds; empty if it fits."""
-        held, lot = held_beside(client, run)
-        return shortage(plan, planner.mesh, planner.known_speeds, held, lot, planner.policy.rule_of)
+    def _shortage(self, client: ClientRecord, planner: Planner, plan: Plan, run: m.Run) -> Generator[None, None, str]:
+        """Why a plan does not fit beside everything else that its client holds; empty if it fits. Worked out in turns."""
+        held, lot = yield from held_beside(client, run)
+        return (yield from shortage(plan, planner.mesh, planner.known_speeds, held, lot, planner.policy.rule_of))
 
-    def _define(self, client: ClientRecord, cached: CachedPlan, segment: int, reason: str) -> None:
-        """Number a plan and make it known to the workers."""
+    def _define(
+        self, client: ClientRecord, cached: CachedPlan, segment: int, reason: str, body: bytes | None = None
+    ) -> None:
+        """Number a plan and make it known to the workers, by its bytes."""
         assert client.mesh is not None
         cached.number = next(self.service.plan_numbers)
         client.made += 1
         self.service.counters.plans += 1
         self.service.meshes[client.mesh.number].plans.add(cached.number)
-        plan = replace(cached.planned.plan, tf32=client.tf32)
+        body = body or pack_plan(replace(cached.planned.plan, tf32=client.tf32))
         self.service.teach(client.mesh, cached.length)
-        self.service.multicast(client.mesh, m.DefinePlan(cached.number, pack_plan(plan)))
+        self.service.multicast(client.mesh, m.DefinePlan(cached.number, body))
         if self.service.recording is not None:
             self.service.recording.described(client, segment, cached, client.mesh.members, reason)
 
@@ -185,6 +254,10 @@ class PlanSelection:
     ) -> bool:
         """Count a run of a plan; begin the search for a better one, or adopt it. False if the run must wait for that."""
         if cached.runs + 1 == SWITCH_AT and cached.runs >= SEARCH_AT and not cached.searched:
+            return False
+        better = cached.better if cached.runs + 1 == SWITCH_AT else None
+        missing = "" if better is None else self._room(client, planner, better.plan, run, WAITING_SEARCH)
+        if missing is None:
             return False
         cached.runs += 1
         segment = client.segments[key[0]]
@@ -202,9 +275,9 @@ class PlanSelection:
                 self.jobs.add(Job(client.program, client.number, JOB_NAMES[WAITING_SEARCH], turns, found))
             else:
                 cached.searched = True
-        elif cached.runs == SWITCH_AT and cached.better is not None:
-            better, cached.better = cached.better, None
-            if not self._shortage(client, planner, better.plan, run):
+        elif better is not None:
+            cached.better = None
+            if not missing:
                 self._drop(client, cached)
                 cached.take(better)
                 self._define(client, cached, key[0], "improved")
@@ -214,24 +287,26 @@ class PlanSelection:
                     self.service.recording.decided(client.number, "improved", "info", text)
         return True
 
-    def _to_decide(
-        self, client: ClientRecord, planner: Planner, segment: Segment, residents: tuple[ResidentPlacement, ...]
-    ) -> bool:
-        """Whether a strategy has to be chosen before the segment can be planned."""
-        names = find_undecided(planner.policy, segment, residents)
-        if not names:
-            return False
-        if not self.jobs.has(client.number, JOB_NAMES[WAITING_STRATEGY]):
+    def _choose(
+        self,
+        client: ClientRecord,
+        planner: Planner,
+        segment: Segment,
+        residents: tuple[ResidentPlacement, ...],
+        names: list[str],
+    ) -> None:
+        """Have a job choose the strategies of these `auto` rules."""
+        if self.jobs.has(client.number, JOB_NAMES[WAITING_STRATEGY]):
+            return
 
-            def chosen(_: object) -> None:
-                for name in names:
-                    planner.policy.settle_rest(name)
-                    text = f"client {client.number}: {name}: auto is {planner.policy.spelled(name)}"
-                    self.service.log("info", text, "auto", client.number, signal=name)
+        def chosen(_: object) -> None:
+            for name in names:
+                planner.policy.settle_rest(name)
+                text = f"client {client.number}: {name}: auto is {planner.policy.spelled(name)}"
+                self.service.log("info", text, "auto", client.number, signal=name)
 
-            turns = choose_strategies(planner, segment, residents, names)
-            self.jobs.add(Job(client.program, client.number, JOB_NAMES[WAITING_STRATEGY], turns, chosen))
-        return True
+        turns = choose_strategies(planner, segment, residents, names)
+        self.jobs.add(Job(client.program, client.number, JOB_NAMES[WAITING_STRATEGY], turns, chosen))
 
     def drop_plans(self, client: ClientRecord) -> None:
         """Forget all plans and jobs of a session."""
@@ -278,20 +353,27 @@ def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:
     return ~id(entry.root), (entry.root.spec, entry.root.layout)
 
 
-def held_beside(client: ClientRecord, run: m.Run) -> tuple[Counter[tuple[Spec, Layout]], Lot]:
-    """What a client holds besides the inputs of a run, and what becomes of those inputs.
+def held_beside(client: ClientRecord, run: m.Run) -> Generator[None, None, tuple[Counter[tuple[Spec, Layout]], Lot]]:
+    """What a client holds besides the inputs of a run, and what becomes of those inputs. Counted in turns.
 
     Entries are interned, so there are few of them however many tensors there are: those are counted, not looked at one by one.
     """
     table, freed = client.table, {*run.freed}
     dying = {run.inputs[position] for position in run.dying} - freed
-    counts = Counter(table.values())
+    counts: Counter[Entry] = Counter()
+    everything = [*table.values()]
+    for at in range(0, len(everything), ENTRIES_PER_TURN):
+        if at:
+            yield
+        counts.update(everything[at : at + ENTRIES_PER_TURN])
     counts.subtract(table[number] for number in freed if number in table)
     ending = Counter(map(table.__getitem__, dying))
     held: Counter[tuple[Spec, Layout]] = Counter()
     shared: dict[int, tuple[Spec, Layout]] = {}
     users: Counter[int] = Counter()
-    for entry, count in counts.items():
+    for at, (entry, count) in enumerate(counts.items(), 1):
+        if not at % ITEMS_PER_TURN:
+            yield
         if not count or entry.fault is not None:
             continue
         key, memory = _memory(0, entry)
@@ -302,6 +384,8 @@ def held_beside(client: ClientRecord, run: m.Run) -> tuple[Counter[tuple[Spec, L
             users[key] += count - ending[entry]
     own: dict[int, int] = {}
     for position, number in enumerate(run.inputs):
+        if not (position + 1) % ITEMS_PER_TURN:
+            yield
         entry = table[number]
         key, memory = _memory(number, entry)
         if memory != (entry.spec, entry.resident.layout) or key in own:

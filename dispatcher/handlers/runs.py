@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, Final
 
 from gt.bounds import MAX_TENSORS
@@ -36,6 +37,9 @@ MAX_REASONS: Final = 100
 """The most different reasons that are counted for one session."""
 MAX_ID: Final = 1 << 63
 """The upper bound of tensor ids, so that they fit every integer type that carries them."""
+_SPEC: Final = attrgetter("spec")
+_FAULT: Final = attrgetter("fault")
+_LANDING: Final = attrgetter("landing")
 NOTHING_REFUSED: Final = RefusedSurvivors((), ("", ""))
 REDUCED_FROM: Final = 1 << 62
 """Numbers of segments from here on are those of reduced ones."""
@@ -66,14 +70,17 @@ class RunHandler:
         except KeyError as error:
             raise ProtocolError(f"tensor {error.args[0]} does not exist") from None
         cached = client.plans.again(message.segment, entries)
-        if cached is None or client.verify or list(map(type, message.scalars)) != cached.scalar_types:
+        if (
+            cached is None
+            or client.verify
+            or len(client.table) > client.roomy
+            or list(map(type, message.scalars)) != cached.scalar_types
+        ):
             return self._run_anew(client, message, entries)
         made = self._outputs(client, message, cached.offsets)
         assert client.planner is not None
         if not self.service.has_credit(client.planner.mesh):
             return WAITING_CREDIT
-        if len(client.table) > client.roomy:
-            self.plan_selection.ensure_room(client, client.planner, cached.planned.plan, message)
         client.hits += 1
         self._issue(client, message, cached, entries, made)
         return DONE
@@ -87,7 +94,7 @@ class RunHandler:
         if isinstance(segment, tuple):
             raise m.error_of(*segment)
         _check_operands(message, segment, entries)
-        lost = next((entry.fault for entry in entries if entry.fault is not None), None)
+        lost = next(filter(None, map(_FAULT, entries)), None)
         faults = inherited(segment, entries) if lost else {}
         refused = client.refused.get(message.segment, NOTHING_REFUSED)
         if (lost or refused.survivors) and len(faults) == len(segment.survivors):
@@ -96,7 +103,7 @@ class RunHandler:
             return WAITING_WORKERS
         made = self._outputs(client, message, (*segment.survivors, *refused.survivors))[: len(segment.survivors)]
         planner = self.meshes.planner(client)
-        if any(entry.landing for entry in entries):
+        if any(map(_LANDING, entries)):
             return WAITING_PUT
         if not self.service.has_credit(planner.mesh):
             return WAITING_CREDIT
@@ -208,8 +215,9 @@ class RunHandler:
 
     def poison(self, client: ClientRecord, run: m.Run, segment: Any, fault: Fault) -> None:
         """A run that is never issued: its survivors get a fault, and the tensors that die with it are freed nevertheless."""
-        for number in segment.survivors:
-            client.table[run.base + number] = _faulty(segment.values[number], fault)
+        specs = map(segment.values.__getitem__, segment.survivors)
+        faulty = {each: _faulty(each, fault) for each in set(segment.values)}
+        client.table.update(zip(map(run.base.__add__, segment.survivors), map(faulty.__getitem__, specs), strict=True))
         for number in client.refused.get(run.segment, NOTHING_REFUSED).survivors:
             client.table[run.base + number] = _faulty(UNKNOWN_SPEC, fault)
         self.free(client, dead(run))
@@ -271,6 +279,8 @@ def _check_operands(run: m.Run, segment: Segment, entries: Sequence[Entry]) -> N
         raise ProtocolError(f"segment {run.segment} has {len(segment.inputs)} inputs, {len(segment.kinds)} scalars")
     if list(map(type, run.scalars)) != segment.scalar_types:
         _check_scalars(run.scalars, segment.kinds)
+    if tuple(map(_SPEC, entries)) == segment.inputs:
+        return
     for entry, due in zip(entries, segment.inputs, strict=True):
         if entry.spec is not due and entry.fault is None:
             raise ProtocolError(f"an input is {entry.spec}, the segment says {due}")

@@ -15,8 +15,9 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from gt.dispatcher.cost.peak_memory import peak_at_most
+from gt.dispatcher.cost.peak_memory import peak_at_most_in_turns
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref
+from gt.ir.turns import INSTRUCTIONS_PER_TURN
 
 from .policy import Policy, RequestedPlacement, RequestedPlacements
 
@@ -35,13 +36,17 @@ CANDIDATES: Final[tuple[tuple[str, int | None] | None, ...]] = (
 """What a signal may get on one axis: a strategy and the dimension of weights that it cuts, or None."""
 
 
-def find_undecided(policy: Policy, segment: Segment, residents: tuple[ResidentPlacement, ...]) -> list[str]:
-    """The `auto` rules that this segment decides: those in whose signals it reads a parameter."""
+def find_undecided(
+    policy: Policy, segment: Segment, residents: tuple[ResidentPlacement, ...]
+) -> Generator[None, None, list[str]]:
+    """The `auto` rules that this segment decides: those in whose signals it reads a parameter. Found in turns."""
     if not policy.has_auto:
         return []
     parameters = {ref(INPUT, index) for index, resident in enumerate(residents) if resident.param}
     found: dict[str, None] = {}
-    for instruction in segment.instructions:
+    for at, instruction in enumerate(segment.instructions, 1):
+        if not at % INSTRUCTIONS_PER_TURN:
+            yield
         if instruction.op == "tag":
             if instruction.attributes["param"]:
                 parameters.add(ref(OUTPUT, instruction.outputs[0]))
@@ -98,4 +103,5 @@ def _seconds(
     steady = planner.start(policy, segment, first.inputs)
     planned = yield from steady.turns()
     capacity = min(device.capacity or sys.maxsize for device in planner.known_speeds.devices)
-    return steady.seconds if peak_at_most(planned.plan, planner.mesh) <= capacity else float("inf")
+    peak = yield from peak_at_most_in_turns(planned.plan, planner.mesh)
+    return steady.seconds if peak <= capacity else float("inf")

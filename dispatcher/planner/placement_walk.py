@@ -41,15 +41,15 @@ class PlacementWalk:
         self.moved = 0.0
         """The bytes that each worker has received so far."""
         self.states: dict[int, int] = {ref(SCALAR, n): -ord(kind) for n, kind in enumerate(segment.kinds)}
-        self.unbound: set[int] = set()
+        self.unbound = {
+            index << 2 | INPUT for index, resident in enumerate(residents) if resident.param and not resident.bound
+        }
         self.backward = False
-        states, starts = self.states, tables.starts
-        for index, at_home in enumerate(zip(segment.inputs, residents, strict=True)):
-            found = starts.get(at_home)
-            states[index << 2 | INPUT] = tables.start(*at_home) if found is None else found
-            resident = at_home[1]
-            if resident.param and not resident.bound:
-                self.unbound.add(index << 2 | INPUT)
+        starts, at_home = tables.starts, list(zip(segment.inputs, residents, strict=True))
+        for each in set(at_home).difference(starts):
+            tables.start(*each)
+        inputs = range(INPUT, len(at_home) << 2 | INPUT, 1 << 2)
+        self.states.update(zip(inputs, map(starts.__getitem__, at_home), strict=True))
         self.requests = [self.requested(tag.signal, tag.phase == "backward") for tag in segment.tags]
         self.request_keys = [
             tables.key((requests, tag.phase == "backward"))

@@ -23,6 +23,7 @@ from gt.dispatcher.cost.cost_model import Speeds, speeds_of
 from gt.ir.instruction import INPUT, MOVE, OUTPUT, Instruction, Pipeline, Plan, Segment
 from gt.ir.microbatch_schedule import hindrance, turns
 from gt.ir.spec import Spec
+from gt.ir.turns import ITEMS_PER_TURN, NAMES_PER_TURN, finish
 from gt.sharding.placement import REPLICATE, Layout, Mesh
 
 from .choice_cache import NO_LAYOUT, ChoiceCache, NumberedChoice, ResidentPlacement
@@ -31,6 +32,8 @@ from .plan_search import better_plan
 from .policy import Policy, RequestedPlacement
 
 MAX_MEMO: Final = 1 << 14
+MANY_OPERANDS: Final = 64
+"""An instruction with more operands begins a turn."""
 MAX_SEARCHED: Final = 1 << 11
 """Instructions of the longest segment that is planned as a whole."""
 
@@ -95,6 +98,15 @@ class Planner:
         self, segment: Segment, residents: tuple[ResidentPlacement, ...]
     ) -> Generator[None, None, Planned]:
         """The same, a little at each turn."""
+        names = 0
+        for tag in segment.tags:  # whose requests the policy remembers
+            if names > NAMES_PER_TURN:
+                names = 0
+                yield
+            names += len(tag.signal)
+            self.policy.requests(tag.signal)
+            self.policy.requests(tag.signal, backward=tag.phase == "backward")
+        yield from segment.prepare()
         plan = self.start(self.policy, segment, residents)
         self.searching += 1
         try:
@@ -155,18 +167,12 @@ class PlanningPass(PlacementWalk):
         self.copies: dict[int, int] = {}
         """The plan's references to copies elsewhere, by `copy_of` value and layout."""
         super().__init__(policy, tables, segment, residents, piped)
-        self.here: dict[int, int] = {r: r for r in self.states}
+        self.here: dict[int, int] = dict(zip(self.states, self.states, strict=True))
         """By the segment's reference the plan's reference to a value where it is at home, and to a scalar."""
 
     def run(self) -> Planned:
         """The whole plan."""
-        turns = self.in_turns()
-        while True:
-            try:
-                next(turns)
-            except StopIteration as end:
-                planned: Planned = end.value
-                return planned
+        return finish(self.in_turns())
 
     def in_turns(self) -> Generator[None, None, Planned]:
         """The same, `TURN_INSTRUCTIONS` instructions at each turn. What is known and has one result, which stays where it
@@ -188,6 +194,8 @@ class PlanningPass(PlacementWalk):
                 (one,) = inputs
                 key = (op, *attributes.values(), request_keys[tag], states[one])
             else:
+                if count > MANY_OPERANDS:
+                    yield
                 count = 0
                 key = (op, *attributes.values(), request_keys[tag], *[states[r] for r in inputs])
             found = None if careful or unbound else plain.get(key)
@@ -210,7 +218,7 @@ class PlanningPass(PlacementWalk):
             r = outputs.start << 2 | OUTPUT
             here[r] = at << 2 | OUTPUT
             states[r] = shared if r in often else state
-        return self.finish()
+        return (yield from self.ended())
 
     def turns(self) -> Generator[None, None, Planned]:
         """The same by the script, a little at each turn."""
@@ -218,7 +226,7 @@ class PlanningPass(PlacementWalk):
         for index, (instruction, branch) in enumerate(zip(self.segment.instructions, script, strict=True)):
             self.take(instruction, self.branches(index, instruction)[branch])
             yield
-        return self.finish()
+        return (yield from self.ended())
 
     def again(self, script: Sequence[int], ends: Sequence[ResidentPlacement]) -> PlanningPass:
         """The same pass from the start, with these choices and ends."""
@@ -276,11 +284,14 @@ class PlanningPass(PlacementWalk):
         for layout in range(len(self.tables.layouts)):
             self.copies.pop(copy_of(r, layout), None)
 
-    def finish(self) -> Planned:
+    def ended(self) -> Generator[None, None, Planned]:
+        """The plan, once all instructions are in it; some of its survivors and inputs at each turn."""
         tables, segment, states, here = self.tables, self.segment, self.states, self.here
         survivors, residents = [], []
         time: Layout = (REPLICATE,) if tables.timed else ()
         for position, number in enumerate(segment.survivors):
+            if position and not position % ITEMS_PER_TURN:
+                yield
             r = number << 2 | OUTPUT
             layout, resident = tables.rest(states[r])
             if resident is None or self.ends is not None:
@@ -292,6 +303,8 @@ class PlanningPass(PlacementWalk):
             residents.append(resident)
         inputs, relocated = [], []
         for index, before in enumerate(self.residents):
+            if index and not index % ITEMS_PER_TURN:
+                yield
             r = index << 2 | INPUT
             resident = tables.resident(states[r], before.param)
             inputs.append(resident)

@@ -8,13 +8,14 @@ One-dimensional weights follow others, and scalars are always replicated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gt.errors import ConfigError
 from gt.ir.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec
+from gt.ir.turns import INSTRUCTIONS_PER_TURN, NAMES_PER_TURN
 
 from .choice_key import PRODUCT_FAMILIES
 from .policy import Policy, RequestedPlacement
@@ -26,13 +27,11 @@ CREATION_FAMILIES: Final = frozenset({"creation", "random"})
 """Families of ops that create tensors without operands."""
 
 
-def check_shardability(policy: Policy, segment: Segment, residents: Sequence[ResidentPlacement]) -> None:
-    """Raise `ConfigError` for the first rule whose dimension is missing where it is required."""
-    asked = {
-        number: requests
-        for number, tag in enumerate(segment.tags)
-        if tag.phase != "backward" and (requests := _dimensions(policy, tag.signal))
-    }
+def check_shardability(
+    policy: Policy, segment: Segment, residents: Sequence[ResidentPlacement]
+) -> Generator[None, None, None]:
+    """Raise `ConfigError` for the first rule whose dimension is missing where it is required. Checks in turns."""
+    asked = yield from _asked(policy, segment)
     if not asked:
         return
     weights = {
@@ -42,7 +41,9 @@ def check_shardability(policy: Policy, segment: Segment, residents: Sequence[Res
     }
     made: dict[str, tuple[RequestedPlacement, Instruction, Spec]] = {}
     most: dict[str, int] = {}
-    for instruction in segment.instructions:
+    for at, instruction in enumerate(segment.instructions, 1):
+        if not at % INSTRUCTIONS_PER_TURN:
+            yield
         result, marked = segment.values[instruction.outputs[0]], instruction.op == "tag"
         if marked and instruction.attributes["param"]:
             weights[ref(OUTPUT, instruction.outputs[0])] = result
@@ -64,6 +65,19 @@ def check_shardability(policy: Policy, segment: Segment, residents: Sequence[Res
     for where, (request, instruction, result) in made.items():
         if most[where] <= (request.dimension or 0):
             raise _lacking(segment, instruction, request, result, "the tensor")
+
+
+def _asked(policy: Policy, segment: Segment) -> Generator[None, None, dict[int, tuple[RequestedPlacement, ...]]]:
+    """By tag, the requests for a dimension."""
+    asked, names = {}, 0
+    for number, tag in enumerate(segment.tags):
+        if names > NAMES_PER_TURN:
+            names = 0
+            yield
+        names += len(tag.signal)
+        if tag.phase != "backward" and (requests := _dimensions(policy, tag.signal)):
+            asked[number] = requests
+    return asked
 
 
 def _suspect(instruction: Instruction, request: RequestedPlacement, first: Spec, result: Spec) -> Spec | None:

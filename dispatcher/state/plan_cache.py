@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final
 
 from gt.dispatcher.cost.peak_memory import looks_at
@@ -80,10 +81,12 @@ class CachedPlan:
         """The survivors that are views: position → the plan's reference to the value whose memory they share."""
         values, mesh = planned.plan.values, planned.plan.mesh
         self.length = len(planned.plan.instructions)
-        pairs = zip(planned.plan.survivors, planned.survivors, strict=True)
-        self.made = [Entry(values[index], mesh, resident) for (_, index), resident in pairs]
+        specs = map(values.__getitem__, map(itemgetter(1), planned.plan.survivors))
+        kinds = list(zip(specs, planned.survivors, strict=True))
+        entries = {kind: Entry(kind[0], mesh, kind[1]) for kind in set(kinds)}
+        self.made = list(map(entries.__getitem__, kinds))
         """The entry of each survivor."""
-        self.offsets = [offset for offset, _ in planned.plan.survivors]
+        self.offsets = list(map(itemgetter(0), planned.plan.survivors))
         """The survivors' output numbers in the segment."""
         changes = enumerate(zip(self.residents, planned.inputs, strict=True))
         self.relocated = [(position, after) for position, (before, after) in changes if before is not after]

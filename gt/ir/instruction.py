@@ -7,7 +7,7 @@ printing may be added here. `gt/ir/instruction_bytes.py` packs and unpacks them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -19,6 +19,7 @@ from .attributes import Attributes
 from .dtypes import DType
 from .hints import NO_HINTS, Hints
 from .spec import Spec
+from .turns import ITEMS_PER_TURN, finish
 
 #: An operand is a reference: an index and what it indexes, in one integer.
 OUTPUT: Final = 0
@@ -104,9 +105,22 @@ class Segment:
     @cached_property
     def read_often(self) -> frozenset[int]:
         """References to the outputs that are read more than once; a survivor counts as read once more."""
-        seen = {ref(OUTPUT, number) for number in self.survivors}
+        return finish(self._read_often())
+
+    def prepare(self) -> Generator[None, None, None]:
+        """Find `read_often`, which is remembered, in turns."""
+        if "read_often" not in self.__dict__:
+            self.__dict__["read_often"] = yield from self._read_often()
+
+    def _read_often(self) -> Generator[None, None, frozenset[int]]:
+        seen = {number << 2 | OUTPUT for number in self.survivors}
         often: set[int] = set()
+        operands = 0
         for instruction in self.instructions:
+            if operands > ITEMS_PER_TURN:
+                operands = 0
+                yield
+            operands += len(instruction.inputs)
             for r in instruction.inputs:
                 if r & 3 == OUTPUT:
                     (often if r in seen else seen).add(r)

@@ -8,13 +8,14 @@ Equal segments have equal bytes, and all workers of a mesh get the same bytes of
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgpack
 
 from gt.bounded_msgpack import BoundedSequence
 from gt.bounds import (
+    MAX_ALL_OPERANDS,
     MAX_DEFINITION_BYTES,
     MAX_INPUTS,
     MAX_INSTRUCTION_BYTES,
@@ -36,6 +37,7 @@ from .instruction import MOVE, PHASES, VERIFY, Instruction, Pipeline, Plan, Segm
 from .ops import OPS
 from .signal_path import check_path
 from .spec import Spec, pack_spec, unpack_spec
+from .turns import finish
 
 INSTRUCTIONS_PER_TURN: Final = 16
 """How many instructions of a definition are read in one turn."""
@@ -43,6 +45,8 @@ BYTES_PER_TURN: Final = 1024
 """How many bytes of them, besides the instruction with which they exceed that, and how many operands in all."""
 ITEMS_PER_TURN: Final = 128
 """How many inputs, tags or survivors."""
+PACKED_PER_TURN: Final = 64
+"""How many items of a plan are packed in one turn."""
 MAX_NUMBER_BYTES: Final = 16
 """Bytes of the number of a survivor."""
 
@@ -112,6 +116,7 @@ class _InstructionReader:
         self.tags = tags
         self.values: list[Spec] = []
         self.instructions: list[Instruction] = []
+        self.operands = 0
 
     def operand(self, reference: int) -> Spec | str:
         kind, index = reference & 3, reference >> 2
@@ -168,15 +173,10 @@ class SegmentReading(NamedTuple):
 
 def unpack_segment(data: bytes) -> Segment:
     """A segment from the wire, every shape derived again. Raises `ProtocolError`, `ShapeError` or `DTypeError`."""
-    turns = segment_in_turns(data)
-    while True:
-        try:
-            next(turns)
-        except StopIteration as end:
-            reading: SegmentReading = end.value
-            if reading.error is not None:
-                raise reading.error from None
-            return reading.segment
+    reading = finish(segment_in_turns(data))
+    if reading.error is not None:
+        raise reading.error from None
+    return reading.segment
 
 
 def segment_in_turns(data: bytes) -> Generator[None, None, SegmentReading]:
@@ -245,6 +245,9 @@ def _read_instruction(reader: _InstructionReader, item: object) -> None:
     op, inputs, raw, tag = _fields(item, 4)
     if len(_ints(inputs, "operands")) > MAX_OPERANDS:
         raise ProtocolError(f"an instruction has at most {MAX_OPERANDS} operands, not {len(inputs)}")
+    reader.operands += len(inputs)
+    if reader.operands > MAX_ALL_OPERANDS:
+        raise ProtocolError(f"the instructions of a definition have at most {MAX_ALL_OPERANDS} operands")
     operands = [reader.operand(r) for r in inputs]
     try:
         attributes, results = derive(_known(op), operands, raw)
@@ -263,27 +266,42 @@ def _place(tags: tuple[Tag, ...], item: object) -> str:
 
 def pack_plan(plan: Plan) -> bytes:
     """The bytes of a plan, the same for all its workers."""
-    instructions = [
-        [*_pack_instruction(i)[:2], {"to": format_layout(plan.layouts[i.outputs[0]])}, i.tag, []]
-        if i.op == MOVE
-        else [*_pack_instruction(i), [format_layout(plan.layouts[n]) for n in i.outputs]]
-        for i in plan.instructions
-    ]
-    packed: bytes = msgpack.packb(
-        [
-            plan.mesh,
-            [pack_spec(value) for value in plan.inputs],
-            [format_layout(layout) for layout in plan.input_layouts],
-            plan.kinds,
-            [_pack_tag(tag) for tag in plan.tags],
-            instructions,
-            [list(pair) for pair in plan.survivors],
-            [list(pair) for pair in plan.relocated],
-            list(plan.pipeline or ()),
-            plan.blocks,
-            plan.tf32,
-        ]
-    )
+    return finish(pack_plan_in_turns(plan))
+
+
+def pack_plan_in_turns(plan: Plan) -> Generator[None, None, bytes]:
+    """The same, some of its inputs, tags and instructions at each turn."""
+    packer = msgpack.Packer(autoreset=False)
+    names: dict[Layout, str] = {}
+
+    def name(layout: Layout) -> str:
+        return names.get(layout) or names.setdefault(layout, format_layout(layout))
+
+    def item(i: Instruction) -> list[object]:
+        if i.op == MOVE:
+            return [*_pack_instruction(i)[:2], {"to": name(plan.layouts[i.outputs[0]])}, i.tag, []]
+        return [*_pack_instruction(i), [name(plan.layouts[n]) for n in i.outputs]]
+
+    def pack_each(items: Sequence[Any], form: Callable[[Any], object]) -> Generator[None, None, None]:
+        packer.pack_array_header(len(items))
+        for at, each in enumerate(items, 1):
+            packer.pack(form(each))
+            if not at % PACKED_PER_TURN:
+                yield
+
+    packer.pack_array_header(11)
+    packer.pack(plan.mesh)
+    yield from pack_each(plan.inputs, pack_spec)
+    yield from pack_each(plan.input_layouts, name)
+    packer.pack(plan.kinds)
+    yield from pack_each(plan.tags, _pack_tag)
+    yield from pack_each(plan.instructions, item)
+    yield from pack_each(plan.survivors, list)
+    yield from pack_each(plan.relocated, list)
+    packer.pack(list(plan.pipeline or ()))
+    packer.pack(plan.blocks)
+    packer.pack(plan.tf32)
+    packed: bytes = packer.bytes()
     return packed
 
 

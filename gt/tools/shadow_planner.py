@@ -18,6 +18,7 @@ import numpy as np
 from gt.ir.instruction import INPUT, MOVE, OUTPUT, SCALAR, Plan, ref
 from gt.ir.instruction_bytes import unpack_plan
 from gt.ir.spec import Spec
+from gt.ir.turns import finish
 from gt.sharding.placement import Layout, Mesh
 from gt.wire import messages as m
 
@@ -192,7 +193,7 @@ class Shadow:
 
         if not all(number in self.client.table for number in run.inputs):
             return None
-        return (self._resident(), *held_beside(self.client, run))
+        return (self._resident(), *finish(held_beside(self.client, run)))
 
     def _ran(self, execute: m.Execute, before: tuple[Any, ...], params: list[bool]) -> None:
         from gt.dispatcher.cost.peak_memory import local_bytes, peak_by_rank

@@ -6,7 +6,7 @@ Counted are lines of Python, not seconds. A message goes through the decoder fir
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgpack
 import pytest
@@ -14,9 +14,11 @@ from measured_calls import counted_steps
 from one_dispatcher import VECTOR, Service, started
 
 from gt.bounds import (
+    MAX_ALL_OPERANDS,
     MAX_DEADLINES,
     MAX_IDS,
     MAX_INPUTS,
+    MAX_INSTRUCTIONS,
     MAX_OPERANDS,
     MAX_PATH_DEPTH,
     MAX_PATH_LENGTH,
@@ -26,6 +28,7 @@ from gt.bounds import (
     MAX_SCALARS,
     MAX_WORKER_EVENTS,
 )
+from gt.dispatcher.handlers.plan_selection import SWITCH_AT
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.events import JobTurn, Publish, Received, Tick
 from gt.dispatcher.state.plan_cache import Entry
@@ -130,6 +133,57 @@ def test_a_new_plan_costs_no_more_beside_many_tensors() -> None:
         steps.append(most_steps(each, "c", m.Run(1, 1 << 60, [1], [], [], [])))
         each.done()
     assert max(steps) < min(steps) + 500
+
+
+def wide(count: int) -> m.Define:
+    """Sums of as many pairs of inputs, each of which survives."""
+    sums = [["add", [ref(INPUT, 2 * n), ref(INPUT, 2 * n + 1)], {}, 0] for n in range(count // 2)]
+    return definition(inputs=[SPEC] * count, instructions=sums, survivors=[*range(count // 2)])
+
+
+def long(count: int, survivors: int | None = None) -> m.Define:
+    """As many instructions one after the other, of which the last ones survive, or each."""
+    chain = [["neg", [ref(OUTPUT, n - 1) if n else ref(INPUT, 0)], {}, 0] for n in range(count)]
+    return definition(instructions=chain, survivors=[*range(count)][-(survivors or count) :])
+
+
+FIRST_RUNS: Final[dict[str, tuple[m.Define, int, dict[str, Any]]]] = {
+    "inputs": (wide(MAX_INPUTS), MAX_INPUTS, {}),
+    "instructions": (long(MAX_INSTRUCTIONS, survivors=MAX_INSTRUCTIONS // 2), 1, {}),
+    "operands": (
+        definition(
+            instructions=[["cat", [ref(INPUT, 0)] * MAX_OPERANDS, {"axis": 0}, 0]] * (MAX_ALL_OPERANDS // MAX_OPERANDS)
+        ),
+        1,
+        {},
+    ),
+    "deep signals": (
+        definition(
+            tags=[[[f"{n}", *DEEP[1:]], 0, "x.py:1", []] for n in range(400)],
+            instructions=[["neg", [ref(INPUT, 0)], {}, n] for n in range(400)],
+        ),
+        1,
+        {"config": PATTERNS},
+    ),
+    "little memory": (long(4096, survivors=1), 1, {"memory": 4096 * VECTOR.nbytes}),
+    "too little memory": (long(2048), 1, {"memory": 1024 * VECTOR.nbytes}),
+}
+
+
+@pytest.mark.parametrize("kind", FIRST_RUNS)
+def test_a_first_run_is_checked_planned_and_packed_in_turns(kind: str) -> None:
+    """However many inputs, instructions or operands the segment has; so are the runs after it, until a better plan is found."""
+    define, inputs, options = FIRST_RUNS[kind]
+    each = started(**options)
+    tensors = many_tensors(each, inputs)
+    runs = [m.Run(7, (1 << 54) + (n << 40), tensors, [], [], []) for n in range(SWITCH_AT + 2)]
+    assert most_steps(each, "c", define) < MAX_STEPS
+    for run in runs:
+        assert most_steps(each, "c", run) < MAX_STEPS
+        each.done()
+    assert (each.table()[runs[-1].base + max(each.core.service.clients[b"c"].segments[7].survivors)].fault is None) == (
+        kind != "too little memory"
+    )
 
 
 def test_as_many_frees_as_may_be_take_few_steps() -> None:

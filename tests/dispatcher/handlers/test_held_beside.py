@@ -15,6 +15,7 @@ from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.plan_cache import Entry, SharedStorage
 from gt.ir.dtypes import float32
 from gt.ir.spec import spec
+from gt.ir.turns import finish
 from gt.sharding.placement import REPLICATE
 from gt.wire import messages as m
 
@@ -36,7 +37,8 @@ def test_it_is_the_memory_of_each_tensor_that_is_no_input(entries: list[Entry], 
     ids = st.lists(st.sampled_from(sorted(table)), max_size=4)
     inputs, freed = data.draw(ids), [*data.draw(ids), 99]
     dying = sorted({at for at in range(len(inputs)) if data.draw(st.booleans())})
-    held, lot = held_beside(SimpleNamespace(table=table), m.Run(1, 100, inputs, [], dying, freed))  # type: ignore[arg-type]
+    turns = held_beside(SimpleNamespace(table=table), m.Run(1, 100, inputs, [], dying, freed))  # type: ignore[arg-type]
+    held, lot = finish(turns)
 
     def memory(number: int) -> tuple[Any, Any]:
         entry = table[number]

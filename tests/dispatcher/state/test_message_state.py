@@ -128,6 +128,8 @@ def waits_for_strategies() -> Service:
     config = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "auto"}}}
     each = busy(2, chain(signal=("net",)), config=config)
     each.run(1, 10, [1])
+    while head(each) is MessageState.WAITING_PLAN:  # it is seen which rules are undecided
+        each.core.handle(JobTurn(), each.now)
     return each
 
 
