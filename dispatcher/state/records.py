@@ -19,15 +19,8 @@ from .message_state import DONE, MessageState
 from .plan_cache import Entry, PlanCache
 
 
-class RefusedSurvivors(NamedTuple):
-    """The survivors of a definition that are not computed, because of a refused instruction."""
-
-    survivors: tuple[int, ...]
-    fault: Fault
-
-
 class ReducedSegment(NamedTuple):
-    """What a segment computes before a value that is too large for a mesh, as a segment of its own."""
+    """The number of a segment without the values that are too large for a mesh."""
 
     mesh: int
     number: int
@@ -80,8 +73,9 @@ class ClientRecord:
     """How many messages, the first ones of the queue, were in it when its work was cancelled."""
     segments: dict[int, Segment | Fault] = field(default_factory=dict)
     """The definitions; a fault in place of one that is malformed as a whole."""
-    refused: dict[int, RefusedSurvivors] = field(default_factory=dict)
-    """Of the definitions that have a refused instruction: `segments` has what comes before it."""
+    refused: dict[int, dict[int, Entry]] = field(default_factory=dict)
+    """Of the definitions with refused instructions, by output number: the entries of the survivors that depend on them, with
+    their errors. `segments` has the rest of the definition."""
     reduced: dict[int, ReducedSegment] = field(default_factory=dict)
     """Of the definitions with a value that is too large for a mesh: what is run on that mesh."""
     table: dict[int, Entry] = field(default_factory=dict)
