@@ -27,10 +27,9 @@ from gt.dispatcher.state.message_state import (
     begin,
     enter,
 )
-from gt.dispatcher.state.records import ClientRecord, RefusedSurvivors
+from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import GTError, ProtocolError
-from gt.ir.instruction_bytes import segment_in_turns
 from gt.sharding.options import check_options
 from gt.wire import messages as m
 from gt.wire import telemetry as t
@@ -41,7 +40,8 @@ from .job_scheduler import JOB_NAMES, Job
 from .memory_survey import MemorySurveys, devices
 from .plan_selection import PlanSelection
 from .puts import PutHandler
-from .runs import REDUCED_FROM, RunHandler, dead
+from .refused_instructions import RunnableDefinition, definition_in_turns
+from .runs import REDUCED_FROM, RunHandler
 from .session_mesh import SessionMeshes
 from .why import explain_tensor, tensors_read_by
 
@@ -213,14 +213,7 @@ class MessageQueues:
         if self.service.recording is not None:
             self.service.recording.failed(t.DISPATCHER, client.number, -1, *fault)
         if isinstance(message, m.Run):
-            segment = client.segments.get(message.segment)
-            client.arrived += 1
-            if segment is not None and not isinstance(segment, tuple):
-                self.runs.poison(client, message, segment, fault)
-            else:
-                self.service.send(client.identity, m.Failed(0, *fault))
-                self.runs.free(client, dead(message))
-            self.service.credit(client)
+            self.runs.poison(client, message, fault)
         elif isinstance(message, m.Put):
             self.puts.fail(client, message, fault)
         elif isinstance(message, (m.Fetch, m.Ask, m.Configure)):
@@ -286,30 +279,34 @@ class MessageQueues:
         _check_definition(client, message.segment)
         body, key = message.body, ("definition", message.segment)
         found = self.plan_selection.worked_out(
-            client, JOB_NAMES[WAITING_DEFINITION], key, lambda: segment_in_turns(body)
+            client, JOB_NAMES[WAITING_DEFINITION], key, lambda: definition_in_turns(body)
         )
         if found is None:
             return WAITING_DEFINITION
         self._defined(client, message, found)
         return DONE
 
-    def _defined(self, client: ClientRecord, message: m.Define, found: Any) -> None:
-        """A definition was read, as far as its instructions are legal, or failed with this error."""
-        if isinstance(found, Exception) and not isinstance(found, GTError):
-            found = ProtocolError(self.service.internal_error("a definition", found, client.number))
-        error = found if isinstance(found, Exception) else found.error
+    def _defined(self, client: ClientRecord, message: m.Define, found: RunnableDefinition | Exception) -> None:
+        """A definition was read, except instructions that are not legal, or failed as a whole with this error."""
         if isinstance(found, Exception):
+            if not isinstance(found, GTError):
+                found = ProtocolError(self.service.internal_error("a definition", found, client.number))
             client.segments[message.segment] = fault_of(found)
-        else:
-            client.segments[message.segment] = found.segment
-            if error is not None:
-                client.refused[message.segment] = RefusedSurvivors(found.refused, fault_of(error))
-            if self.service.recording is not None:
-                self.service.recording.defined(client)
-        if error is None:
+            self._refused(client, f"refused a definition of client {client.number}: {found}")
             return
+        client.segments[message.segment] = found.segment
+        if self.service.recording is not None:
+            self.service.recording.defined(client)
+        if found.refused:
+            client.refused[message.segment] = found.refused
+        if found.errors:
+            some = f"{len(found.errors)} instruction{'s' if len(found.errors) > 1 else ''}"
+            first = f"{', the first' if len(found.errors) > 1 else ''}: {found.errors[0]}"
+            self._refused(client, f"refused {some} of a definition of client {client.number}{first}")
+
+    def _refused(self, client: ClientRecord, text: str) -> None:
+        """Count and log a definition that was refused, or parts of it."""
         self.service.counters.refused += 1
-        text = f"refused a definition of client {client.number}: {error}"
         self.service.log("warning", text, "refused", client.number)
 
     def _drop(self, client: ClientRecord, message: m.Drop) -> MessageState:

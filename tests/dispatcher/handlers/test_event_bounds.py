@@ -86,6 +86,17 @@ DEFINITIONS: dict[str, Callable[[], m.Define]] = {
         survivors=list(range(4000)),
     ),
     "operands": lambda: definition(instructions=[["cat", [ref(INPUT, 0)] * MAX_OPERANDS, {"axis": 0}, 0]] * 20),
+    "refused": lambda: definition(
+        tags=[[[], 0, "x" * 4000, []]],
+        instructions=[["softmax", [ref(INPUT, 0)], {"axis": 1 + n % 31}, 0] for n in range(4000)],
+        survivors=list(range(4000)),
+    ),
+    "dependent on the refused": lambda: definition(
+        instructions=[["launch", [], {}, 0], *[["cat", [ref(OUTPUT, 0)] * MAX_OPERANDS, {"axis": 0}, 0]] * 20]
+    ),
+    "more operands than allowed": lambda: definition(
+        instructions=[["cat", [ref(INPUT, 0)] * 60_000, {"axis": 0}, 0]] * 20
+    ),
     "nonsense": lambda: m.Define(7, b"\x95\xdc\x40\x00" + b"\x91" * 100_000),
 }
 
@@ -96,7 +107,7 @@ def test_a_definition_is_read_in_turns(kind: str) -> None:
     each = started()
     assert most_steps(each, "c", DEFINITIONS[kind]()) < MAX_STEPS
     assert isinstance(each.core.service.clients[b"c"].segments[7], tuple) == (kind == "nonsense"), (
-        "the others are sound"
+        "the others can be read"
     )
 
 
