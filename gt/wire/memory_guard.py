@@ -27,7 +27,7 @@ from . import transport
 from .unfinished_messages import Reading, UnfinishedMessages
 
 log = logging.getLogger("gt.wire")
-LOOK_SECONDS: Final = 0.05
+LOOK_SECONDS: Final = 0.1
 """The seconds between two looks at the memory."""
 SUSPICIOUS_LOOK_SECONDS: Final = 0.02
 """The same in a suspicion."""
