@@ -32,6 +32,7 @@ from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.connection import SessionRouter, StreamBroken
 from gt.wire.connection_limit import ConnectionLimit
+from gt.wire.memory_guard import Listener, MemoryGuard
 from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
 
@@ -43,6 +44,8 @@ log = logging.getLogger("gt.dispatcher")
 WORK_SECONDS: Final = 0.002
 """The longest time, in seconds, spent working on plans before the shell looks for messages again."""
 PING: Final = m.Ping()
+PUBLISHED: Final = 2
+"""The place of that socket among those that are guarded."""
 TICK_SECONDS: Final = 1.0
 """Seconds between two `Tick`s to the core, and between two heartbeats to every peer."""
 
@@ -107,9 +110,20 @@ class DispatcherShell:
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_write, False)
         self.here = host_facts()
-        self.limit = ConnectionLimit(
-            [self.control, self.relay.router.socket, self.published], connection_limit(descriptor_limit())
+        self.subscriber = transport.MessageSender()
+        """Who has sent the last subscription."""
+        self.guard = MemoryGuard(
+            [
+                Listener(self.control, self.router.sender),
+                Listener(self.relay.router.socket, self.relay.router.sender),
+                Listener(self.published, self.subscriber),
+            ]
         )
+        self.limit = ConnectionLimit(
+            [self.control, self.relay.router.socket, self.published], connection_limit(descriptor_limit()), self.guard
+        )
+        self.connections_ended = 0
+        """How many connections the guard has ended, as far as it was noticed."""
 
     def run(self) -> None:
         """Serve until told to stop."""
@@ -319,11 +333,15 @@ class DispatcherShell:
             self._handle(event)
 
     def _hear_subscriptions(self) -> None:
-        """Process the subscriptions (tickets) of workers."""
-        while (heard := transport.subscription(self.published)) is not None:
+        """Process the subscriptions (tickets) of workers, at most one batch of them."""
+        for _ in range(256):
+            heard = transport.subscription(self.published, self.subscriber)
+            if heard is None:
+                break
             ticket, wanted = heard
             what = self.fanout.subscribed(ticket) if wanted else self.fanout.unsubscribed(ticket)
             if isinstance(what, Accept):
+                self.guard.trust(PUBLISHED)
                 transport.set_topic(self.published, what.topic)
                 if what.switched:
                     self.router.send(what.switched, m.encode(m.Switch()))
@@ -340,6 +358,8 @@ class DispatcherShell:
 
     def _tidy(self) -> None:
         """Forget what the shell knows of peers that have left."""
+        if not self.fanout.asked:
+            self._hear_subscriptions()  # nobody else does, and until ZeroMQ is called it frees nothing of what came there
         service = self.core.service
         clients = {client.bulk for client in service.clients.values()}
         self.relay.keep(clients.union(worker.bulk for worker in service.workers.values()))
@@ -347,7 +367,9 @@ class DispatcherShell:
         for peer in self.access.withdrawn(self._known):
             self.router.send(peer, m.encode(m.Goodbye("SessionError", "its key was withdrawn")))
             self._handle(Lost(peer, "its key was withdrawn"))
-        service.counters.refused += self.keys.refused(self.limit.strangers)
+        ended = self.guard.ended
+        service.counters.refused += self.keys.refused(self.limit.strangers) + ended - self.connections_ended
+        self.connections_ended = ended
         for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
             self._unwatch(descriptor)
 

@@ -44,6 +44,7 @@ _send: Final = BackendSocket.send
 _DONTWAIT: Final = int(zmq.DONTWAIT)
 _SNDMORE: Final = int(zmq.SNDMORE | zmq.DONTWAIT)
 _READABLE: Final = int(zmq.POLLIN)
+_SRCFD: Final = int(zmq.SRCFD)
 """As plain integers, because combining enumeration members takes as long as reading the next frame from a socket."""
 
 _NEVER_MS: Final = 24 * 3600 * 1000
@@ -330,10 +331,10 @@ def subscribe(subscriber: zmq.Socket[bytes], ticket: bytes, wanted: bool = True)
     subscriber.send((b"\x01" if wanted else b"\x00") + ticket)
 
 
-def subscription(publisher: zmq.Socket[bytes]) -> tuple[bytes, bool] | None:
+def subscription(publisher: zmq.Socket[bytes], sender: MessageSender | None = None) -> tuple[bytes, bool] | None:
     """A ticket that arrived (with True), or that was withdrawn or whose connection is gone (with False); None if there is
-    none."""
-    frames = receive(publisher)
+    none. `sender` is told who has sent it."""
+    frames = receive(publisher, sender)
     if not frames or not frames[0]:
         return None
     return bytes(frames[0][1:]), frames[0][:1] == b"\x01"
@@ -448,10 +449,19 @@ class PeerCredentials(NamedTuple):
 class MessageSender:
     """The sender of the message that `receive` has returned last."""
 
-    __slots__ = ("frame",)
+    __slots__ = ("finished", "frame")
 
     def __init__(self) -> None:
         self.frame: zmq.Frame | None = None
+        self.finished: set[int] | None = None
+        """The descriptors of connections by which whole messages have come, while somebody wants to know."""
+
+    def descriptor(self) -> int:
+        """That of the connection by which the message has come; -1 if it is not known."""
+        try:
+            return -1 if self.frame is None else int(self.frame.get(_SRCFD))
+        except zmq.ZMQError:  # the end of a subscription has none
+            return -1
 
     def credentials(self, address: str) -> PeerCredentials:
         """Who that was, on a socket that listens at `address`."""
@@ -492,27 +502,45 @@ def receive(
             frames.append(frame.bytes if len(frame) < LARGE_FRAME_BYTES else frame.buffer)
     if sender is not None:
         sender.frame = frame
+        if (finished := sender.finished) is not None:
+            finished.add(sender.descriptor())
     return frames
 
 
-def accept_monitor(listening: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-    """A socket that tells of each connection that a listening one accepts, and of those that it refuses because of their keys.
-    It may be read in another thread."""
-    return listening.get_monitor_socket(zmq.EVENT_ACCEPTED | _HANDSHAKE_FAILURES)
+class ConnectionEvent(NamedTuple):
+    """Something that happened to the connections of a listening socket."""
+
+    kind: int
+    """`ACCEPTED`, `ENDED`, or `REFUSED`: its peer has no key, or an unknown one."""
+    descriptor: int
+    """Of what was accepted or has ended."""
 
 
-def accepted(monitor: zmq.Socket[bytes]) -> int | None:
-    """The descriptor of the next connection that was accepted, or `REFUSED_CONNECTION`; None if there is none yet."""
+ACCEPTED: Final = int(zmq.EVENT_ACCEPTED)
+ENDED: Final = int(zmq.EVENT_DISCONNECTED)
+REFUSED: Final = int(_HANDSHAKE_FAILURES)
+
+
+def connection_monitor(listening: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """A socket that tells of each connection that a listening one accepts, of its end, and of those that it refuses because of
+    their keys. It may be read in another thread."""
+    return listening.get_monitor_socket(ACCEPTED | ENDED | REFUSED)
+
+
+def connection_event(monitor: zmq.Socket[bytes]) -> ConnectionEvent | None:
+    """The next of these events; None if there is none yet."""
     frames = receive(monitor)
     if frames is None:
         return None
-    if int.from_bytes(frames[0][:2], sys.byteorder) != zmq.EVENT_ACCEPTED:
-        return REFUSED_CONNECTION
-    return int.from_bytes(frames[0][2:6], sys.byteorder, signed=True)
+    kind = int.from_bytes(frames[0][:2], sys.byteorder)
+    return ConnectionEvent(
+        kind if kind in (ACCEPTED, ENDED) else REFUSED, int.from_bytes(frames[0][2:6], sys.byteorder, signed=True)
+    )
 
 
-REFUSED_CONNECTION: Final = -2
-"""In place of the descriptor of a connection whose peer has no key, or an unknown one."""
+def max_frame_bytes(listening: zmq.Socket[bytes]) -> int:
+    """The largest frame that a socket accepts."""
+    return int(listening.getsockopt(zmq.MAXMSGSIZE))
 
 
 def poller() -> zmq.Poller:

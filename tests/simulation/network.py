@@ -282,8 +282,8 @@ class VirtualTransport:
         self.identities += 1
         return b"g%015d" % self.identities
 
-    def send(self, socket: VirtualSocket, frames: Frames) -> bool:
-        kept = [_as_sent(frame) for frame in frames]
+    def send(self, socket: VirtualSocket, frames: Frames, peer: bytes | None = None) -> bool:
+        kept = [_as_sent(frame) for frame in (frames if peer is None else [peer, *frames])]
         if socket.closed:
             return False
         if socket.wire is not None:
@@ -295,13 +295,18 @@ class VirtualTransport:
         wire.send(kept[1:], outward=False)
         return True
 
-    def receive(self, socket: VirtualSocket, sender: VirtualSender | None = None) -> Frames | None:
+    def receive(
+        self, socket: VirtualSocket, sender: VirtualSender | None = None, *, polled: bool = False
+    ) -> Frames | None:
         if not socket.inbox:
             return None
         process = socket.senders.popleft()
         if sender is not None:
             sender.process = process
         return socket.inbox.popleft()
+
+    def subscription(self, _publisher: VirtualSocket, _sender: VirtualSender | None = None) -> None:
+        """Nobody is in a group so large that messages are published to it."""
 
     def poller(self) -> VirtualPoll:
         return VirtualPoll(self.scheduler, self.descriptors)

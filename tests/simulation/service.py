@@ -98,11 +98,23 @@ class NoConnectionLimit:
 
     strangers = refused = 0
 
-    def __init__(self, _sockets: list[Any], _limit: int) -> None:
+    def __init__(self, _sockets: list[Any], _limit: int, _guard: Any = None) -> None:
         pass
 
     def start(self) -> None:
         """No thread is needed."""
+
+
+class NoMemoryGuard:
+    """In place of a guard of real connections."""
+
+    ended = 0
+
+    def __init__(self, _listeners: list[Any]) -> None:
+        pass
+
+    def trust(self, _listener: int) -> None:
+        """Nobody is suspected."""
 
 
 class Interruption(NamedTuple):
@@ -158,6 +170,7 @@ class Service:
         put("host_facts", self._host_facts, link, dispatcher, worker, gt.service.session)
         put("Registration", NoRegistration, dispatcher)
         put("ConnectionLimit", NoConnectionLimit, dispatcher, worker)
+        put("MemoryGuard", NoMemoryGuard, dispatcher)
         put("measured", lambda _backend, _now: {"speed": [1e10, 1e10], "host_memory": 1 << 34}, worker)
         put("threads", lambda: 1, worker)
         put("packer", lambda: None, worker)
