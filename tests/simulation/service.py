@@ -165,7 +165,7 @@ class Service:
         put("threading", threading, client, gt.client.session.sigint_lock, gt.dispatcher.bulk_relay, worker)
         put("os", VirtualOs(scheduler, self.descriptors), dispatcher, worker)
         put("select", VirtualSelect(scheduler, self.descriptors), dispatcher, link)
-        put("ActiveClock", lambda: ActiveClock(time.monotonic), gt.wire.connection, dispatcher, worker)
+        put("ActiveClock", lambda: ActiveClock(time.monotonic), gt.wire.connection, link, dispatcher, worker)
         put("environment_number", self._number, link, dispatcher, worker)
         put("host_facts", self._host_facts, link, dispatcher, worker, gt.service.session)
         put("Registration", NoRegistration, dispatcher)
