@@ -440,6 +440,8 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.Events: ((WORKER,), DispatcherCore._events),
     m.Holdings: ((WORKER,), DispatcherCore._holdings),
     m.UniqueId: ((WORKER,), DispatcherCore._unique_id),
+    m.Heard: ((WORKER,), DispatcherCore._ping),  # what it says is the shell's
+    m.Lapsed: ((WORKER,), DispatcherCore._ping),  # what it says is the shell's
     m.Health: ((PULSE,), DispatcherCore._health),
     m.Watch: ((WATCHER,), DispatcherCore._watch),
     m.Cancel: ((WATCHER,), DispatcherCore._cancel),

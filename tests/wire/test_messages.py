@@ -78,6 +78,10 @@ SAMPLES: tuple[Any, ...] = (
     m.Holdings(1, {"device": "cpu", "holders": [[1, "net", 1, 8, 0, 0]]}),
     m.UniqueId(1, [0, 1], 1, bytes(128)),
     m.Health(71, 312_500, 700_000, -1, 5 << 30, 80 << 30, 0, ["power cap"]),
+    m.Lapse(),
+    m.Unswitch(),
+    m.Heard(1 << 40),
+    m.Lapsed(0),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 
