@@ -96,6 +96,8 @@ class RunHandler:
             return WAITING_WORKERS
         made = self._outputs(client, message, (*segment.survivors, *refused.survivors))[: len(segment.survivors)]
         planner = self.meshes.planner(client)
+        if isinstance(planner, MessageState):
+            return planner
         if any(entry.landing for entry in entries):
             return WAITING_PUT
         if not self.service.has_credit(planner.mesh):

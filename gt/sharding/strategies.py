@@ -13,6 +13,10 @@ from .yaml_document import Key
 
 MAX_NUMBER: Final = 2**31 - 1
 MAX_BLOCKS: Final = 4096
+MAX_AXES: Final = 8
+"""The most axes of a mesh."""
+MAX_SIGNAL_RULES: Final = 8
+"""The most rules of one signal."""
 DEFAULT_BLOCKS: Final = 8
 """The number of blocks of a deterministic session, if the config gives none."""
 
@@ -79,3 +83,9 @@ def allowed_at(key: Key) -> str:
     for index, part in enumerate(key):
         name += "[]" if isinstance(part, int) else ".*" if index == 1 else f".{part}"
     return ALLOWED_TEXTS.get(name.removeprefix("."), "")
+
+
+def keys_at(name: str) -> tuple[str, ...]:
+    """The keys of the mapping at a name of `ALLOWED_TEXTS`."""
+    below = [each.removeprefix(f"{name}.") for each in ALLOWED_TEXTS if each and each.startswith(f"{name}." if name else "")]
+    return tuple(key for key in below if not set(key) & set(".*["))
