@@ -1,11 +1,11 @@
 """The job scheduler: work that takes longer than a look-up is done in small turns, and programs take turns one after the
 other.
 
-Reading a config or a definition, planning, searching for a better plan and choosing strategies are *jobs*: iterators whose every turn
-takes about equally long, a fraction of a millisecond; so is a long queue of messages. So a client that asks for much delays
-only itself: if n principals ask, each gets an n-th of the dispatcher's single thread, however many programs and sessions it has,
-and each of its programs an equal part of that. Messages that need no job (runs of known plans, fetches) are processed as they
-come, between two turns.
+Reading a config or a definition, planning, searching for a better plan and choosing strategies are *jobs*: iterators whose
+every turn takes about equally long, a fraction of a millisecond; so is a long queue of messages. So a client that asks for much
+delays only itself: if n principals ask, each gets an n-th of the dispatcher's single thread, however many programs and sessions
+it has, and each of its programs an equal part of that. Messages that need no job (runs of known plans, fetches) are processed
+as they come, between two turns.
 """
 
 from __future__ import annotations

@@ -211,7 +211,9 @@ class SessionMeshes:
             client.change = None
         return state
 
-    def _over_service(self, client: ClientRecord, change: ConfigChange, own: Config | None) -> Config | MessageState | None:
+    def _over_service(
+        self, client: ClientRecord, change: ConfigChange, own: Config | None
+    ) -> Config | MessageState | None:
         """A session's own config merged over the service's present one, or what it waits for."""
         base = self.service.config
         if base is None or own is None:

@@ -190,9 +190,7 @@ def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> P
     return result_of(resolve_in_turns(config, mesh, kinds))
 
 
-def resolve_in_turns(
-    config: Config, mesh: Mesh, kinds: Sequence[str] | None = None
-) -> Generator[None, None, Policy]:
+def resolve_in_turns(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> Generator[None, None, Policy]:
     """The same, some rules in each turn."""
     table: dict[str, RequestedPlacements] = {}
     policy = Policy(mesh, table, deterministic=config.block_count)

@@ -20,14 +20,14 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
 from gt.bounds import MAX_MICROBATCHES, MAX_NAMED_WORKERS, MAX_RULES
-from gt.errors import ConfigError
 
 from . import config_meshes
 from .config_conflicts import contradictions
+from .config_errors import explain, written_key
 from .config_places import from_message, places_of_rules
 from .config_turns import MAX_SOUGHT_MISTAKES, plain_in_turns, result_of, rules_in_turns, short_top
 from .signal_patterns import is_pattern, matches
-from .spelling import are_two, meant, nearest
+from .spelling import are_two, nearest
 from .strategies import (
     DEFAULT_BLOCKS,
     MAX_AXES,
@@ -38,10 +38,7 @@ from .strategies import (
     allowed_at,
     rule_key,
 )
-from .yaml_document import Key, Mistake, Places, place_of, read_document, read_text, refusal, show
-
-_AXIS_NAME: Final = "a name of letters, digits and _, not starting with a digit"
-_SIGNAL_NAME: Final = "a name of 1 to 200 printable characters"
+from .yaml_document import Key, Mistake, Places, place_of, read_document, read_text, refusal
 
 Index = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
@@ -125,7 +122,7 @@ class SignalConfig(Rule):
         try:
             super().__init__(**options)
         except ValidationError as error:
-            mistakes = [_explain(each, ("sharding_config", "", *each["loc"])) for each in error.errors()]
+            mistakes = [explain(each, ("sharding_config", "", *each["loc"])) for each in error.errors()]
             shown = [mistake._replace(key=mistake.key[2:]) for mistake in mistakes]
             raise refusal(shown, {(): "SignalConfig"}) from None
 
@@ -204,7 +201,7 @@ class Config(_Strict):
         if config is None:
             mistakes = []
             for each in errors[:MAX_SOUGHT_MISTAKES]:
-                mistakes.append(_explain(each, _written_key(each["loc"], plain)))
+                mistakes.append(explain(each, written_key(each["loc"], plain)))
                 yield
             raise refusal(mistakes, places)
         for batch in rules_in_turns(config.each()):
@@ -347,9 +344,7 @@ def parse(text: str, source: str = "<config>") -> Config:
     return Config.from_plain({} if plain is None else plain, source, places)
 
 
-def _validated(
-    model: type[Config], plain: object, errors: list[ErrorDetails]
-) -> Generator[None, None, Config | None]:
+def _validated(model: type[Config], plain: object, errors: list[ErrorDetails]) -> Generator[None, None, Config | None]:
     """Validates all but the rules, then some rules in each turn. None if there are errors, of which it adds the first to
     `errors`, in the order in which the fields are declared."""
     rules: dict[Any, Any] = {}
@@ -387,51 +382,3 @@ def _validate(model: type[Config], plain: object) -> tuple[Config | None, list[E
 
 def _too_many_rules() -> Mistake:
     return Mistake(("sharding_config",), f"has more than {MAX_RULES} entries", allowed_at(("sharding_config",)))
-
-
-def _written_key(key: Key, plain: Any) -> Key:
-    """A key as the file has it: one rule for a signal is read as a list of one."""
-    listed = len(key) > 2 and isinstance(key[2], int) and isinstance(plain[key[0]][key[1]], (list, tuple))
-    if len(key) > 2 and isinstance(key[2], int) and not listed:
-        return (*key[:2], *key[3:])
-    return key
-
-
-def _explain(error: ErrorDetails, key: Key) -> Mistake:
-    """Pydantic's error in our words."""
-    kind, given = error["type"], error["input"]
-    if key and key[-1] == "[key]":
-        allowed = _AXIS_NAME if key[0] == "mesh" else _SIGNAL_NAME
-        return Mistake(key[:-1], f"{show(given)} is not a name", allowed)
-    allowed = allowed_at(key)
-    match kind:
-        case "extra_forbidden":
-            model = ExplicitShard if "shard" in key[2:-1] else Rule if len(key) > 1 else Config
-            known = [field.alias or name for name, field in model.model_fields.items()]
-            return Mistake(key, f"unknown key{meant(str(key[-1]), known)}", ", ".join(known))
-        case "missing":
-            return Mistake(key, "is missing", allowed)
-        case "literal_error":
-            return Mistake(key, f"{show(given)} is not a {key[-1]}{meant(str(given), allowed.split(', '))}", allowed)
-        case "string_pattern_mismatch":
-            return Mistake(key, f"{show(given)} is not a name", allowed)
-        case "greater_than_equal":
-            return Mistake(key, f"{show(given)} is too small", allowed)
-        case "less_than_equal":
-            most = "" if key[-1] in ("blocks", "microbatches") else f" and <= {MAX_NUMBER}"
-            return Mistake(key, f"{show(given)} is too large", allowed + most)
-        case "too_short":
-            return Mistake(key, "is empty", allowed)
-        case "too_long":
-            return Mistake(key, f"has more than {error['ctx']['max_length']} entries", allowed)
-    return Mistake(key, f"{show(given)} is not {_KINDS.get(kind, 'a value that fits')}", allowed)
-
-
-_KINDS: Final[dict[str, str]] = {
-    "bool_type": "a boolean",
-    "dict_type": "a mapping",
-    "int_type": "an integer",
-    "model_type": "a mapping",
-    "string_type": "a name",
-    "tuple_type": "a list",
-}

@@ -15,7 +15,7 @@ from gt.bounds import MAX_PATTERNS, MAX_RULES
 from . import config_meshes
 from .config_turns import batches, rules_in_turns
 from .signal_patterns import is_pattern
-from .spelling import hint, nearest_in_turns
+from .spelling import did_you_mean, nearest_in_turns
 from .strategies import ALLOWED_TEXTS, HINT_KEYS, STRATEGIES, allowed_at, rule_key
 from .yaml_document import Key, Mistake, show
 
@@ -82,7 +82,7 @@ def _of_rule(config: Config, key: Key, rule: Rule) -> Iterator[Mistake | None]:
 
 def _unknown_rule(key: Key, name: str, config: Config) -> Generator[None, None, Mistake]:
     near = yield from nearest_in_turns(name, config.rules)
-    return Mistake(key, f"there is no rule {show(name)}{hint(near)}", ", ".join(config.rules))
+    return Mistake(key, f"there is no rule {show(name)}{did_you_mean(near)}", ", ".join(config.rules))
 
 
 def _misplaced_options(key: Key, rule: Rule, given: list[str]) -> Iterator[Mistake]:

@@ -5,7 +5,7 @@ No more is kept than a config may have rules, so that one with too many of every
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 

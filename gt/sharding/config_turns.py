@@ -111,7 +111,7 @@ def shortened(given: Any) -> Any:
         return given if all(a is b for a, b in zip(rules, given, strict=True)) else rules
     if not isinstance(given, dict):
         return given
-    changed = {}
+    changed: dict[str, Any] = {}
     if isinstance(stages := given.get("stages"), list) and (short := _short_stages(stages)) is not stages:
         changed["stages"] = short
     if isinstance(shard := given.get("shard"), dict) and (short_shard := _short_shard(shard)) is not shard:

@@ -46,8 +46,6 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "": "a mapping with the keys mesh, sharding_config, deterministic, blocks",
     "mesh": "a mapping of axis names to sizes, such as {data: 2, model: 2}",
     "mesh.*": "an integer >= 1",
-    "deterministic": "true or false",
-    "blocks": f"a power of two up to {MAX_BLOCKS}",
     "sharding_config": "a mapping of signals to rules",
     "sharding_config.*": "a mapping with strategy or shard, or a list of such mappings",
     "sharding_config.*.strategy": ", ".join(STRATEGIES),
@@ -67,6 +65,8 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "sharding_config.*.backward": "the name of another rule",
     "sharding_config.*.compile": "true or false",
     "sharding_config.*.device": "cpu, cuda",
+    "deterministic": "true or false",
+    "blocks": f"a power of two up to {MAX_BLOCKS}",
 }
 
 
@@ -87,5 +87,7 @@ def allowed_at(key: Key) -> str:
 
 def keys_at(name: str) -> tuple[str, ...]:
     """The keys of the mapping at a name of `ALLOWED_TEXTS`."""
-    below = [each.removeprefix(f"{name}.") for each in ALLOWED_TEXTS if each and each.startswith(f"{name}." if name else "")]
+    below = [
+        each.removeprefix(f"{name}.") for each in ALLOWED_TEXTS if each and each.startswith(f"{name}." if name else "")
+    ]
     return tuple(key for key in below if not set(key) & set(".*["))
