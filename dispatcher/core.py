@@ -31,6 +31,7 @@ from gt.dispatcher.cost.cost_model import LinkProfile, rounded
 from gt.dispatcher.handlers.disconnect import Disconnect
 from gt.dispatcher.handlers.fetches import FetchHandler
 from gt.dispatcher.handlers.handshake import Handshake
+from gt.dispatcher.handlers.job_scheduler import SERVICE
 from gt.dispatcher.handlers.memory_survey import MemorySurveys
 from gt.dispatcher.handlers.message_queues import MessageQueues
 from gt.dispatcher.handlers.plan_selection import PlanSelection
@@ -201,7 +202,7 @@ class DispatcherCore:
         self.queues.check()
         self.plan_selection.jobs.check()
         self.plan_selection.admission.ring.check()
-        assert self.plan_selection.jobs.clients.keys() <= self.service.by_number.keys(), (
+        assert self.plan_selection.jobs.clients.keys() <= {SERVICE, *self.service.by_number}, (
             "nothing is worked out for who is gone"
         )
         for client in self.service.clients.values():

@@ -7,8 +7,8 @@ its own client.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gt.bounds import MAX_QUEUED_MESSAGES, MAX_SEGMENTS, MAX_UNREAD_BYTES, MAX_WAITING_PUT_BYTES
@@ -18,6 +18,7 @@ from gt.dispatcher.state.message_state import (
     DONE,
     FAILED,
     QUEUED,
+    WAITING_CONFIG,
     WAITING_DEFINITION,
     WAITING_READER,
     WAITING_TURN,
@@ -30,13 +31,14 @@ from gt.dispatcher.state.message_state import (
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import GTError, ProtocolError
+from gt.sharding.config_turns import batches
 from gt.sharding.options import check_options
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.messages import Fault, fault_of
 
 from .fetches import FetchHandler
-from .job_scheduler import JOB_NAMES, Job
+from .job_scheduler import JOB_NAMES, SERVICE, Job
 from .memory_survey import MemorySurveys, devices
 from .plan_selection import PlanSelection
 from .puts import PutHandler
@@ -47,6 +49,8 @@ from .why import explain_tensor, tensors_read_by
 
 MESSAGES_PER_TURN: Final = 64
 """How many messages of one client are acted on in one event, if they are short."""
+RELOADS_PER_TURN: Final = 16
+"""How many sessions are told in one turn that the service has another config."""
 IDS_PER_MESSAGE: Final = 256
 """A message with more ids than this counts as several."""
 CANCELLED_FAULT: Final[Fault] = (
@@ -72,6 +76,8 @@ class MessageQueues:
         self.puts = puts
         self.fetches = fetches
         self.surveys = surveys
+        self.reloads: deque[Reload] = deque()
+        """The configs of the service that have yet to be adopted."""
         self.handlers: dict[type, Callable[[ClientRecord, Any], MessageState]] = {
             m.Configure: meshes.configure,
             Reload: meshes.reconfigure,
@@ -107,13 +113,25 @@ class MessageQueues:
             self.pump(client)
 
     def reload(self, event: Reload) -> None:
-        """Adopt a new config of the service; each session follows in its turn."""
-        if self.meshes.reload(event.config):
-            for client in list(self.service.clients.values()):
-                client.queue.append(event)
-                if len(client.queue) == 1:
-                    begin(client)
-                    self.pump(client)
+        """Let a job adopt a new config of the service; each session follows in its turn."""
+        self.reloads.append(event)
+        jobs, what = self.plan_selection.jobs, JOB_NAMES[WAITING_CONFIG]
+        if not jobs.has(SERVICE, what):
+            jobs.add(Job(SERVICE, SERVICE, what, self._adopt(), lambda _: None))
+
+    def _adopt(self) -> Iterator[None]:
+        """Adopts the new configs of the service, one after the other."""
+        while self.reloads:
+            event = self.reloads.popleft()
+            if not (yield from self.meshes.adopt(event.config)):
+                continue
+            for few in batches([*self.service.clients.values()], RELOADS_PER_TURN):
+                for client in (each for each in few if each.identity in self.service.clients):
+                    client.queue.append(event)
+                    if len(client.queue) == 1:
+                        begin(client)
+                        self.pump(client)
+                yield
 
     def pump_all(self) -> None:
         """Process the queues of all clients as far as possible."""
@@ -218,7 +236,10 @@ class MessageQueues:
             self.puts.fail(client, message, fault)
         elif isinstance(message, (m.Fetch, m.Ask, m.Configure)):
             self.service.send(client.identity, m.Failed(message.request, *fault))
+            if isinstance(message, m.Configure):
+                client.change = None
         elif isinstance(message, Reload):
+            client.change = None
             text = f"client {client.number} stays with the config that it had: {fault[1]}"
             self.service.log("warning", text, "reload", client.number)
         else:

@@ -43,6 +43,8 @@ class PutHandler:
         path = check_path(message.signal)
         _check(client, message, spec)
         planner = self.meshes.planner(client)
+        if isinstance(planner, MessageState):
+            return planner
         mesh = planner.mesh
         if not service.has_credit(mesh):
             return WAITING_CREDIT

@@ -87,11 +87,7 @@ class RunHandler:
     def _run_anew(self, client: ClientRecord, message: m.Run, entries: tuple[Entry, ...]) -> MessageState:
         """A run whose inputs have not occurred in this form: everything is checked, and planned if necessary."""
         message = _as_reduced(client, message)
-        segment = client.segments.get(message.segment)
-        if segment is None:
-            raise ProtocolError(f"segment {message.segment} is not defined")
-        if isinstance(segment, tuple):
-            raise m.error_of(*segment)
+        segment = _defined(client, message.segment)
         _check_operands(message, segment, entries)
         lost = next(filter(None, map(_FAULT, entries)), None)
         faults = inherited(segment, entries) if lost else {}
@@ -106,6 +102,8 @@ class RunHandler:
         if refused:
             made = [message.base + number for number in survivors]
         planner = self.meshes.planner(client)
+        if isinstance(planner, MessageState):
+            return planner
         if any(map(_LANDING, entries)):
             return WAITING_PUT
         if not self.service.has_credit(planner.mesh):
@@ -288,6 +286,15 @@ def _dead(run: m.Run) -> list[int]:
 def _remove(table: dict[int, Entry], tensors: Iterable[int]) -> None:
     """Remove ids from a table, present or not, without a loop in Python."""
     deque(map(table.pop, tensors, itertools.repeat(None)), maxlen=0)
+
+
+def _defined(client: ClientRecord, number: int) -> Segment:
+    segment = client.segments.get(number)
+    if segment is None:
+        raise ProtocolError(f"segment {number} is not defined")
+    if isinstance(segment, tuple):
+        raise m.error_of(*segment)
+    return segment
 
 
 def _check_operands(run: m.Run, segment: Segment, entries: Sequence[Entry]) -> None:

@@ -6,16 +6,25 @@ A config takes effect between two plans of its session. A refused config changes
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gt.dispatcher.cost.cost_model import devices_of, measured_mesh, paces
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
 from gt.dispatcher.planner.planner import Planner
-from gt.dispatcher.planner.policy import Policy, resolve
+from gt.dispatcher.planner.policy import Policy
+from gt.dispatcher.state.config_resolution import ConfigChange, ConfigResolution, SharedComputation
 from gt.dispatcher.state.events import Reload, Send
-from gt.dispatcher.state.message_state import DONE, WAITING_IDLE, WAITING_MIGRATION, WAITING_WORKERS, MessageState
+from gt.dispatcher.state.message_state import (
+    DONE,
+    WAITING_CONFIG,
+    WAITING_IDLE,
+    WAITING_MIGRATION,
+    WAITING_WORKERS,
+    MessageState,
+)
 from gt.dispatcher.state.records import ClientRecord, MeshMigration, MeshRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState, releases
 from gt.errors import ConfigError, ProtocolError
@@ -24,6 +33,7 @@ from gt.ir.spec import pack_spec
 from gt.sharding.placement import Mesh, format_layout
 from gt.wire import messages as m
 
+from .job_scheduler import JOB_NAMES, Job
 from .mesh_migration import LiveTensor, first_few, layout_on, meeting, migration_plans
 from .plan_selection import PlanSelection
 
@@ -37,24 +47,36 @@ class SessionMeshes:
     def __init__(self, service: DispatcherState, plan_selection: PlanSelection) -> None:
         self.service = service
         self.plan_selection = plan_selection
+        self.resolution: ConfigResolution | None = None
+        """What the service's config asks for."""
 
-    def planner(self, client: ClientRecord) -> Planner:
-        """The session's planner, with the mesh that its config asks for on the present workers."""
+    def planner(self, client: ClientRecord) -> Planner | MessageState:
+        """The session's planner, with the mesh that its config asks for on the present workers, or what it waits for."""
         if client.planner is not None:
             return client.planner
         if client.fault is not None:
             raise m.error_of(*client.fault)
         config = client.config or self.service.config
-        planner, record = self._planner(client, config)
+        found = self._planner(client, config)
+        if isinstance(found, MessageState):
+            return found
+        planner, record = found
         self._join(record)
         client.config, client.planner = config, planner
         return planner
 
-    def _planner(self, client: ClientRecord, config: Config | None) -> tuple[Planner, MeshRecord]:
-        """A planner for a config on the present workers, with a mesh of which they have not been told yet."""
+    def _planner(self, client: ClientRecord, config: Config | None) -> tuple[Planner, MeshRecord] | MessageState:
+        """A planner for a config on the present workers, with a mesh of which they have not been told yet; or what it waits
+        for. Everything is looked at anew after a wait: workers may have joined or left, or been given to other sessions."""
         if not self.service.workers:
             raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
-        axes = {"workers": 1} if config is None else config.mesh_for(len(self.service.workers))
+        resolution = None if config is None else self._resolution(client, config)
+        axes = {"workers": 1}
+        if resolution is not None:
+            shape = resolution.axes(len(self.service.workers))
+            if not shape.over:
+                return self._wait(client, shape)
+            axes = shape.result()
         size = 1
         for length in axes.values():
             size *= length
@@ -68,14 +90,37 @@ class SessionMeshes:
             # as many sessions on each as it is fast: of workers that are alike the one that serves the fewest
             numbers.sort(key=lambda number: (number not in here, (used[number] + 1) / pace[number], number))
         record = self._record(client, axes, tuple(numbers[:size]), 0 if config is None else config.block_count)
-        kinds = [str(worker.facts.get("kind", "cpu")) for worker in record.workers]
-        policy = Policy(record.mesh, {}) if config is None else resolve(config, record.mesh, kinds)
-        return Planner(record.mesh, policy, record.speeds), record
+        policy = Policy(record.mesh, {})
+        if resolution is not None:
+            kinds = [str(worker.facts.get("kind", "cpu")) for worker in record.workers]
+            known = resolution.policy(record.mesh, kinds)
+            if not known.over:
+                return self._wait(client, known)
+            policy = known.result()
+        record.mesh = replace(record.mesh, number=next(self.service.mesh_numbers))
+        return Planner(record.mesh, policy.copy(record.mesh), record.speeds), record
+
+    def _resolution(self, client: ClientRecord, config: Config) -> ConfigResolution:
+        """What a config asks for, as far as it is known."""
+        if config is self.service.config:
+            if self.resolution is None or self.resolution.config is not config:
+                self.resolution = ConfigResolution(config)
+            return self.resolution
+        if client.resolution is None or client.resolution.config is not config:
+            client.resolution = ConfigResolution(config)
+        return client.resolution
+
+    def _wait(self, client: ClientRecord, computation: SharedComputation[Any]) -> MessageState:
+        """Let a job of the client go on with a computation. A job that goes on with an earlier one ends the wait as well."""
+        jobs, what = self.plan_selection.jobs, JOB_NAMES[WAITING_CONFIG]
+        if not jobs.has(client.number, what):
+            jobs.add(Job(client.program, client.number, what, computation.turns(), lambda _: None))
+        return WAITING_CONFIG
 
     def _record(
         self, client: ClientRecord, axes: dict[str, int], numbers: tuple[int, ...], blocks: int = 0
     ) -> MeshRecord:
-        """A mesh of these workers, of which they have not been told yet. `blocks` is the number of a deterministic session."""
+        """A mesh of these workers without a number yet. `blocks` is the number of a deterministic session."""
         by_number = {worker.number: worker for worker in self.service.workers.values()}
         members = [by_number[number] for number in numbers]
         groups = groups_of({number: worker.facts for number, worker in by_number.items()})
@@ -87,7 +132,7 @@ class SessionMeshes:
             for other, link in worker.links.items()
             if other in hosts
         }
-        mesh, speeds = measured_mesh(next(self.service.mesh_numbers), axes, numbers, facts, blocks, links)
+        mesh, speeds = measured_mesh(0, axes, numbers, facts, blocks, links)
         identities = tuple(worker.identity for worker in members)
         cards = () if blocks else cards_of([worker.facts for worker in members])
         return MeshRecord(client.number, mesh, speeds, members, identities, cards)
@@ -122,42 +167,63 @@ class SessionMeshes:
         self.service.out.append(Send(to, message))
 
     def configure(self, client: ClientRecord, message: m.Configure) -> MessageState:
-        """Apply a session's own config."""
+        """Apply a session's own config, which a job reads."""
         from gt.sharding.config import Config  # heavy, and most services never need it
 
-        own = Config.from_wire(message.config)
-        state = self._reconfigure(client, self._over_service(own))
+        change = client.change
+        if change is None or change.message is not message:
+            own = SharedComputation(Config.from_wire_in_turns(message.config))
+            change = client.change = ConfigChange(message, own)
+        assert change.own is not None
+        if not change.own.over:
+            return self._wait(client, change.own)
+        state = self._reconfigure(client, change, change.own.result())
         if state is not DONE:
             return state
-        client.own = own
-        mesh = self.planner(client).mesh
-        self.service.send(
-            client.identity, m.Answer(message.request, {"mesh": dict(zip(mesh.axes, mesh.sizes, strict=True))})
-        )
+        client.own, client.change = change.own.result(), None
+        assert client.mesh is not None
+        axes = dict(zip(client.mesh.axes, client.mesh.sizes, strict=True))
+        self.service.send(client.identity, m.Answer(message.request, {"mesh": axes}))
         return DONE
 
-    def reload(self, config: Config) -> bool:
+    def adopt(self, config: Config) -> Generator[None, None, bool]:
         """Adopt a new config of the service if it fits the workers."""
+        resolution = ConfigResolution(config)
         try:
-            if self.service.workers:
-                config.mesh_for(len(self.service.workers))
+            while workers := len(self.service.workers):
+                shape = resolution.axes(workers)
+                if shape.over:
+                    shape.result()
+                    break
+                yield from shape.turns()
         except ConfigError as error:
             self.service.log("error", f"the config stays as it was: {error}", "reload")
             return False
-        self.service.config = config
+        self.service.config, self.resolution = config, resolution
         return True
 
-    def reconfigure(self, client: ClientRecord, _: Reload) -> MessageState:
+    def reconfigure(self, client: ClientRecord, message: Reload) -> MessageState:
         """Shard a session by the service's present config."""
-        return self._reconfigure(client, self._over_service(client.own))
+        if client.change is None or client.change.message is not message:
+            client.change = ConfigChange(message)
+        state = self._reconfigure(client, client.change, client.own)
+        if state is DONE:
+            client.change = None
+        return state
 
-    def _over_service(self, own: Config | None) -> Config | None:
-        """A session's own config merged over the service's."""
+    def _over_service(
+        self, client: ClientRecord, change: ConfigChange, own: Config | None
+    ) -> Config | MessageState | None:
+        """A session's own config merged over the service's present one, or what it waits for."""
         base = self.service.config
-        return base.overlay(own) if base is not None and own is not None else base or own
+        if base is None or own is None:
+            return base or own
+        if change.merged is None or change.base is not base:
+            change.base, change.merged = base, SharedComputation(base.overlay_in_turns(own))
+        return change.merged.result() if change.merged.over else self._wait(client, change.merged)
 
-    def _reconfigure(self, client: ClientRecord, config: Config | None) -> MessageState:
-        """Shard a session by another config from here on.
+    def _reconfigure(self, client: ClientRecord, change: ConfigChange, own: Config | None) -> MessageState:
+        """Shard a session by another config from here on: its own, over the service's.
 
         The config takes effect when no plan of the session is in flight. The session's plans are dropped, its parameters can
         be bound anew, and if its mesh changes, its tensors move. Nothing changes before that begins, so a refused config
@@ -165,13 +231,19 @@ class SessionMeshes:
         """
         if client.moving is not None:
             return self._move_on(client, client.moving)
+        config = self._over_service(client, change, own)
+        if isinstance(config, MessageState):
+            return config
         if not self.service.ready(client):
             return WAITING_WORKERS
         old = client.mesh
         live = [(tensor, entry) for tensor, entry in client.table.items() if entry.fault is None]
         if (old is not None and self.service.meshes[old.number].pending) or any(entry.landing for _, entry in live):
             return WAITING_IDLE
-        planner, record = self._planner(client, config)
+        found = self._planner(client, config)
+        if isinstance(found, MessageState):
+            return found
+        planner, record = found
         client.fault = None
         if old is not None:
             self.plan_selection.drop_plans(client)
@@ -195,8 +267,9 @@ class SessionMeshes:
         members = meeting(old, planner.mesh)
         both = None
         if members:
-            self._join(record := self._record(client, {"workers": len(members)}, members))
-            both = record.mesh
+            record = self._record(client, {"workers": len(members)}, members)
+            both = record.mesh = replace(record.mesh, number=next(self.service.mesh_numbers))
+            self._join(record)
         left = [tensor for tensor, entry in client.table.items() if entry.fault is None]
         client.moving = MeshMigration(config, planner, both, left[::-1])
         return self._move_on(client, client.moving)

@@ -15,6 +15,7 @@ from gt.sharding.placement import Mesh
 from gt.wire.messages import Fault
 from gt.wire.principals import OWN_PROCESS, Principal, ProgramIdentity
 
+from .config_resolution import ConfigChange, ConfigResolution
 from .gpu_health import GpuHealth
 from .message_state import DONE, MessageState
 from .plan_cache import Entry, PlanCache
@@ -57,6 +58,10 @@ class ClientRecord:
     """The config that the client sent, which overrides the service's."""
     config: Any = None
     """The merged config of both, once a mesh was made from it."""
+    resolution: ConfigResolution | None = None
+    """What that one asks for, if it is not the service's."""
+    change: ConfigChange | None = None
+    """What was read for the message at the head of the queue, if it changes the config."""
     planner: Planner | None = None
     moving: MeshMigration | None = None
     verify: float = 0.0
