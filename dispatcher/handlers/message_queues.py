@@ -237,9 +237,9 @@ class MessageQueues:
         elif isinstance(message, (m.Fetch, m.Ask, m.Configure)):
             self.service.send(client.identity, m.Failed(message.request, *fault))
             if isinstance(message, m.Configure):
-                client.change = None
+                client.change = client.survey = None
         elif isinstance(message, Reload):
-            client.change = None
+            client.change = client.survey = None
             text = f"client {client.number} stays with the config that it had: {fault[1]}"
             self.service.log("warning", text, "reload", client.number)
         else:

@@ -25,11 +25,13 @@ from gt.dispatcher.state.message_state import (
     WAITING_WORKERS,
     MessageState,
 )
-from gt.dispatcher.state.records import ClientRecord, MeshMigration, MeshRecord, WorkerRecord
+from gt.dispatcher.state.plan_cache import Entry
+from gt.dispatcher.state.records import ClientRecord, MeshMigration, MeshRecord, TableSurvey, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState, releases
 from gt.errors import ConfigError, ProtocolError
 from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec
+from gt.ir.turns import ITEMS_PER_TURN
 from gt.sharding.placement import Mesh, format_layout
 from gt.wire import messages as m
 
@@ -237,75 +239,59 @@ class SessionMeshes:
         if not self.service.ready(client):
             return WAITING_WORKERS
         old = client.mesh
-        live = [(tensor, entry) for tensor, entry in client.table.items() if entry.fault is None]
-        if (old is not None and self.service.meshes[old.number].pending) or any(entry.landing for _, entry in live):
+        if old is not None and self.service.meshes[old.number].pending:
+            return WAITING_IDLE
+        if client.survey is None:
+            client.survey = SharedComputation(_survey(client.table))
+        if not client.survey.over:
+            return self._wait(client, client.survey)
+        survey = client.survey.result()
+        if survey.landing:
+            client.survey = None
             return WAITING_IDLE
         found = self._planner(client, config)
         if isinstance(found, MessageState):
             return found
         planner, record = found
+        client.survey = None
         client.fault = None
         if old is not None:
             self.plan_selection.drop_plans(client)
             same = replace(record.mesh, number=old.number) == old
-            if not same and live:
+            if not same and survey.live:
                 self._join(record)
-                return self._set_out(client, config, planner, old)
+                return self._set_out(client, config, planner, old, survey.live)
             if same:
                 planner = Planner(old, planner.policy, planner.speeds)
             else:
                 self.service.drop_mesh(self.service.meshes[old.number])
         if old is None or not same:
             self._join(record)
-        client.config, client.planner = config, planner
-        for tensor, entry in live:
-            client.table[tensor] = replace(entry, resident=replace(entry.resident, bound=False))
+        client.config, client.planner, client.table = config, planner, survey.unbound
         return DONE
 
-    def _set_out(self, client: ClientRecord, config: Config | None, planner: Planner, old: Mesh) -> MessageState:
-        """Begin to move a session's tensors to another mesh."""
+    def _set_out(
+        self, client: ClientRecord, config: Config | None, planner: Planner, old: Mesh, live: list[int]
+    ) -> MessageState:
+        """Begin to move a session's tensors, those of them that have values, to another mesh."""
         members = meeting(old, planner.mesh)
         both = None
         if members:
             record = self._record(client, {"workers": len(members)}, members)
             both = record.mesh = replace(record.mesh, number=next(self.service.mesh_numbers))
             self._join(record)
-        left = [tensor for tensor, entry in client.table.items() if entry.fault is None]
-        client.moving = MeshMigration(config, planner, both, left[::-1])
+        client.moving = MeshMigration(config, planner, both, live[::-1])
         return self._move_on(client, client.moving)
 
     def _move_on(self, client: ClientRecord, moving: MeshMigration) -> MessageState:
-        """Move as many tensors as there are credits for. Done when all have arrived."""
+        """Move the next tensors if there are credits, and have a job move more. Done when all have arrived."""
         old, new, both = client.mesh, moving.planner.mesh, moving.both
         assert old is not None
         records = [self.service.meshes[mesh.number] for mesh in (old, new, both) if mesh is not None]
-        while moving.left and all(len(record.pending) < MESH_CREDITS for record in records):
-            waiting = ((tensor, client.table[tensor]) for tensor in reversed(moving.left))
-            live = first_few(LiveTensor(tensor, entry.spec, entry.resident.layout) for tensor, entry in waiting)
-            del moving.left[-len(live) :]
-            for plan, tensors in migration_plans(live, old, new, both):
-                mesh = self.service.meshes[plan.mesh].mesh
-                number = next(self.service.plan_numbers)
-                self.service.multicast(mesh, m.DefinePlan(number, pack_plan(plan)))
-                everything = list(range(len(tensors)))
-                order = self.service.place(mesh)
-                if self.service.recording is not None:
-                    self.service.recording.carried(client, number, plan, mesh, order)
-                execute = m.Execute(order, number, client.number, 0, tensors, [], everything, [])
-                self.service.multicast(mesh, execute)
-                self.service.multicast(mesh, m.DropPlan(number))
-            for each in live if both is not None else ():
-                if each.spec.size == 0:  # no piece of it travels, from which those who join could have it
-                    layout = format_layout(layout_on(new, old, each.layout))
-                    raw = pack_spec(each.spec)
-                    order = self.service.place(new)
-                    self.service.multicast(
-                        new, m.Store(order, client.number, each.tensor, raw, new.number, layout, [], b"", b"")
-                    )
-            for each in live:
-                entry = client.table[each.tensor]
-                resident = replace(entry.resident, layout=layout_on(new, old, each.layout), bound=False)
-                client.table[each.tensor] = replace(entry, mesh=new.number, resident=resident, root=None)
+        if moving.left and all(len(record.pending) < MESH_CREDITS for record in records):
+            self._move_some(client, moving, old)
+            if moving.left and all(len(record.pending) < MESH_CREDITS for record in records):
+                self._wait(client, SharedComputation(_nothing()))
         if moving.left or any(record.pending for record in records):
             return WAITING_MIGRATION
         leaving = tuple(worker.identity for worker in records[0].workers if worker.number not in new.members)
@@ -316,3 +302,57 @@ class SessionMeshes:
                 self.service.drop_mesh(record)
         client.config, client.planner, client.moving = moving.config, moving.planner, None
         return DONE
+
+    def _move_some(self, client: ClientRecord, moving: MeshMigration, old: Mesh) -> None:
+        """Move as many tensors as may be gathered at one time."""
+        new, both = moving.planner.mesh, moving.both
+        waiting = ((tensor, client.table[tensor]) for tensor in reversed(moving.left))
+        live = first_few(LiveTensor(tensor, entry.spec, entry.resident.layout) for tensor, entry in waiting)
+        del moving.left[-len(live) :]
+        for plan, tensors in migration_plans(live, old, new, both):
+            mesh = self.service.meshes[plan.mesh].mesh
+            number = next(self.service.plan_numbers)
+            self.service.multicast(mesh, m.DefinePlan(number, pack_plan(plan)))
+            everything = list(range(len(tensors)))
+            order = self.service.place(mesh)
+            if self.service.recording is not None:
+                self.service.recording.carried(client, number, plan, mesh, order)
+            execute = m.Execute(order, number, client.number, 0, tensors, [], everything, [])
+            self.service.multicast(mesh, execute)
+            self.service.multicast(mesh, m.DropPlan(number))
+        for each in live if both is not None else ():
+            if each.spec.size == 0:  # no piece of it travels, from which those who join could have it
+                layout = format_layout(layout_on(new, old, each.layout))
+                raw = pack_spec(each.spec)
+                order = self.service.place(new)
+                self.service.multicast(
+                    new, m.Store(order, client.number, each.tensor, raw, new.number, layout, [], b"", b"")
+                )
+        for each in live:
+            entry = client.table[each.tensor]
+            resident = replace(entry.resident, layout=layout_on(new, old, each.layout), bound=False)
+            client.table[each.tensor] = replace(entry, mesh=new.number, resident=resident, root=None)
+
+
+def _nothing() -> Generator[None, None, None]:
+    """A computation that is over at its first turn."""
+    yield from ()
+
+
+def _survey(table: dict[int, Entry]) -> Generator[None, None, TableSurvey]:
+    """A look at all tensors of a session whose queue waits for it, so that none comes or goes, in turns."""
+    live: list[int] = []
+    landing = False
+    unbound: dict[int, Entry] = {}
+    known: dict[Entry, Entry] = {}
+    for at, (tensor, entry) in enumerate(table.items(), 1):
+        if not at % ITEMS_PER_TURN:
+            yield
+        if entry.fault is None:
+            live.append(tensor)
+            landing = landing or bool(entry.landing)
+            if entry not in known:
+                known[entry] = replace(entry, resident=replace(entry.resident, bound=False))
+            entry = known[entry]
+        unbound[tensor] = entry
+    return TableSurvey(live, landing, unbound)

@@ -15,7 +15,7 @@ from gt.sharding.placement import Mesh
 from gt.wire.messages import Fault
 from gt.wire.principals import OWN_PROCESS, Principal, ProgramIdentity
 
-from .config_resolution import ConfigChange, ConfigResolution
+from .config_resolution import ConfigChange, ConfigResolution, SharedComputation
 from .gpu_health import GpuHealth
 from .message_state import DONE, MessageState
 from .plan_cache import Entry, PlanCache
@@ -39,6 +39,15 @@ class MeshMigration:
     left: list[int]
 
 
+class TableSurvey(NamedTuple):
+    """What a change of config asks of a session's tensor table: the tensors with values, whether one of them has yet to arrive,
+    and the table in which no parameter is bound."""
+
+    live: list[int]
+    landing: bool
+    unbound: dict[int, Entry]
+
+
 @dataclass(slots=True, eq=False)
 class ClientRecord:
     """One session. `queue` holds the messages that were received and are not over, in order."""
@@ -60,6 +69,8 @@ class ClientRecord:
     """The merged config of both, once a mesh was made from it."""
     resolution: ConfigResolution | None = None
     """What that one asks for, if it is not the service's."""
+    survey: SharedComputation[TableSurvey] | None = None
+    """A look at all its tensors, for such a message."""
     change: ConfigChange | None = None
     """What was read for the message at the head of the queue, if it changes the config."""
     planner: Planner | None = None

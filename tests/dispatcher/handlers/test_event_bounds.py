@@ -203,6 +203,16 @@ def test_a_first_run_is_checked_planned_and_packed_in_turns(kind: str) -> None:
     )
 
 
+@pytest.mark.parametrize("mesh", [{"data": 1}, {"data": 2}])
+def test_a_change_of_config_goes_through_many_tensors_in_turns(mesh: dict[str, int]) -> None:
+    """On the mesh that they are on, and when they have to move."""
+    each = started(2, config={"mesh": {"data": 1}, "sharding_config": {}})
+    tensors = many_tensors(each, 20_000)
+    config = {"config": {"mesh": mesh, "sharding_config": {}}, "mesh_where": "a.yaml:1", "where": []}
+    assert most_steps(each, "c", m.Configure(1, config)) < MAX_STEPS
+    assert each.table().keys() >= set(tensors)
+
+
 def test_as_many_frees_as_may_be_take_few_steps() -> None:
     each = started()
     tensors = many_tensors(each, MAX_IDS)
