@@ -64,7 +64,7 @@ while True:
         while (frames := connection.receive()) is not None:
             message = m.decode(frames)
             if isinstance(message, m.Subscribe):
-                published[0] = published[0] or transport.Subscriber(message.address)
+                published[0] = published[0] or transport.SubscriberSocket(message.address)
                 published[0].subscribe(message.ticket)
             elif isinstance(message, m.Switch):
                 owners[published[0].socket] = None

@@ -393,9 +393,9 @@ class WorkerShell:
     def _say(self, message: m.Message) -> None:
         self.control.send(m.encode(message))
 
-    def _publisher(self, address: str) -> transport.Subscriber:
+    def _publisher(self, address: str) -> transport.SubscriberSocket:
         """A connection to the dispatcher's publishing socket."""
-        return transport.Subscriber(transport.reachable(address, self.address), self.keys)
+        return transport.SubscriberSocket(transport.reachable(address, self.address), self.keys)
 
     def _hear(self, frames: list[Any] | None, receive: Callable[[], list[Any] | None]) -> None:
         """Handle a message of the dispatcher, if there is one, and those behind it."""

@@ -20,7 +20,7 @@ ACKNOWLEDGE_SECONDS: Final = 1.0
 
 
 class Subscriber(Protocol):
-    """A connection to a publishing socket: `transport.Subscriber`."""
+    """A connection to a publishing socket: `transport.SubscriberSocket`."""
 
     @property
     def socket(self) -> Any: ...

@@ -403,7 +403,7 @@ class Dealer(SingleConnection):
         super().__init__(socket, address, keys, heartbeats=heartbeats)
 
 
-class Subscriber(SingleConnection):
+class SubscriberSocket(SingleConnection):
     """An XSUB connected to a `publisher`, which decides the topics that it receives."""
 
     def __init__(self, address: str, keys: CurveKeys | None = None) -> None:

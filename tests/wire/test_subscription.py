@@ -139,7 +139,7 @@ def test_a_ticket_arrives_where_keys_are_needed() -> None:
     publisher = transport.publisher(
         "tcp://127.0.0.1:*", transport.KeyCheck(server.secret, lambda key: key == client.public)
     )
-    subscriber = transport.Subscriber(transport.endpoint(publisher), client._replace(server=server.public))
+    subscriber = transport.SubscriberSocket(transport.endpoint(publisher), client._replace(server=server.public))
     try:
         subscriber.subscribe(b"ticket")
         assert publisher.poll(10_000)
