@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gt.ir.spec import Spec, unpack_spec
-from gt.sharding.partition import Box, box
+from gt.sharding.partition import Box, box, extent, written_box
 from gt.sharding.placement import Mesh, parse_layout
 from gt.wire import messages as m
 from gt.wire.bulk import GET
-from gt.wire.messages import Fault, fault_of
+from gt.wire.messages import Fault, error_of, fault_of
 from gt.worker.base.backend import Backend
-from gt.worker.base.events import BulkIn, BulkOut, Send, ToDispatcher
+from gt.worker.base.events import BulkIn, BulkOut, Send, SnapshotIn, ToDispatcher
 from gt.worker.device.async_copies import MAX_QUEUED_PUT_BYTES, DeviceToHostCopy, HostToDeviceCopy
 from gt.worker.memory_limit.limiter import ExplainedMemoryError, MemoryLimiter, SpillCause
 from gt.worker.program.compiler import Program
@@ -34,7 +34,7 @@ from gt.worker.spill.memory_accounting import (
 from gt.worker.spill.spill_file import SpilledValue
 from gt.worker.telemetry.recorder import WorkerRecording
 
-from .deferred_checks import DeferredCheck
+from .deferred_checks import DeferredCheck, DeferredChecks
 
 
 class Poison(NamedTuple):
@@ -94,6 +94,8 @@ class TensorStore:
         """Bulk puts that were announced and have not landed: (client, tensor) → (sender, spec, box). The shell reads it."""
         self.unwanted: set[tuple[int, int]] = set()
         """Bulk puts that were freed before they landed: they are received and dropped."""
+        self.loading: set[tuple[int, int]] = set()
+        """Tensors that are being read from a snapshot: (client, tensor)."""
         self.coming: dict[tuple[int, int], HostToDeviceCopy] = {}
         """For tensors on their way to a GPU that no kernel has read yet: the copy in progress."""
         self.answers: deque[PendingFetch] = deque()
@@ -184,6 +186,70 @@ class TensorStore:
             recording.put_landed(event.client, event.tensor, 0 if event.array is None else event.array.nbytes)
         self.out.append(ToDispatcher(m.Landed(event.client, event.tensor)))
 
+    def load(self, message: m.LoadPart, mesh: Mesh, rank: int) -> Box | None:
+        """The part of a tensor that this worker has to read from a snapshot; None if it has none."""
+        spec = unpack_spec(message.spec)
+        part = box(spec.shape, parse_layout(message.layout), mesh, rank)
+        store = self.tensors.setdefault(message.client, {})
+        if message.signal:
+            self.origins.note(message.client, message.tensor, {0: "/".join(message.signal)}, store)
+        if part is None:
+            store[message.tensor] = ABSENT
+        elif not all(extent(part)):
+            store[message.tensor] = self.backend.from_host(np.empty(extent(part), spec.dtype.numpy))
+        else:
+            self.loading.add((message.client, message.tensor))
+            return part
+        return None
+
+    def receive_load(self, event: SnapshotIn) -> None:
+        """A part of a tensor was read from a snapshot, or could not be. One that was freed meanwhile is dropped."""
+        key = event.client, event.tensor
+        if key not in self.loading:
+            return
+        self.loading.discard(key)
+        fault, value = event.fault, None
+        if event.array is not None:
+            try:
+                value = self._received(*key, event.array)
+            except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
+                kind, text = self.fault(error)
+                fault = (kind, f"a tensor from a snapshot: {text}")
+        if value is None:
+            fault = fault or ("SnapshotError", "a part of a snapshot was not read")
+            value = Poison(fault)
+        self.tensors.setdefault(event.client, {})[event.tensor] = value
+        self.out.append(ToDispatcher(m.Loaded(event.client, event.tensor, list(fault or ()))))
+
+    def parts_to_write(
+        self, message: m.WritePart, mesh: Mesh, rank: int, worker: int, checks: DeferredChecks | None
+    ) -> list[tuple[int, Spec, Box, np.ndarray[Any, Any]]]:
+        """What this worker writes of the tensors of a snapshot: positions, specs, boxes, and its arrays on the host. They are
+        held as they are now: nothing overwrites an array to which somebody else holds a reference. Raises `GTError`."""
+        kinds = [(unpack_spec(spec), parse_layout(layout)) for spec, layout in message.kinds]
+        store = self.tensors.get(message.client, {})
+        found = []
+        for tensor, position, kind in zip(message.tensors, message.positions, message.which, strict=True):
+            spec, layout = kinds[kind]
+            part = written_box(spec.shape, layout, mesh, rank, position)
+            key = message.client, tensor
+            value = store.get(tensor)
+            if part is None and type(value) is not Poison:
+                continue
+            if type(value) is SpilledValue and self.limiter is not None:
+                self.limiter.cause = SpillCause(message.client)
+                value = self.limiter.fetched(value, key, self.tensors, self.queue)
+            if value is None:
+                value = missing_tensor(tensor, worker)
+            if not isinstance(value, Poison) and part is not None:
+                if self.coming:
+                    self.meet(message.client, (tensor,))
+                found.append((position, spec, part, self.backend.to_host(value)))
+            fault = value.fault if isinstance(value, Poison) else _settled(checks, key)
+            if fault is not None:
+                raise error_of(*fault)
+        return found
+
     def _failed_put(self, spec: Spec, error: Exception) -> Poison:
         kind, text = self.fault(error)
         return Poison((kind, f"a put of {spec}: {text}"))
@@ -213,6 +279,8 @@ class TensorStore:
             read: Iterable[int] = message.inputs
         elif isinstance(message, m.Collect):
             read = () if message.silent else (message.tensor,)
+        elif isinstance(message, m.WritePart):
+            read = message.tensors
         else:
             return True
         found = [self.coming.get((message.client, tensor)) for tensor in read]
@@ -235,12 +303,15 @@ class TensorStore:
                 self.coming.pop((client, tensor), None)
             if self.expecting and (client, tensor) in self.expecting:
                 self.unwanted.add((client, tensor))
+            if self.loading:
+                self.loading.discard((client, tensor))
 
     def release(self, client: int, tensors: list[int]) -> None:
         """Free tensors between two plans. Nothing is left of a client that has no others: its session may have moved to other
         workers, and this one does not hear of its end."""
         self.free(client, tensors)
-        if not self.tensors.get(client, True) and not any(expected[0] == client for expected in self.expecting):
+        waits = any(key[0] == client for key in (*self.expecting, *self.loading))
+        if not self.tensors.get(client, True) and not waits:
             del self.tensors[client]
             self.origins.forget(client)
 
@@ -251,6 +322,7 @@ class TensorStore:
         for key in [key for key in self.expecting if key[0] == client]:
             del self.expecting[key]
             self.unwanted.discard(key)
+        self.loading = {key for key in self.loading if key[0] != client}
         for key in [key for key in self.coming if key[0] == client]:
             del self.coming[key]
         self.answers = deque(answer for answer in self.answers if answer.message.client != client)
@@ -326,6 +398,12 @@ class TensorStore:
         except Exception as error:  # noqa: BLE001 — a disk that cannot be read
             kind, text = self.fault(error)
             return Poison((kind, f"{text}\n  when tensor {key[1]} was read that had been put out of memory"))
+
+
+def _settled(checks: DeferredChecks | None, key: tuple[int, int]) -> Fault | None:
+    """The error that a deferred check of a value has found. The value has come from its device, and so have the checks."""
+    found = () if checks is None else checks.of(key)
+    return next((check.fault for check in found if check.settled() and check.fault is not None), None)
 
 
 def missing_tensor(tensor: int, worker: int) -> Poison:
