@@ -66,7 +66,7 @@ class SnapshotReader:
         for reader, entry in self.pieces[self.positions[key]]:
             common = intersect(box, entry.box)
             if common is not None and out.size:
-                self._copy(reader, entry, relative(common, entry.box), out[relative(common, box)], repr(key))
+                self._copy(reader, entry, relative(common, entry.box), out[(*relative(common, box), ...)], repr(key))
         return out
 
     def _copy(
