@@ -162,11 +162,11 @@ class SavedSnapshot:
         saved, own = dict(_leaves(form)), dict(_leaves(taken_apart(_state_of(thing, kind), "", {}, "restore")))
         current: dict[str, Tensor] = {}
         taken_apart(_state_of(thing, kind), "", current, "restore")
-        for place in own.keys() - saved.keys():
+        for place in (place for place in own if place not in saved):
             yield f"{place or kind} is missing in the snapshot"
-        for place in saved.keys() - own.keys():
+        for place in (place for place in saved if place not in own):
             yield f"{place or kind} is in the snapshot, and not in the {type(thing).__name__}"
-        for place in saved.keys() & own.keys():
+        for place in (place for place in saved if place in own):
             name, mine = saved[place], own[place]
             if (name is None) != (mine is None):
                 yield f"{place or kind} is a tensor on one side only"
