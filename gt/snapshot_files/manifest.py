@@ -59,6 +59,8 @@ def check_body(body: bytes) -> tuple[list[str], Any, Any]:
 
 def pack_manifest(manifest: Manifest) -> bytes:
     """The bytes of a manifest. Raises `SnapshotError` for one that is too long."""
+    if len(manifest.tensors) > MAX_IDS:
+        raise SnapshotError(f"a snapshot holds at most {MAX_IDS} tensors, not {len(manifest.tensors)}")
     document = {
         "parts": manifest.parts,
         "time": manifest.time,

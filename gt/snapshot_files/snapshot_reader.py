@@ -66,7 +66,7 @@ class SnapshotReader:
         for reader, entry in self.pieces[self.positions[key]]:
             common = intersect(box, entry.box)
             if common is not None and out.size:
-                self._copy(reader, entry, relative(common, entry.box), out[(*relative(common, box), ...)], repr(key))
+                self._copy(reader, entry, relative(common, entry.box), _view(out, relative(common, box)), repr(key))
         return out
 
     def _copy(
@@ -105,3 +105,8 @@ def _blocks(
     for at in range(start, stop, rows):
         end = min(at + rows, stop)
         yield base + at * row, (end - at) * row, out[at - start : end - start]
+
+
+def _view(array: np.ndarray[Any, Any], window: tuple[Any, ...]) -> np.ndarray[Any, Any]:
+    """A window of an array, an array that can be written to also if it has no dimensions."""
+    return array[(*window, ...)]
