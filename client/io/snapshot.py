@@ -38,7 +38,7 @@ def snapshot(name: str, *objects: Any, extra: Any = None, wait: bool = True, tim
     JSON can hold. If something fails, an earlier snapshot of this name stays as it was.
 
     Raises `SnapshotError`, `WorkerLost`, the error of a tensor that could not be computed, `TypeError` for what cannot be
-    saved, and `TimeoutError` after `timeout` seconds.
+    saved, and `TimeoutError` after `timeout` seconds, when it is still being written.
     """
     check_name(name)
     if not objects and extra is None:

@@ -71,8 +71,8 @@ class SnapshotHandler:
         self.meshes = meshes
         self.numbers = itertools.count(1)
         self.requests: dict[int, SnapshotRequest] = {}
-        self.awaited: dict[int, int] = {}
-        """By client, a tensor that has yet to arrive and for which its message waits: the rest is not looked at before."""
+        self.awaited: dict[int, tuple[int, int]] = {}
+        """By client, the request that waits, and a tensor that has yet to arrive: the rest is not looked at before."""
 
     # out
 
@@ -80,7 +80,7 @@ class SnapshotHandler:
         """Have the workers write tensors, once those have arrived there."""
         if not self.service.ready(client):
             return WAITING_WORKERS
-        distinct = self._arrived(client, message.tensors)
+        distinct = self._arrived(client, message)
         if distinct is None:
             return WAITING_PUT
         self._check_room(client)
@@ -124,13 +124,14 @@ class SnapshotHandler:
         if sum(each.client == client.number for each in self.requests.values()) >= MAX_UNDER_WAY:
             raise SnapshotError(f"{MAX_UNDER_WAY} snapshots of this session are under way: wait for one of them")
 
-    def _arrived(self, client: ClientRecord, tensors: list[int]) -> set[Entry] | None:
+    def _arrived(self, client: ClientRecord, message: m.WriteSnapshot | m.ConfirmTensors) -> set[Entry] | None:
         """The distinct entries of tensors; None if one has yet to arrive. Raises the error of one that has a fault."""
-        table = client.table
-        awaited = table.get(self.awaited.get(client.number, -1))
-        if awaited is not None and awaited.landing:
+        table, tensors = client.table, message.tensors
+        request, last = self.awaited.pop(client.number, (-1, -1))
+        awaited = table.get(last)
+        if request == message.request and awaited is not None and awaited.landing:
+            self.awaited[client.number] = request, last
             return None
-        self.awaited.pop(client.number, None)
         found = set(map(table.get, tensors))
         if None in found:
             raise ProtocolError("a tensor of a snapshot does not exist")
@@ -139,7 +140,8 @@ class SnapshotHandler:
         if fault is not None:
             raise m.error_of(*fault)
         if any(entry.landing for entry in distinct):
-            self.awaited[client.number] = next(tensor for tensor in reversed(tensors) if table[tensor].landing)
+            last = next(tensor for tensor in reversed(tensors) if table[tensor].landing)
+            self.awaited[client.number] = message.request, last
             return None
         return distinct
 
@@ -271,7 +273,7 @@ class SnapshotHandler:
 
     def confirm(self, client: ClientRecord, message: m.ConfirmTensors) -> MessageState:
         """Answer when tensors have arrived. Raises the error of one that cannot."""
-        if self._arrived(client, message.tensors) is None:
+        if self._arrived(client, message) is None:
             return WAITING_PUT
         self.service.send(client.identity, m.Answer(message.request, {}))
         return DONE

@@ -47,11 +47,20 @@ class SnapshotFolder:
 
     def part(self, name: str, parts: str, file: str) -> Path:
         """The path of a part file that is to be written; its folder is made."""
-        folder = self.path / check_name(name) / check_parts(parts)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for each in (folder.parent, self.path, self.path.parent):
-            sync_folder(each)
+        folder = self._made(name) / check_parts(parts)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        sync_folder(folder.parent)
         return folder / file
+
+    def _made(self, name: str) -> Path:
+        """The folder of a snapshot, which is made if it is not there, on the disk. Nobody but its user can enter it, nor the
+        folders above, if they are made here."""
+        folder = self.path / check_name(name)
+        self.path.parent.parent.mkdir(parents=True, exist_ok=True)
+        for each in (self.path.parent, self.path, folder):
+            each.mkdir(mode=0o700, exist_ok=True)
+            sync_folder(each.parent)
+        return folder
 
     def manifest_bytes(self, name: str) -> tuple[bytes, Path]:
         """The manifest of a snapshot as it is in its file, and where that is."""
@@ -85,8 +94,7 @@ class SnapshotFolder:
         tensors = dict(zip(keys, specs, strict=True))
         manifest = Manifest(check_parts(parts), time.time(), tuple(files), tensors, state, extra)
         data = pack_manifest(manifest)
-        folder = self.path / check_name(name)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = self._made(name)
         SnapshotReader(folder, manifest).close()
         try:
             before = self.manifest(name).parts

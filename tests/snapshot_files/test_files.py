@@ -321,6 +321,13 @@ def test_abandoned_parts_are_removed_when_they_are_old(tmp_path: Path, monkeypat
     assert sorted(path.name for path in (folder.path / "a").iterdir()) == ["1" * 16, OTHER, MANIFEST_NAME]
 
 
+def test_nobody_else_can_enter_the_folders(tmp_path: Path) -> None:
+    folder = SnapshotFolder(tmp_path / "root" / "me")
+    folder.part("a", PARTS, "part-1-0")
+    for path in (tmp_path / "root", tmp_path / "root" / "me", *(tmp_path / "root" / "me").rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0
+
+
 def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
     def rows() -> Any:
         yield 0, SMALL, ((0, 3), (0, 2)), values_of(SMALL)

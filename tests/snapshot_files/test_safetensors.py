@@ -101,7 +101,7 @@ def test_a_malformed_header_is_refused_and_leaves_nothing(wrong: str, tmp_path: 
     path = tmp_path / "x.safetensors"
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
     folder = SnapshotFolder(tmp_path / "me")
-    with pytest.raises(SnapshotError, match="x.safetensors is no safetensors file"):
+    with pytest.raises(SnapshotError, match=r"x\.safetensors is no safetensors file"):
         import_snapshot(path, folder, "a")
     assert folder.list() == []
 
@@ -122,7 +122,7 @@ def test_the_commands_list_export_import_and_remove(tmp_path: Path) -> None:
     safetensors.numpy.save_file(ARRAYS, tmp_path / "in.safetensors")
     where = ("--snapshots", tmp_path / "root")
     assert command("list", *where).output == ""
-    assert "a: 376 bytes" in command("import", tmp_path / "in.safetensors", "a", *where).output
+    assert "a: 377 bytes" in command("import", tmp_path / "in.safetensors", "a", *where).output
     assert "5 tensors" in command("list", *where).output
     assert command("list", *where, "--principal", "alice").output == ""
     assert command("export", "a", tmp_path / "out.safetensors", *where).exit_code == 0

@@ -245,10 +245,25 @@ class TensorStore:
                 if self.coming:
                     self.meet(message.client, (tensor,))
                 found.append((position, spec, part, self.backend.to_host(value)))
-            fault = value.fault if isinstance(value, Poison) else _settled(checks, key)
+            fault = value.fault if isinstance(value, Poison) else self._settled(checks, key)
             if fault is not None:
                 raise error_of(*fault)
         return found
+
+    def _settled(self, checks: DeferredChecks | None, key: tuple[int, int]) -> Fault | None:
+        """The error that a deferred check of a value has found, once the device has answered all."""
+        found = () if checks is None else checks.of(key)
+        if not all(check.settled() for check in found):
+            self.backend.synchronize()
+        for check in found:
+            if not check.settled():
+                return (
+                    "WorkerError",
+                    f"tensor {key[1]}: the device has not said whether it was computed without an error",
+                )
+            if check.fault is not None:
+                return check.fault
+        return None
 
     def _failed_put(self, spec: Spec, error: Exception) -> Poison:
         kind, text = self.fault(error)
@@ -310,8 +325,7 @@ class TensorStore:
         """Free tensors between two plans. Nothing is left of a client that has no others: its session may have moved to other
         workers, and this one does not hear of its end."""
         self.free(client, tensors)
-        waits = any(key[0] == client for key in (*self.expecting, *self.loading))
-        if not self.tensors.get(client, True) and not waits:
+        if not self.tensors.get(client, True) and not any(key[0] == client for key in (*self.expecting, *self.loading)):
             del self.tensors[client]
             self.origins.forget(client)
 
@@ -398,12 +412,6 @@ class TensorStore:
         except Exception as error:  # noqa: BLE001 — a disk that cannot be read
             kind, text = self.fault(error)
             return Poison((kind, f"{text}\n  when tensor {key[1]} was read that had been put out of memory"))
-
-
-def _settled(checks: DeferredChecks | None, key: tuple[int, int]) -> Fault | None:
-    """The error that a deferred check of a value has found. The value has come from its device, and so have the checks."""
-    found = () if checks is None else checks.of(key)
-    return next((check.fault for check in found if check.settled() and check.fault is not None), None)
 
 
 def missing_tensor(tensor: int, worker: int) -> Poison:

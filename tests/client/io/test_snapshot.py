@@ -12,6 +12,7 @@ import pytest
 import gt
 from gt.client.session import session as sessions
 from gt.errors import DTypeError, SessionError, SnapshotError, StateError
+from gt.sharding import options
 from gt.sharding.placement import format_layout
 
 SHARDED: dict[str, Any] = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "fully_sharded"}}}
@@ -104,6 +105,45 @@ def test_a_snapshot_holds_what_was_there_at_its_line() -> None:
     future.result()
     gt.restore("a", model)
     same(values(model), saved)
+
+
+def test_workers_may_write_as_late_as_they_like(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that comes meanwhile overwrites what they have yet to write, though optimizers compute in place."""
+    model, optimizer = model_and_optimizer()
+    train(model, optimizer, 0, 4)
+    saved, saved_moments = values(model), moments(optimizer)
+    fabric, held = sessions.current().link.fabric, []  # type: ignore[attr-defined]
+    work = fabric._work_on_snapshot
+    monkeypatch.setattr(fabric, "_work_on_snapshot", lambda *what: held.append(what))
+    future = gt.snapshot("a", model, optimizer, wait=False)
+    loss = train(model, optimizer, 4, 6)
+    assert not future.done()
+    monkeypatch.setattr(fabric, "_work_on_snapshot", work)
+    for what in held:
+        work(*what)
+    fabric.run()
+    future.result()
+    assert values(model)["0.weight"].tobytes() != saved["0.weight"].tobytes()
+    gt.restore("a", model, optimizer)
+    same(values(model), saved)
+    same(moments(optimizer), saved_moments)
+    assert train(model, optimizer, 4, 6) == loss
+
+
+def test_what_is_out_of_memory_is_written_and_read_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that hold more than their memory has, on disk."""
+    gt.disconnect()
+    monkeypatch.setitem(options.for_workers, "memory_pool_size", 1 << 20)
+    gt.connect("inproc", workers=1)
+    state = {str(number): gt.from_numpy(np.full(1 << 17, number, np.uint32)) + 1 for number in range(6)}
+    limiter = next(iter(sessions.current().link.fabric.workers.values())).stored.limiter  # type: ignore[attr-defined]
+    gt.synchronize()
+    gt.snapshot("a", state)
+    other = {name: gt.zeros(1 << 17, dtype=gt.uint32) for name in state}
+    gt.restore("a", other)
+    for name, tensor in other.items():
+        assert (tensor.numpy() == int(name) + 1).all()
+    assert limiter.most <= 3 << 20
 
 
 def test_a_restored_parameter_lies_where_the_model_had_it() -> None:

@@ -290,6 +290,16 @@ def test_restores_count_for_credit() -> None:
     assert each.hears("c", m.Credit)[-1] == m.Credit(3)
 
 
+def test_a_cancelled_wait_does_not_hold_up_the_next() -> None:
+    each = two(capabilities=("cancel",))
+    each.hello("t", "watcher")
+    each.put(3, bulk=True)
+    take(each, 3)
+    each.say("t", m.Cancel(1, 1))
+    take(each, 1, request=6)
+    assert len(each.hears("w0", m.WritePart)) == 1
+
+
 def test_why_knows_that_a_tensor_is_being_read() -> None:
     each = two()
     restore(each, 5)
