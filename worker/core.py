@@ -38,6 +38,7 @@ from gt.worker.execution.execution import Execution, MeshInfo
 from gt.worker.execution.moves import MAX_OUTGOING_PIECES, WorkerMoves
 from gt.worker.execution.plan_state import SUSPENDED, PlanState
 from gt.worker.execution.program_cache import ProgramCache, lines_of
+from gt.worker.execution.snapshot_parts import parts_to_write
 from gt.worker.execution.tensor_store import ABSENT, Poison, TensorStore, missing_tensor, storable
 from gt.worker.fusion.cpu.background_matmul import settle
 from gt.worker.memory_limit.limiter import MemoryLimiter, SpillCause
@@ -303,7 +304,7 @@ class WorkerCore:
     def _write_part(self, message: m.WritePart, _now: float) -> None:
         info = self.meshes[message.mesh]
         try:
-            values = self.stored.parts_to_write(message, info.mesh, info.rank, self.number, self.deferred_checks)
+            values = parts_to_write(self.stored, message, info.mesh, info.rank, self.number, self.deferred_checks)
         except Exception as error:  # noqa: BLE001 — a value without a value, or no memory for it: the snapshot fails
             fault = list(self.stored.fault(error))
             self.out.append(ToDispatcher(m.SnapshotReport(message.request, fault, [], b"")))

@@ -6,6 +6,7 @@ watched, so every run is the same. It belongs to the public face, so it may impo
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -20,6 +21,7 @@ from gt.snapshot_files.snapshot_names import default_folder
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.pool import Pool, half_of_memory
+from gt.wire.principals import OWN_PROCESS
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
@@ -166,6 +168,8 @@ class Fabric:
 
     def _work_on_snapshot(self, target: bytes, work: SnapshotWork) -> None:
         """Read or write files for a worker, at once: the caller's thread does everything."""
+        if work.message.principal == OWN_PROCESS.principal.name:  # whose snapshots are those of this user's services
+            work = work._replace(message=work.message._replace(principal=f"user {os.geteuid()}"))
         answer = self.snapshots.do(work)
         self.snapshots.close()
         if isinstance(answer, m.SnapshotReport):

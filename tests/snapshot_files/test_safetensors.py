@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_a_model_and_its_optimizer_survive_export_and_import(tmp_path: Path, mon
         model(gt.ones(4, 3, dtype=gt.bfloat16)).sum().backward()
         optimizer.step()
         gt.snapshot("a", model, optimizer, extra={"é": [1, None]})
-        folder = SnapshotFolder(tmp_path / "this%20process")
+        folder = SnapshotFolder(tmp_path / f"user%20{os.geteuid()}")
         export_snapshot(folder, "a", tmp_path / "a.safetensors")
         with safetensors.safe_open(tmp_path / "a.safetensors", "np") as opened:
             weight = opened.get_tensor("model.weight")

@@ -312,6 +312,22 @@ def _put(path: Path) -> str:
     return found[1]
 
 
+def test_a_tensor_from_a_snapshot_is_a_put_without_values(
+    logged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No program sees them, so a replay draws others."""
+    monkeypatch.setenv("GT_SNAPSHOTS", str(tmp_path / "snapshots"))
+    gt.connect("inproc", workers=1)
+    state = {"x": gt.arange(4.0)}
+    gt.snapshot("a", state)
+    gt.restore("a", state)
+    assert (state["x"] * 2).tolist() == [0, 2, 4, 6]
+    gt.disconnect()
+    result = replay(logged)
+    assert result.exit_code == 0
+    assert "drawn" in result.stdout
+
+
 def test_a_tensor_that_does_not_live_there_is_an_error(logged: Path) -> None:
     run(1)
     assert "%999.1 does not live here; " in refused(logged, "--show", "%999.1")

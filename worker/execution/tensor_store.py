@@ -13,11 +13,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gt.ir.spec import Spec, unpack_spec
-from gt.sharding.partition import Box, box, extent, written_box
+from gt.sharding.partition import Box, box, extent
 from gt.sharding.placement import Mesh, parse_layout
 from gt.wire import messages as m
 from gt.wire.bulk import GET
-from gt.wire.messages import Fault, error_of, fault_of
+from gt.wire.messages import Fault, fault_of
 from gt.worker.base.backend import Backend
 from gt.worker.base.events import BulkIn, BulkOut, Send, SnapshotIn, ToDispatcher
 from gt.worker.device.async_copies import MAX_QUEUED_PUT_BYTES, DeviceToHostCopy, HostToDeviceCopy
@@ -34,7 +34,7 @@ from gt.worker.spill.memory_accounting import (
 from gt.worker.spill.spill_file import SpilledValue
 from gt.worker.telemetry.recorder import WorkerRecording
 
-from .deferred_checks import DeferredCheck, DeferredChecks
+from .deferred_checks import DeferredCheck
 
 
 class Poison(NamedTuple):
@@ -220,50 +220,6 @@ class TensorStore:
             value = Poison(fault)
         self.tensors.setdefault(event.client, {})[event.tensor] = value
         self.out.append(ToDispatcher(m.Loaded(event.client, event.tensor, list(fault or ()))))
-
-    def parts_to_write(
-        self, message: m.WritePart, mesh: Mesh, rank: int, worker: int, checks: DeferredChecks | None
-    ) -> list[tuple[int, Spec, Box, np.ndarray[Any, Any]]]:
-        """What this worker writes of the tensors of a snapshot: positions, specs, boxes, and its arrays on the host. They are
-        held as they are now: nothing overwrites an array to which somebody else holds a reference. Raises `GTError`."""
-        kinds = [(unpack_spec(spec), parse_layout(layout)) for spec, layout in message.kinds]
-        store = self.tensors.get(message.client, {})
-        found = []
-        for tensor, position, kind in zip(message.tensors, message.positions, message.which, strict=True):
-            spec, layout = kinds[kind]
-            part = written_box(spec.shape, layout, mesh, rank, position)
-            key = message.client, tensor
-            value = store.get(tensor)
-            if part is None and type(value) is not Poison:
-                continue
-            if type(value) is SpilledValue and self.limiter is not None:
-                self.limiter.cause = SpillCause(message.client)
-                value = self.limiter.fetched(value, key, self.tensors, self.queue)
-            if value is None:
-                value = missing_tensor(tensor, worker)
-            if not isinstance(value, Poison) and part is not None:
-                if self.coming:
-                    self.meet(message.client, (tensor,))
-                found.append((position, spec, part, self.backend.to_host(value)))
-            fault = value.fault if isinstance(value, Poison) else self._settled(checks, key)
-            if fault is not None:
-                raise error_of(*fault)
-        return found
-
-    def _settled(self, checks: DeferredChecks | None, key: tuple[int, int]) -> Fault | None:
-        """The error that a deferred check of a value has found, once the device has answered all."""
-        found = () if checks is None else checks.of(key)
-        if not all(check.settled() for check in found):
-            self.backend.synchronize()
-        for check in found:
-            if not check.settled():
-                return (
-                    "WorkerError",
-                    f"tensor {key[1]}: the device has not said whether it was computed without an error",
-                )
-            if check.fault is not None:
-                return check.fault
-        return None
 
     def _failed_put(self, spec: Spec, error: Exception) -> Poison:
         kind, text = self.fault(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,15 @@ SHARDED: dict[str, Any] = {"mesh": {"data": 2}, "sharding_config": {"net": {"str
 TENSOR_PARALLEL: dict[str, Any] = {
     "mesh": {"model": 3}, "sharding_config": {"net": {"strategy": "tensor_parallel", "dimension": 0}},
 }  # fmt: skip
-NOBODYS = "this%20process"
+OWN = f"user%20{os.geteuid()}"
+"""The folder of this user's snapshots, also of services in their own processes."""
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("GT_SNAPSHOTS", str(tmp_path))
     gt.connect("inproc", workers=2, config=SHARDED)
-    yield tmp_path / NOBODYS
+    yield tmp_path / OWN
     gt.disconnect()
 
 
@@ -252,8 +254,8 @@ def test_a_snapshot_that_fails_leaves_the_one_before(folder: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
-    folder.parent.joinpath(NOBODYS).write_text("in the way")
-    with pytest.raises(SnapshotError, match=NOBODYS):
+    folder.parent.joinpath(OWN).write_text("in the way")
+    with pytest.raises(SnapshotError, match=OWN):
         gt.snapshot("a", {"x": gt.zeros(3)})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -298,6 +299,26 @@ def test_a_cancelled_wait_does_not_hold_up_the_next() -> None:
     each.say("t", m.Cancel(1, 1))
     take(each, 1, request=6)
     assert len(each.hears("w0", m.WritePart)) == 1
+
+
+def test_tensors_on_two_meshes_are_written_by_the_workers_of_each() -> None:
+    each = two()
+    each.client("d")
+    each.put(1, "d")
+    table = each.table()
+    table[2] = replace(table[2], mesh=each.table("d")[1].mesh)
+    each.told.clear()
+    take(each, 1, 2)
+    asked = each.hears("w0", m.WritePart)
+    assert each.hears("w1", m.WritePart) == asked
+    assert [(told.mesh, told.tensors, told.positions) for told in asked] == [(1, [1], [0]), (2, [2], [1])]
+    assert [told.kinds[told.which[0]] for told in asked] == [[SPEC, "R"], [SPEC, "S0"]]
+    for told in asked:
+        assert each.hears("w0", m.CommitSnapshot) == []
+        for worker in ("w0", "w1"):
+            each.say(worker, report(told.request, file=f"part-{told.mesh}-{worker[1]}"))
+    (commit,) = each.hears("w0", m.CommitSnapshot)
+    assert len(commit.files) == 4
 
 
 def test_why_knows_that_a_tensor_is_being_read() -> None:
