@@ -60,7 +60,8 @@ class PartSummary(NamedTuple):
 
 
 def write_part(path: Path, values: Iterator[tuple[int, Spec, Box, np.ndarray[Any, Any]]]) -> PartSummary:
-    """Write a part file of values by position: whole, and on the disk when this returns, or not at all. Raises `OSError`."""
+    """Write a part file of values by position: whole, and on the disk when this returns, or not at all. Raises `OSError` that
+    names the file."""
     draft = path.with_name(f".{path.name}.draft")
     entries: list[Any] = []
     sums = bytearray()
@@ -88,8 +89,10 @@ def write_part(path: Path, values: Iterator[tuple[int, Spec, Box, np.ndarray[Any
             raise SnapshotError(f"{path} would hold more than one part of a snapshot may")
         draft.replace(path)
         sync_folder(path.parent)
-    except BaseException:
+    except BaseException as error:
         draft.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # as where the disk is full
+            raise OSError(error.errno, error.strerror, str(path)) from None
         raise
     return PartSummary(path.name, nbytes, checksum)
 
@@ -164,14 +167,15 @@ class PartReader:
         return found
 
     def _pread(self, count: int, offset: int) -> bytes:
-        data = os.pread(self.file.fileno(), count, offset)
-        while 0 < len(data) < count:
-            more = os.pread(self.file.fileno(), count - len(data), offset + len(data))
-            if not more:
-                break
-            data += more
-        if len(data) != count:
-            raise self._wrong(f"it ends at byte {offset + len(data)}")
+        data = b""
+        try:
+            while len(data) < count:
+                more = os.pread(self.file.fileno(), count - len(data), offset + len(data))
+                if not more:
+                    raise self._wrong(f"it ends at byte {offset + len(data)}")
+                data += more
+        except OSError as error:
+            raise self._wrong(f"it cannot be read: {error.strerror}") from None
         return data
 
     def read(self, entry: PartEntry, start: int, out: memoryview, what: str) -> None:

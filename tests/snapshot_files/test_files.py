@@ -338,6 +338,14 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / ".part-1-0.draft").symlink_to("/dev/full")
+    rows = [(0, SMALL, ((0, 3), (0, 2)), values_of(SMALL))]
+    with pytest.raises(OSError, match=r"No space left on device: .*part-1-0'"):
+        write_part(tmp_path / "part-1-0", iter(rows))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_list_tells_of_every_snapshot_and_of_what_is_wrong_with_one(tmp_path: Path) -> None:
     folder = small(tmp_path)
     shutil.copytree(folder.path / "a", folder.path / "b")

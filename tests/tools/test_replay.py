@@ -102,7 +102,9 @@ def test_a_definition_is_read_as_it_was_written(segment: Any) -> None:
 
 
 ids = st.integers(0, (1 << 60) - 1)
-specs = st.builds(spec, st.sampled_from([gt.float32, gt.bfloat16, gt.bool_]), st.lists(st.integers(0, 9)).map(tuple))
+specs = st.builds(
+    spec, st.sampled_from([gt.float32, gt.bfloat16, gt.bool_]), st.lists(st.integers(0, 9), max_size=32).map(tuple)
+)
 numbers = (
     st.booleans() | st.integers(-(1 << 63), 1 << 63) | st.floats(allow_nan=False) | st.complex_numbers(allow_nan=False)
 )
