@@ -282,8 +282,8 @@ class VirtualTransport:
         self.identities += 1
         return b"g%015d" % self.identities
 
-    def send(self, socket: VirtualSocket, frames: Frames) -> bool:
-        kept = [_as_sent(frame) for frame in frames]
+    def send(self, socket: VirtualSocket, frames: Frames, peer: bytes | None = None) -> bool:
+        kept = [_as_sent(frame) for frame in (frames if peer is None else [peer, *frames])]
         if socket.closed:
             return False
         if socket.wire is not None:
@@ -295,7 +295,9 @@ class VirtualTransport:
         wire.send(kept[1:], outward=False)
         return True
 
-    def receive(self, socket: VirtualSocket, sender: VirtualSender | None = None) -> Frames | None:
+    def receive(
+        self, socket: VirtualSocket, sender: VirtualSender | None = None, *, polled: bool = False
+    ) -> Frames | None:
         if not socket.inbox:
             return None
         process = socket.senders.popleft()
