@@ -32,6 +32,7 @@ from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.connection import SessionRouter, StreamBroken
 from gt.wire.connection_limit import ConnectionLimit
+from gt.wire.memory_guard import Listener, MemoryGuard
 from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
 
@@ -43,6 +44,10 @@ log = logging.getLogger("gt.dispatcher")
 WORK_SECONDS: Final = 0.002
 """The longest time, in seconds, spent working on plans before the shell looks for messages again."""
 PING: Final = m.Ping()
+PUBLISHED: Final = 2
+"""The place of that socket among those that are guarded."""
+OF_CONNECTION: Final = frozenset({m.Hello, m.Heard, m.Lapsed})
+"""What says something to this shell too."""
 TICK_SECONDS: Final = 1.0
 """Seconds between two `Tick`s to the core, and between two heartbeats to every peer."""
 
@@ -107,9 +112,20 @@ class DispatcherShell:
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_write, False)
         self.here = host_facts()
-        self.limit = ConnectionLimit(
-            [self.control, self.relay.router.socket, self.published], connection_limit(descriptor_limit())
+        self.subscriber = transport.MessageSender()
+        """Who has sent the last subscription."""
+        self.guard = MemoryGuard(
+            [
+                Listener(self.control, self.router.sender),
+                Listener(self.relay.router.socket, self.relay.router.sender),
+                Listener(self.published, self.subscriber),
+            ]
         )
+        self.limit = ConnectionLimit(
+            [self.control, self.relay.router.socket, self.published], connection_limit(descriptor_limit()), self.guard
+        )
+        self.connections_ended = 0
+        """How many connections the guard has ended, as far as it was noticed."""
 
     def run(self) -> None:
         """Serve until told to stop."""
@@ -229,14 +245,29 @@ class DispatcherShell:
             except Exception as error:  # noqa: BLE001 — a bug of the decoder is no reason to end for anybody else
                 self._handle(ShellError(peer, "a message that was received", error))
                 continue
-            if type(message) is m.Hello:
-                self._hello(peer, message, unread)
+            if type(message) in OF_CONNECTION:
+                self._of_connection(peer, message, unread)
             else:
                 self._handle(Received(peer, message, unread))
             if self.instruction_log is not None:
                 self._log(self.instruction_log, peer, message)
         if router.refused:
             self._refused()
+
+    def _of_connection(self, peer: bytes, message: Any, unread: int) -> None:
+        """Handle a message that says something about a peer's connection, and pass it on."""
+        if isinstance(message, m.Hello):
+            self._hello(peer, message, unread)
+            return
+        try:
+            if isinstance(message, m.Lapsed):
+                self._lapsed(peer, message)
+            else:
+                self.fanout.acknowledge(peer, message.number)
+        except ProtocolError as error:
+            self._handle(Malformed(peer, str(error)))
+        else:
+            self._handle(Received(peer, message, unread))
 
     def _hello(self, peer: bytes, hello: m.Hello, unread: int) -> None:
         """Handle a `Hello`, and say of whom it is: of a peer that is known already nobody asks that again."""
@@ -285,9 +316,8 @@ class DispatcherShell:
                 unsent += [ShellError(peer, f"a {type(message).__name__} to be sent", error) for peer in to]
                 continue
             self._tell(to, frames)
-            while self.fanout.out:
-                peer, asked = self.fanout.out.pop(0)
-                self._tell((peer,), m.encode(asked))
+            if self.fanout.out:
+                self._ask()
         if type(event) is not Received and isinstance(event, (Lost, Malformed, ShellError, Tick)):
             self._forget_lost()
         for each in unsent:
@@ -302,16 +332,32 @@ class DispatcherShell:
 
     def _tell(self, to: tuple[bytes, ...], frames: list[Any]) -> None:
         """Send a message to some peers, one by one or by the topics that they have."""
-        topics, peers = self.fanout.routes(to)
-        for topic in topics:
-            transport.publish(self.published, topic, frames)
+        prefixes, peers = self.fanout.routes(to, frames)
+        for prefix in prefixes:
+            transport.publish(self.published, prefix, frames)
         for peer in peers:
             self.router.send(peer, frames)
 
-    def _broken(self, peer: bytes) -> None:
-        """What was published for a peer was lost, so its stream cannot go on: treat the peer as lost."""
-        if self._known(peer):
-            self._lost(Lost(peer, "its connection broke"))
+    def _ask(self) -> None:
+        """Ask workers to subscribe, or to end a subscription."""
+        while self.fanout.out:
+            peer, asked = self.fanout.out.pop(0)
+            self._tell((peer,), m.encode(asked))
+
+    def _lapsed(self, peer: bytes, message: m.Lapsed) -> None:
+        """A worker's subscription has ended: all that it has not heard goes on its stream. Raises `ProtocolError`."""
+        worker = self.core.service.workers.get(peer)
+        if worker is None:
+            return
+        missed = self.fanout.lapsed(peer, message.number)
+        for frames in missed:
+            self.router.send(peer, frames)
+        self.router.send(peer, m.encode(m.Unswitch()))
+        number = self.core.service.workers[peer].number
+        text = (
+            "the connection of worker %d to the publishing socket has ended; individually it is sent %d messages again"
+        )
+        log.info(text, number, len(missed), extra={"worker": number})
 
     def _lost(self, event: Lost) -> None:
         """Report a lost peer to the core, unless the whole service is ending because the program that started it has ended."""
@@ -321,18 +367,22 @@ class DispatcherShell:
             self._handle(event)
 
     def _hear_subscriptions(self) -> None:
-        """Process the subscriptions (tickets) of workers."""
-        while (heard := transport.subscription(self.published)) is not None:
+        """Process the subscriptions (tickets) of workers, at most one batch of them."""
+        for _ in range(256):
+            heard = transport.subscription(self.published, self.subscriber)
+            if heard is None:
+                break
             ticket, wanted = heard
             what = self.fanout.subscribed(ticket) if wanted else self.fanout.unsubscribed(ticket)
             if isinstance(what, Accept):
+                self.guard.trust(PUBLISHED)
                 transport.set_topic(self.published, what.topic)
                 if what.switched:
                     self.router.send(what.switched, m.encode(m.Switch()))
             elif isinstance(what, Withdraw):
                 transport.set_topic(self.published, what.topic, wanted=False)
             elif isinstance(what, Broken):
-                self._broken(what.peer)
+                self.router.send(what.peer, m.encode(m.Lapse()))
 
     def _pulse(self) -> None:
         """Send a heartbeat to every peer."""
@@ -342,14 +392,20 @@ class DispatcherShell:
 
     def _tidy(self) -> None:
         """Forget what the shell knows of peers that have left."""
+        if not self.fanout.asked:
+            self._hear_subscriptions()  # nobody else does, and until ZeroMQ is called it frees nothing of what came there
         service = self.core.service
         clients = {client.bulk for client in service.clients.values()}
         self.relay.keep(clients.union(worker.bulk for worker in service.workers.values()))
         self.fanout.keep(self.core.service.workers)
+        self.fanout.tick()
+        self._ask()
         for peer in self.access.withdrawn(self._known):
             self.router.send(peer, m.encode(m.Goodbye("SessionError", "its key was withdrawn")))
             self._handle(Lost(peer, "its key was withdrawn"))
-        service.counters.refused += self.keys.refused(self.limit.strangers)
+        ended = self.guard.ended
+        service.counters.refused += self.keys.refused(self.limit.strangers) + ended - self.connections_ended
+        self.connections_ended = ended
         for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
             self._unwatch(descriptor)
 

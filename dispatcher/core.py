@@ -31,6 +31,7 @@ from gt.dispatcher.cost.cost_model import LinkProfile, rounded
 from gt.dispatcher.handlers.disconnect import Disconnect
 from gt.dispatcher.handlers.fetches import FetchHandler
 from gt.dispatcher.handlers.handshake import Handshake
+from gt.dispatcher.handlers.job_scheduler import SERVICE
 from gt.dispatcher.handlers.memory_survey import MemorySurveys
 from gt.dispatcher.handlers.message_queues import MessageQueues
 from gt.dispatcher.handlers.plan_selection import PlanSelection
@@ -203,7 +204,7 @@ class DispatcherCore:
         self.queues.check()
         self.plan_selection.jobs.check()
         self.plan_selection.admission.ring.check()
-        assert self.plan_selection.jobs.clients.keys() <= self.service.by_number.keys(), (
+        assert self.plan_selection.jobs.clients.keys() <= {SERVICE, *self.service.by_number}, (
             "nothing is worked out for who is gone"
         )
         for client in self.service.clients.values():
@@ -453,6 +454,8 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.Events: ((WORKER,), DispatcherCore._events),
     m.Holdings: ((WORKER,), DispatcherCore._holdings),
     m.UniqueId: ((WORKER,), DispatcherCore._unique_id),
+    m.Heard: ((WORKER,), DispatcherCore._ping),  # what it says is the shell's
+    m.Lapsed: ((WORKER,), DispatcherCore._ping),  # what it says is the shell's
     m.SnapshotReport: ((WORKER,), DispatcherCore._snapshot_report),
     m.Loaded: ((WORKER,), DispatcherCore._loaded),
     m.Health: ((PULSE,), DispatcherCore._health),

@@ -32,6 +32,7 @@ MAX_INSTRUCTION_BYTES: Final = 64 * KIB
 MAX_TAG_BYTES: Final = 256 * KIB
 MAX_WAITING_PUT_BYTES: Final = 256 * MIB
 MAX_UNREAD_BYTES: Final = 64 * MIB
+MAX_UNFINISHED_BYTES: Final = 64 * MIB
 
 # counts
 
@@ -88,6 +89,7 @@ BOUNDS: Final = (
     Bound("MAX_TAG_BYTES", "bytes", "one tag of a definition"),
     Bound("MAX_UNREAD_BYTES", "bytes", "what one client has fetched and not read; nothing else is done for it meanwhile"),
     Bound("MAX_WAITING_PUT_BYTES", "bytes", "the waiting puts of one client"),
+    Bound("MAX_UNFINISHED_BYTES", "bytes", "growth of the dispatcher; beyond it, connections with endless messages are ended"),
     Bound("MAX_FRAMES", "frames", "one message on a control socket; further ones are dropped"),
     Bound("MAX_IDS", "tensors", "each list of ids in a message: inputs, dying, freed"),
     Bound("MAX_SCALARS", "numbers", "the run-time scalars of a segment"),

@@ -26,6 +26,7 @@ class CuttingProxy:
         self._passed = 0
         self.connections = 0
         """How many were made so far."""
+        self._stalled: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -61,7 +62,8 @@ class CuttingProxy:
                 if self._is_due(len(data)):
                     self.cut()
                     break
-                sink.sendall(data)
+                if source not in self._stalled:
+                    sink.sendall(data)
         for each in (source, sink):
             _shut(each)
 
@@ -83,6 +85,12 @@ class CuttingProxy:
         for pair in pairs:
             for each in pair:
                 _shut(each)
+
+    def stall(self) -> None:
+        """Let nothing pass on the connections that there are, and tell nobody."""
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+            self._stalled.update(*pairs)
 
     def heal(self) -> None:
         """Let connections be made again."""

@@ -45,6 +45,7 @@ from gt.wire.lending import Borrower
 from gt.wire.memfd import DEFAULT_SHARED_BYTES
 from gt.wire.pool import Pool, half_of_memory
 from gt.wire.reliable_stream import LEASE_SECONDS
+from gt.wire.subscription import Subscription
 from gt.worker.base.backend import Backend, backend
 from gt.worker.base.events import BulkIn, BulkOut, SnapshotWork, ToDispatcher, ToPeer, Unreachable
 from gt.worker.device.async_copies import Staging
@@ -142,8 +143,8 @@ class WorkerShell:
             self.peer_address = card.announce(self.peer_address)
         self.keys = keys_for(address)
         self.control = Connection(address, lease=self.lease, reopened=self._reopened, keys=self.keys)
-        self.published: transport.Socket | None = None
-        """The socket for messages to large groups, once this worker is in one."""
+        self.published = Subscription(self._publisher, self._say, self._reopened)
+        """What comes by the socket for messages to large groups, once this worker is in one."""
         self.bulk: Connection | None = None
         self.bulk_identity = transport.new_identity()
         self.bulk_due = 0.0
@@ -159,8 +160,6 @@ class WorkerShell:
         """The memory for what comes in chunks."""
         self.incoming_puts: dict[Key, tuple[int, int]] = {}
         self.stopping = False
-        self.switched = False
-        """Whether published messages are listened to."""
         self.rejoins = False
         """Whether this process is to join as a new worker."""
         self.orphaned = False
@@ -198,8 +197,8 @@ class WorkerShell:
                 return 0
             if self.control.socket in ready:
                 self._hear(self.control.receive(polled=True), self.control.receive)
-            if self.published is not None and self.published in ready:
-                self._hear(self._receive_published(), self._receive_published)
+            if self.published.socket in ready:
+                self._hear(self.published.receive(), self.published.receive)
             if self.peers_in in ready:
                 self._hear_peers()
             if self.bulk is not None and self.bulk.socket in ready:
@@ -222,8 +221,8 @@ class WorkerShell:
             self.poller.unregister(socket)
         connections = [self.control] if self.bulk is None else [self.control, self.bulk]
         self.registered = [connection.socket for connection in connections]
-        if self.switched and self.published is not None:
-            self.registered.append(self.published)
+        if self.published.socket is not None:
+            self.registered.append(self.published.socket)
         for socket in self.registered:
             self.poller.register(socket, transport.READABLE)
 
@@ -246,6 +245,7 @@ class WorkerShell:
                 return False
             elif connection.stream.owed_messages:
                 connection.send_unnumbered([b""])
+        self.published.look(now)
         return self._bulk_is_open(now)
 
     def _bulk_is_open(self, now: float) -> bool:
@@ -391,6 +391,7 @@ class WorkerShell:
     def close(self) -> None:
         """Close the sockets and remove what is left of them."""
         self.control.close(linger=200)
+        self.published.close()
         if self.core.stored.limiter is not None:
             self.core.stored.limiter.spill.close()
         self.peers.close()
@@ -400,13 +401,9 @@ class WorkerShell:
     def _say(self, message: m.Message) -> None:
         self.control.send(m.encode(message))
 
-    def _receive_published(self) -> list[Any] | None:
-        """The frames of the next published message, without its topic."""
-        assert self.published is not None, "it is listened to"
-        frames = transport.receive(self.published)
-        if frames is not None:
-            frames[0] = frames[0][m.TOPIC_BYTES :]
-        return frames
+    def _publisher(self, address: str) -> transport.Subscriber:
+        """A connection to the dispatcher's publishing socket."""
+        return transport.Subscriber(transport.reachable(address, self.address), self.keys)
 
     def _hear(self, frames: list[Any] | None, receive: Callable[[], list[Any] | None]) -> None:
         """Handle a message of the dispatcher, if there is one, and those behind it."""
@@ -437,12 +434,6 @@ class WorkerShell:
         self.dismissed = bool(message.kind)
         self.stopping = True
 
-    def _switch(self, _message: m.Switch) -> None:
-        """Listen to published messages from now on; not earlier, because they are later than all that came here."""
-        assert self.published is not None, "it was asked to subscribe"
-        self.switched = True
-        self._reopened()
-
     def _welcome(self, welcome: m.Welcome) -> None:
         """Connect the bulk socket, and start the thread that sends heartbeats."""
         self.peers.number = welcome.number
@@ -463,13 +454,6 @@ class WorkerShell:
         pulse = (self.address, self.keys, self.peer_address, self.logs, samples)
         threading.Thread(target=_pulse, args=pulse, daemon=True).start()
         log.info("worker %d on %s at your service", welcome.number, self.core.backend.name)
-
-    def _subscribe(self, message: m.Subscribe | m.Unsubscribe) -> None:
-        """Subscribe to a topic of published messages by its ticket, or end the subscription."""
-        if self.published is None:
-            assert isinstance(message, m.Subscribe), "only a ticket that was sent is asked back"
-            self.published = transport.subscriber(transport.reachable(message.address, self.address), self.keys)
-        transport.subscribe(self.published, message.ticket, wanted=isinstance(message, m.Subscribe))
 
     def _handle(self, event: Any) -> None:
         try:
@@ -587,9 +571,11 @@ class WorkerShell:
 CONNECTION_HANDLERS: Final[dict[type, Callable[[WorkerShell, Any], None]]] = {
     m.Welcome: WorkerShell._welcome,
     m.Goodbye: WorkerShell._goodbye,
-    m.Subscribe: WorkerShell._subscribe,
-    m.Unsubscribe: WorkerShell._subscribe,
-    m.Switch: WorkerShell._switch,
+    m.Subscribe: lambda shell, message: shell.published.subscribe(message),
+    m.Unsubscribe: lambda shell, message: shell.published.subscribe(message),
+    m.Switch: lambda shell, message: shell.published.switch(message),
+    m.Lapse: lambda shell, message: shell.published.lapse(message),
+    m.Unswitch: lambda shell, message: shell.published.resume(message),
 }
 """What a dispatcher says about the connection itself, and what handles it."""
 

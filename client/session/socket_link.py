@@ -84,7 +84,7 @@ class SocketLink:
         self.closed = False
         """Another thread may still wait for something, and finds that nothing comes any more."""
         self.pollers = threading.local()
-        """A poll object serves one thread at a time, so each that waits has its own."""
+        """A poll object serves one thread at a time: each that waits has its own, with the descriptor of the control socket."""
 
     def _reopened(self) -> None:
         """There is another socket to wait for."""
@@ -139,15 +139,16 @@ class SocketLink:
 
     def wait(self, timeout: float) -> None:
         """Wait until something may have arrived, at most `timeout` seconds (ZeroMQ's descriptors signal edges, so never long)."""
-        poll = getattr(self.pollers, "poll", None)
-        if poll is None:
-            poll = self.pollers.poll = select.poll()
-            poll.register(self.control.socket.fileno(), select.POLLIN)
-            self.pollers.control = self.control.socket.fileno()
+        known = getattr(self.pollers, "known", None)
+        if known is None:
+            poll, control = select.poll(), self.control.socket.fileno()
+            poll.register(control, select.POLLIN)
             if self.bulk is not None:
                 poll.register(self.bulk.socket.fileno(), select.POLLIN)
+            known = self.pollers.known = poll, control
+        poll, control = known  # while this thread waits another one may open the connections again
         for descriptor, _ in poll.poll(min(timeout, 0.02) * 1000):
-            if descriptor != self.pollers.control:
+            if descriptor != control:
                 self.bulk_stirs = True
 
     def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> BulkPut | None:

@@ -88,7 +88,7 @@ class Disconnect:
         """Drop everything that a client has on workers, with its plans and meshes; what was in flight counts as finished."""
         self.plan_selection.forget(client)
         client.plans.clear()
-        client.planner = client.moving = None
+        client.planner = client.moving = client.survey = None
         for record in [record for record in self.service.meshes.values() if record.client == client.number]:
             self.service.multicast(record.mesh, m.Forget(client.number))
             for plan in record.plans:
@@ -109,8 +109,9 @@ class Disconnect:
         broken = [service.by_number[number] for number in dict.fromkeys(record.client for record in touched)]
         self.fetches.lost(worker, {client.number for client in broken}, fault)
         for client in broken:
-            for tensor, entry in client.table.items():
-                client.table[tensor] = replace(entry, fault=entry.fault or fault, landing=frozenset())
+            kinds = set(client.table.values())
+            lost = {entry: replace(entry, fault=entry.fault or fault, landing=frozenset()) for entry in kinds}
+            client.table.update(zip(client.table, map(lost.__getitem__, client.table.values()), strict=True))
             service.send(client.identity, m.PeerLost(worker.number, fault[1]))
             self._leave(client)
             if client.config is not None and client.config.mesh is not None and not returns:

@@ -1,11 +1,11 @@
 """The job scheduler: work that takes longer than a look-up is done in small turns, and programs take turns one after the
 other.
 
-Reading a definition, planning, searching for a better plan and choosing strategies are *jobs*: iterators whose every turn
-takes about equally long, a fraction of a millisecond; so is a long queue of messages. So a client that asks for much delays
-only itself: if n principals ask, each gets an n-th of the dispatcher's single thread, however many programs and sessions it has,
-and each of its programs an equal part of that. Messages that need no job (runs of known plans, fetches) are processed as they
-come, between two turns.
+Reading a config or a definition, planning, searching for a better plan and choosing strategies are *jobs*: iterators whose
+every turn takes about equally long, a fraction of a millisecond; so is a long queue of messages. So a client that asks for much
+delays only itself: if n principals ask, each gets an n-th of the dispatcher's single thread, however many programs and sessions
+it has, and each of its programs an equal part of that. Messages that need no job (runs of known plans, fetches) are processed
+as they come, between two turns.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from itertools import zip_longest
 from typing import Any, Final, Generic, TypeVar
 
 from gt.dispatcher.state.message_state import (
+    WAITING_CONFIG,
     WAITING_DEFINITION,
     WAITING_PLAN,
     WAITING_SEARCH,
@@ -28,12 +29,15 @@ from gt.wire.principals import ProgramIdentity
 T = TypeVar("T")
 JOB_NAMES: Final = {
     WAITING_TURN: "what is queued",
+    WAITING_CONFIG: "a config",
     WAITING_DEFINITION: "a definition",
     WAITING_STRATEGY: "strategies",
     WAITING_PLAN: "a plan",
     WAITING_SEARCH: "a better plan",
 }
 """The name of the job that ends a wait (`Job.what`)."""
+SERVICE: Final = -1
+"""The program and client of a job that works for no session."""
 
 
 @dataclass(slots=True, eq=False)

@@ -16,6 +16,8 @@ from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Placement, Shard
 
 GROUP_BYTES: Final = 256 << 20
 """The most bytes of tensors that are gathered at one time; a larger tensor moves alone."""
+GROUP_TENSORS: Final = 64
+"""The most tensors that are gathered at one time, and moved in one turn."""
 _TAG: Final = Tag((), "update", "a change of the config")
 
 
@@ -60,7 +62,7 @@ def first_few(live: Iterable[LiveTensor]) -> list[LiveTensor]:
     total = 0
     for each in live:
         total += each.spec.nbytes
-        if found and total > GROUP_BYTES:
+        if found and (total > GROUP_BYTES or len(found) == GROUP_TENSORS):
             break
         found.append(each)
     return found

@@ -7,8 +7,8 @@ its own client.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gt.bounds import MAX_QUEUED_MESSAGES, MAX_SEGMENTS, MAX_UNREAD_BYTES, MAX_WAITING_PUT_BYTES
@@ -18,6 +18,7 @@ from gt.dispatcher.state.message_state import (
     DONE,
     FAILED,
     QUEUED,
+    WAITING_CONFIG,
     WAITING_DEFINITION,
     WAITING_READER,
     WAITING_TURN,
@@ -27,27 +28,30 @@ from gt.dispatcher.state.message_state import (
     begin,
     enter,
 )
-from gt.dispatcher.state.records import ClientRecord, RefusedSurvivors
+from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import GTError, ProtocolError
-from gt.ir.instruction_bytes import segment_in_turns
+from gt.sharding.config_turns import batches
 from gt.sharding.options import check_options
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.messages import Fault, fault_of
 
 from .fetches import FetchHandler
-from .job_scheduler import JOB_NAMES, Job
+from .job_scheduler import JOB_NAMES, SERVICE, Job
 from .memory_survey import MemorySurveys, devices
 from .plan_selection import PlanSelection
 from .puts import PutHandler
-from .runs import REDUCED_FROM, RunHandler, dead
+from .refused_instructions import RunnableDefinition, definition_in_turns
+from .runs import REDUCED_FROM, RunHandler
 from .session_mesh import SessionMeshes
 from .snapshots import SnapshotHandler
 from .why import explain_tensor, tensors_read_by
 
 MESSAGES_PER_TURN: Final = 64
 """How many messages of one client are acted on in one event, if they are short."""
+RELOADS_PER_TURN: Final = 16
+"""How many sessions are told in one turn that the service has another config."""
 IDS_PER_MESSAGE: Final = 256
 """A message with more ids than this counts as several."""
 CANCELLED_FAULT: Final[Fault] = (
@@ -76,6 +80,8 @@ class MessageQueues:
         self.puts = puts
         self.fetches = fetches
         self.surveys = surveys
+        self.reloads: deque[Reload] = deque()
+        """The configs of the service that have yet to be adopted."""
         self.snapshots = snapshots
         self.handlers: dict[type, Callable[[ClientRecord, Any], MessageState]] = {
             m.Configure: meshes.configure,
@@ -115,13 +121,25 @@ class MessageQueues:
             self.pump(client)
 
     def reload(self, event: Reload) -> None:
-        """Adopt a new config of the service; each session follows in its turn."""
-        if self.meshes.reload(event.config):
-            for client in list(self.service.clients.values()):
-                client.queue.append(event)
-                if len(client.queue) == 1:
-                    begin(client)
-                    self.pump(client)
+        """Let a job adopt a new config of the service; each session follows in its turn."""
+        self.reloads.append(event)
+        jobs, what = self.plan_selection.jobs, JOB_NAMES[WAITING_CONFIG]
+        if not jobs.has(SERVICE, what):
+            jobs.add(Job(SERVICE, SERVICE, what, self._adopt(), lambda _: None))
+
+    def _adopt(self) -> Iterator[None]:
+        """Adopts the new configs of the service, one after the other."""
+        while self.reloads:
+            event = self.reloads.popleft()
+            if not (yield from self.meshes.adopt(event.config)):
+                continue
+            for few in batches([*self.service.clients.values()], RELOADS_PER_TURN):
+                for client in (each for each in few if each.identity in self.service.clients):
+                    client.queue.append(event)
+                    if len(client.queue) == 1:
+                        begin(client)
+                        self.pump(client)
+                yield
 
     def pump_all(self) -> None:
         """Process the queues of all clients as far as possible."""
@@ -221,21 +239,17 @@ class MessageQueues:
         if self.service.recording is not None:
             self.service.recording.failed(t.DISPATCHER, client.number, -1, *fault)
         if isinstance(message, m.Run):
-            segment = client.segments.get(message.segment)
-            client.arrived += 1
-            if segment is not None and not isinstance(segment, tuple):
-                self.runs.poison(client, message, segment, fault)
-            else:
-                self.service.send(client.identity, m.Failed(0, *fault))
-                self.runs.free(client, dead(message))
-            self.service.credit(client)
+            self.runs.poison(client, message, fault)
         elif isinstance(message, m.Put):
             self.puts.fail(client, message, fault)
         elif isinstance(message, m.Restore):
             self.snapshots.fail_restore(client, message, fault)
         elif isinstance(message, (m.Fetch, m.Ask, m.Configure, m.WriteSnapshot, m.ConfirmTensors)):
             self.service.send(client.identity, m.Failed(message.request, *fault))
+            if isinstance(message, m.Configure):
+                client.change = client.survey = None
         elif isinstance(message, Reload):
+            client.change = client.survey = None
             text = f"client {client.number} stays with the config that it had: {fault[1]}"
             self.service.log("warning", text, "reload", client.number)
         else:
@@ -298,30 +312,34 @@ class MessageQueues:
         _check_definition(client, message.segment)
         body, key = message.body, ("definition", message.segment)
         found = self.plan_selection.worked_out(
-            client, JOB_NAMES[WAITING_DEFINITION], key, lambda: segment_in_turns(body)
+            client, JOB_NAMES[WAITING_DEFINITION], key, lambda: definition_in_turns(body)
         )
         if found is None:
             return WAITING_DEFINITION
         self._defined(client, message, found)
         return DONE
 
-    def _defined(self, client: ClientRecord, message: m.Define, found: Any) -> None:
-        """A definition was read, as far as its instructions are legal, or failed with this error."""
-        if isinstance(found, Exception) and not isinstance(found, GTError):
-            found = ProtocolError(self.service.internal_error("a definition", found, client.number))
-        error = found if isinstance(found, Exception) else found.error
+    def _defined(self, client: ClientRecord, message: m.Define, found: RunnableDefinition | Exception) -> None:
+        """A definition was read, except instructions that are not legal, or failed as a whole with this error."""
         if isinstance(found, Exception):
+            if not isinstance(found, GTError):
+                found = ProtocolError(self.service.internal_error("a definition", found, client.number))
             client.segments[message.segment] = fault_of(found)
-        else:
-            client.segments[message.segment] = found.segment
-            if error is not None:
-                client.refused[message.segment] = RefusedSurvivors(found.refused, fault_of(error))
-            if self.service.recording is not None:
-                self.service.recording.defined(client)
-        if error is None:
+            self._refused(client, f"refused a definition of client {client.number}: {found}")
             return
+        client.segments[message.segment] = found.segment
+        if self.service.recording is not None:
+            self.service.recording.defined(client)
+        if found.refused:
+            client.refused[message.segment] = found.refused
+        if found.errors:
+            some = f"{len(found.errors)} instruction{'s' if len(found.errors) > 1 else ''}"
+            first = f"{', the first' if len(found.errors) > 1 else ''}: {found.errors[0]}"
+            self._refused(client, f"refused {some} of a definition of client {client.number}{first}")
+
+    def _refused(self, client: ClientRecord, text: str) -> None:
+        """Count and log a definition that was refused, or parts of it."""
         self.service.counters.refused += 1
-        text = f"refused a definition of client {client.number}: {error}"
         self.service.log("warning", text, "refused", client.number)
 
     def _drop(self, client: ClientRecord, message: m.Drop) -> MessageState:

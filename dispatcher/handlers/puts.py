@@ -43,6 +43,8 @@ class PutHandler:
         path = check_path(message.signal)
         _check(client, message, spec)
         planner = self.meshes.planner(client)
+        if isinstance(planner, MessageState):
+            return planner
         mesh = planner.mesh
         if not service.has_credit(mesh):
             return WAITING_CREDIT
@@ -84,7 +86,10 @@ class PutHandler:
     def fail(self, client: ClientRecord, message: m.Put, fault: Fault) -> None:
         """Give a put a fault instead of a value; its client need not send the bytes."""
         client.arrived += 1
-        client.table[message.tensor] = Entry(_safe_spec(message), 0, ResidentPlacement(()), fault)
+        if client.is_full(1):
+            self.service.send(client.identity, m.Failed(0, *fault))
+        else:
+            client.table[message.tensor] = Entry(_safe_spec(message), 0, ResidentPlacement(()), fault)
         if message.bulk:
             self.service.send(client.identity, m.Cut(message.tensor, []))
         self.service.credit(client)
@@ -97,7 +102,7 @@ def _check(client: ClientRecord, message: m.Put, spec: Spec) -> None:
         raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
     if message.bulk and not client.bulk:
         raise ProtocolError("a put goes by the bulk socket only from a client that said which is its own")
-    if len(client.table) >= MAX_TENSORS:
+    if client.is_full(1):
         raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
     if not message.bulk and len(message.data) != spec.nbytes:
         raise ProtocolError(f"{spec} takes {spec.nbytes} bytes, not {len(message.data)}")

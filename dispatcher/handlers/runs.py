@@ -7,30 +7,30 @@ that has to be checked only once.
 from __future__ import annotations
 
 import itertools
-import sys
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final
 
 from gt.bounds import MAX_TENSORS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
-from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS, MessageState
+from gt.dispatcher.state.message_state import DONE, FAILED, WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import CachedPlan, Entry, SharedStorage
-from gt.dispatcher.state.records import ClientRecord, ReducedSegment, RefusedSurvivors
+from gt.dispatcher.state.records import ClientRecord, ReducedSegment
 from gt.dispatcher.state.shared_state import DispatcherState, releases
 from gt.errors import OutOfMemory, ProtocolError
-from gt.ir.dtypes import bool_
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref, sources
-from gt.ir.spec import Spec, spec
+from gt.ir.spec import Spec
 from gt.sharding.placement import REPLICATE, Mesh
 from gt.wire import messages as m
+from gt.wire import telemetry as t
 from gt.wire.messages import Fault
 
 from .plan_selection import SWITCH_AT, PlanSelection
+from .refused_instructions import faulty, without_oversized
 from .session_mesh import SessionMeshes
 
 MAX_REASONS: Final = 100
@@ -40,11 +40,10 @@ MAX_ID: Final = 1 << 63
 _SPEC: Final = attrgetter("spec")
 _FAULT: Final = attrgetter("fault")
 _LANDING: Final = attrgetter("landing")
-NOTHING_REFUSED: Final = RefusedSurvivors((), ("", ""))
+NOTHING_REFUSED: Final[Mapping[int, Entry]] = MappingProxyType({})
+NO_FAULTS: Final[Mapping[int, Fault]] = MappingProxyType({})
 REDUCED_FROM: Final = 1 << 62
 """Numbers of segments from here on are those of reduced ones."""
-UNKNOWN_SPEC: Final = spec(bool_, (0,))
-"""The spec of a tensor that has none, because the instruction that would have computed it was refused."""
 SCALARS: Final[dict[str, tuple[type, ...]]] = {
     "b": (bool,), "i": (int,), "f": (float, int), "c": (complex, float, int),
 }  # fmt: skip
@@ -62,8 +61,8 @@ class RunHandler:
     def run(self, client: ClientRecord, message: m.Run) -> MessageState:
         """Turn a run of a segment into an execution of a plan.
 
-        Whatever is computed from inputs without a value inherits their faults; if nothing else is computed, nothing is
-        executed.
+        Whatever depends on inputs without a value inherits their faults, and whatever depends on refused instructions has
+        theirs; if nothing else is computed, nothing is executed.
         """
         try:
             entries = tuple(map(client.table.__getitem__, message.inputs))
@@ -88,21 +87,23 @@ class RunHandler:
     def _run_anew(self, client: ClientRecord, message: m.Run, entries: tuple[Entry, ...]) -> MessageState:
         """A run whose inputs have not occurred in this form: everything is checked, and planned if necessary."""
         message = _as_reduced(client, message)
-        segment = client.segments.get(message.segment)
-        if segment is None:
-            raise ProtocolError(f"segment {message.segment} is not defined")
-        if isinstance(segment, tuple):
-            raise m.error_of(*segment)
+        segment = _defined(client, message.segment)
         _check_operands(message, segment, entries)
         lost = next(filter(None, map(_FAULT, entries)), None)
         faults = inherited(segment, entries) if lost else {}
         refused = client.refused.get(message.segment, NOTHING_REFUSED)
-        if (lost or refused.survivors) and len(faults) == len(segment.survivors):
-            raise m.error_of(*(lost or refused.fault))
+        if (lost or refused) and len(faults) == len(segment.survivors):
+            self._nothing_left(client, message, lost or _first_fault(refused), faults)
+            return FAILED
         if not self.service.ready(client):
             return WAITING_WORKERS
-        made = self._outputs(client, message, (*segment.survivors, *refused.survivors))[: len(segment.survivors)]
+        survivors = segment.survivors
+        made = self._outputs(client, message, sorted((*survivors, *refused)) if refused else survivors)
+        if refused:
+            made = [message.base + number for number in survivors]
         planner = self.meshes.planner(client)
+        if isinstance(planner, MessageState):
+            return planner
         if any(map(_LANDING, entries)):
             return WAITING_PUT
         if not self.service.has_credit(planner.mesh):
@@ -110,41 +111,30 @@ class RunHandler:
         placed = sound(segment, entries, planner.mesh) if lost else entries
         try:
             cached = self.plan_selection.plan(client, planner, message, placed)
-        except OutOfMemory as error:
-            if refused.survivors or not self._reduce(client, planner, message.segment, segment, error):
+        except OutOfMemory:
+            if not self._reduce(client, planner, message.segment, segment):
                 raise
             return self._run_anew(client, message, entries)
         if isinstance(cached, MessageState):
             return cached
-        if cached.runs >= SWITCH_AT and not lost and not refused.survivors:
+        if cached.runs >= SWITCH_AT and not lost and not refused:
             client.plans.met(message.segment, entries, cached)
         if client.verify:
             cached = self.plan_selection.add_checks(client, planner, message.segment, cached)
         self._issue(client, message, cached, entries, made)
         for number, fault in faults.items():
-            client.table[message.base + number] = _faulty(segment.values[number], fault)
-        for number in refused.survivors:
-            client.table[message.base + number] = _faulty(UNKNOWN_SPEC, refused.fault)
+            client.table[message.base + number] = faulty(segment.values[number], fault)
+        _add(client, message, refused)
         return DONE
 
-    def _reduce(
-        self, client: ClientRecord, planner: Planner, number: int, segment: Segment, error: OutOfMemory
-    ) -> bool:
-        """Have a segment run only up to a value that is larger than the memory of its whole mesh, so that nothing else has its
-        error. False if it has no such value, or no survivor before it."""
-        room = sum(device.capacity or sys.maxsize for device in planner.known_speeds.devices)
-        end = next((n for n, value in enumerate(segment.values) if value.nbytes > room), 0)
-        made = bisect_left(segment.survivors, end)
-        if not made:
+    def _reduce(self, client: ClientRecord, planner: Planner, number: int, segment: Segment) -> bool:
+        """Have a segment run without the instructions whose results no mesh of this size can hold, so that nothing but what
+        depends on them has their errors. False if it has none."""
+        found = without_oversized(segment, client.refused.get(number, {}), planner.known_speeds)
+        if found is None:
             return False
         hidden = REDUCED_FROM + number
-        client.segments[hidden] = replace(
-            segment,
-            instructions=segment.instructions[:end],
-            values=segment.values[:end],
-            survivors=segment.survivors[:made],
-        )
-        client.refused[hidden] = RefusedSurvivors(segment.survivors[made:], m.fault_of(error))
+        client.segments[hidden], client.refused[hidden] = found
         client.reduced[number] = ReducedSegment(planner.mesh.number, hidden)
         return True
 
@@ -159,7 +149,7 @@ class RunHandler:
                 raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
             if not client.table.keys().isdisjoint(made):
                 raise ProtocolError("a run makes no tensor that exists already")
-            if len(client.table) + len(made) > MAX_TENSORS:
+            if client.is_full(len(made)):
                 raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
         return made
 
@@ -213,14 +203,32 @@ class RunHandler:
             number = run.base + plan.survivors[position][0]
             table[number] = replace(table[number], root=roots[at])
 
-    def poison(self, client: ClientRecord, run: m.Run, segment: Any, fault: Fault) -> None:
-        """A run that is never issued: its survivors get a fault, and the tensors that die with it are freed nevertheless."""
-        specs = map(segment.values.__getitem__, segment.survivors)
-        faulty = {each: _faulty(each, fault) for each in set(segment.values)}
-        client.table.update(zip(map(run.base.__add__, segment.survivors), map(faulty.__getitem__, specs), strict=True))
-        for number in client.refused.get(run.segment, NOTHING_REFUSED).survivors:
-            client.table[run.base + number] = _faulty(UNKNOWN_SPEC, fault)
-        self.free(client, dead(run))
+    def _nothing_left(self, client: ClientRecord, run: m.Run, fault: Fault, faults: Mapping[int, Fault]) -> None:
+        """A run of which nothing can be computed: each survivor has its own error."""
+        if self.service.recording is not None:
+            self.service.recording.failed(t.DISPATCHER, client.number, -1, *fault)
+        self.poison(client, run, fault, faults)
+
+    def poison(self, client: ClientRecord, run: m.Run, fault: Fault, faults: Mapping[int, Fault] = NO_FAULTS) -> None:
+        """A run that is never issued: its survivors get a fault, and the tensors that die with it are freed nevertheless.
+
+        `faults` has the faults of survivors that have their own, and those that depend on refused instructions have theirs.
+        """
+        run = _as_reduced(client, run)
+        segment = client.segments.get(run.segment)
+        client.arrived += 1
+        if segment is None or isinstance(segment, tuple) or client.is_full(len(segment.survivors)):
+            self.service.send(client.identity, m.Failed(0, *fault))
+        else:
+            specs = map(segment.values.__getitem__, segment.survivors)
+            entries = {each: faulty(each, fault) for each in set(segment.values)}
+            ids = map(run.base.__add__, segment.survivors)
+            client.table.update(zip(ids, map(entries.__getitem__, specs), strict=True))
+            for number, own in faults.items():
+                client.table[run.base + number] = faulty(segment.values[number], own)
+            _add(client, run, client.refused.get(run.segment, NOTHING_REFUSED))
+        self.free(client, _dead(run))
+        self.service.credit(client)
 
     def free(self, client: ClientRecord, tensors: list[int]) -> None:
         """Free tensors that their client needs no more."""
@@ -258,12 +266,19 @@ def _as_reduced(client: ClientRecord, run: m.Run) -> m.Run:
     return run._replace(segment=reduced.number)
 
 
-def _faulty(spec: Spec, fault: Fault) -> Entry:
-    """The entry of a tensor that has an error in place of a value."""
-    return Entry(spec, 0, ResidentPlacement(()), fault)
+def _first_fault(refused: Mapping[int, Entry]) -> Fault:
+    """The fault of the first of some survivors that are not computed."""
+    fault = next(iter(refused.values())).fault
+    assert fault is not None, "a refused instruction has an error"
+    return fault
 
 
-def dead(run: m.Run) -> list[int]:
+def _add(client: ClientRecord, run: m.Run, refused: Mapping[int, Entry]) -> None:
+    """Enter the survivors of a run that are not computed into the table, without a loop in Python."""
+    client.table.update(zip(map(run.base.__add__, refused), refused.values(), strict=True))
+
+
+def _dead(run: m.Run) -> list[int]:
     """The tensors that nobody needs after a run."""
     return [run.inputs[position] for position in run.dying if position < len(run.inputs)] + run.freed
 
@@ -271,6 +286,15 @@ def dead(run: m.Run) -> list[int]:
 def _remove(table: dict[int, Entry], tensors: Iterable[int]) -> None:
     """Remove ids from a table, present or not, without a loop in Python."""
     deque(map(table.pop, tensors, itertools.repeat(None)), maxlen=0)
+
+
+def _defined(client: ClientRecord, number: int) -> Segment:
+    segment = client.segments.get(number)
+    if segment is None:
+        raise ProtocolError(f"segment {number} is not defined")
+    if isinstance(segment, tuple):
+        raise m.error_of(*segment)
+    return segment
 
 
 def _check_operands(run: m.Run, segment: Segment, entries: Sequence[Entry]) -> None:

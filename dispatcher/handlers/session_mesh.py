@@ -6,24 +6,36 @@ A config takes effect between two plans of its session. A refused config changes
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gt.dispatcher.cost.cost_model import devices_of, measured_mesh, paces
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
 from gt.dispatcher.planner.planner import Planner
-from gt.dispatcher.planner.policy import Policy, resolve
+from gt.dispatcher.planner.policy import Policy
+from gt.dispatcher.state.config_resolution import ConfigChange, ConfigResolution, SharedComputation
 from gt.dispatcher.state.events import Reload, Send
-from gt.dispatcher.state.message_state import DONE, WAITING_IDLE, WAITING_MIGRATION, WAITING_WORKERS, MessageState
-from gt.dispatcher.state.records import ClientRecord, MeshMigration, MeshRecord, WorkerRecord
+from gt.dispatcher.state.message_state import (
+    DONE,
+    WAITING_CONFIG,
+    WAITING_IDLE,
+    WAITING_MIGRATION,
+    WAITING_WORKERS,
+    MessageState,
+)
+from gt.dispatcher.state.plan_cache import Entry
+from gt.dispatcher.state.records import ClientRecord, MeshMigration, MeshRecord, TableSurvey, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState, releases
 from gt.errors import ConfigError, ProtocolError
 from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec
+from gt.ir.turns import ITEMS_PER_TURN
 from gt.sharding.placement import Mesh, format_layout
 from gt.wire import messages as m
 
+from .job_scheduler import JOB_NAMES, Job
 from .mesh_migration import LiveTensor, first_few, layout_on, meeting, migration_plans
 from .plan_selection import PlanSelection
 
@@ -37,24 +49,36 @@ class SessionMeshes:
     def __init__(self, service: DispatcherState, plan_selection: PlanSelection) -> None:
         self.service = service
         self.plan_selection = plan_selection
+        self.resolution: ConfigResolution | None = None
+        """What the service's config asks for."""
 
-    def planner(self, client: ClientRecord) -> Planner:
-        """The session's planner, with the mesh that its config asks for on the present workers."""
+    def planner(self, client: ClientRecord) -> Planner | MessageState:
+        """The session's planner, with the mesh that its config asks for on the present workers, or what it waits for."""
         if client.planner is not None:
             return client.planner
         if client.fault is not None:
             raise m.error_of(*client.fault)
         config = client.config or self.service.config
-        planner, record = self._planner(client, config)
+        found = self._planner(client, config)
+        if isinstance(found, MessageState):
+            return found
+        planner, record = found
         self._join(record)
         client.config, client.planner = config, planner
         return planner
 
-    def _planner(self, client: ClientRecord, config: Config | None) -> tuple[Planner, MeshRecord]:
-        """A planner for a config on the present workers, with a mesh of which they have not been told yet."""
+    def _planner(self, client: ClientRecord, config: Config | None) -> tuple[Planner, MeshRecord] | MessageState:
+        """A planner for a config on the present workers, with a mesh of which they have not been told yet; or what it waits
+        for. Everything is looked at anew after a wait: workers may have joined or left, or been given to other sessions."""
         if not self.service.workers:
             raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
-        axes = {"workers": 1} if config is None else config.mesh_for(len(self.service.workers))
+        resolution = None if config is None else self._resolution(client, config)
+        axes = {"workers": 1}
+        if resolution is not None:
+            shape = resolution.axes(len(self.service.workers))
+            if not shape.over:
+                return self._wait(client, shape)
+            axes = shape.result()
         size = 1
         for length in axes.values():
             size *= length
@@ -68,14 +92,37 @@ class SessionMeshes:
             # as many sessions on each as it is fast: of workers that are alike the one that serves the fewest
             numbers.sort(key=lambda number: (number not in here, (used[number] + 1) / pace[number], number))
         record = self._record(client, axes, tuple(numbers[:size]), 0 if config is None else config.block_count)
-        kinds = [str(worker.facts.get("kind", "cpu")) for worker in record.workers]
-        policy = Policy(record.mesh, {}) if config is None else resolve(config, record.mesh, kinds)
-        return Planner(record.mesh, policy, record.speeds), record
+        policy = Policy(record.mesh, {})
+        if resolution is not None:
+            kinds = [str(worker.facts.get("kind", "cpu")) for worker in record.workers]
+            known = resolution.policy(record.mesh, kinds)
+            if not known.over:
+                return self._wait(client, known)
+            policy = known.result()
+        record.mesh = replace(record.mesh, number=next(self.service.mesh_numbers))
+        return Planner(record.mesh, policy.copy(record.mesh), record.speeds), record
+
+    def _resolution(self, client: ClientRecord, config: Config) -> ConfigResolution:
+        """What a config asks for, as far as it is known."""
+        if config is self.service.config:
+            if self.resolution is None or self.resolution.config is not config:
+                self.resolution = ConfigResolution(config)
+            return self.resolution
+        if client.resolution is None or client.resolution.config is not config:
+            client.resolution = ConfigResolution(config)
+        return client.resolution
+
+    def _wait(self, client: ClientRecord, computation: SharedComputation[Any]) -> MessageState:
+        """Let a job of the client go on with a computation. A job that goes on with an earlier one ends the wait as well."""
+        jobs, what = self.plan_selection.jobs, JOB_NAMES[WAITING_CONFIG]
+        if not jobs.has(client.number, what):
+            jobs.add(Job(client.program, client.number, what, computation.turns(), lambda _: None))
+        return WAITING_CONFIG
 
     def _record(
         self, client: ClientRecord, axes: dict[str, int], numbers: tuple[int, ...], blocks: int = 0
     ) -> MeshRecord:
-        """A mesh of these workers, of which they have not been told yet. `blocks` is the number of a deterministic session."""
+        """A mesh of these workers without a number yet. `blocks` is the number of a deterministic session."""
         by_number = {worker.number: worker for worker in self.service.workers.values()}
         members = [by_number[number] for number in numbers]
         groups = groups_of({number: worker.facts for number, worker in by_number.items()})
@@ -87,7 +134,7 @@ class SessionMeshes:
             for other, link in worker.links.items()
             if other in hosts
         }
-        mesh, speeds = measured_mesh(next(self.service.mesh_numbers), axes, numbers, facts, blocks, links)
+        mesh, speeds = measured_mesh(0, axes, numbers, facts, blocks, links)
         identities = tuple(worker.identity for worker in members)
         cards = () if blocks else cards_of([worker.facts for worker in members])
         return MeshRecord(client.number, mesh, speeds, members, identities, cards)
@@ -122,42 +169,63 @@ class SessionMeshes:
         self.service.out.append(Send(to, message))
 
     def configure(self, client: ClientRecord, message: m.Configure) -> MessageState:
-        """Apply a session's own config."""
+        """Apply a session's own config, which a job reads."""
         from gt.sharding.config import Config  # heavy, and most services never need it
 
-        own = Config.from_wire(message.config)
-        state = self._reconfigure(client, self._over_service(own))
+        change = client.change
+        if change is None or change.message is not message:
+            own = SharedComputation(Config.from_wire_in_turns(message.config))
+            change = client.change = ConfigChange(message, own)
+        assert change.own is not None
+        if not change.own.over:
+            return self._wait(client, change.own)
+        state = self._reconfigure(client, change, change.own.result())
         if state is not DONE:
             return state
-        client.own = own
-        mesh = self.planner(client).mesh
-        self.service.send(
-            client.identity, m.Answer(message.request, {"mesh": dict(zip(mesh.axes, mesh.sizes, strict=True))})
-        )
+        client.own, client.change = change.own.result(), None
+        assert client.mesh is not None
+        axes = dict(zip(client.mesh.axes, client.mesh.sizes, strict=True))
+        self.service.send(client.identity, m.Answer(message.request, {"mesh": axes}))
         return DONE
 
-    def reload(self, config: Config) -> bool:
+    def adopt(self, config: Config) -> Generator[None, None, bool]:
         """Adopt a new config of the service if it fits the workers."""
+        resolution = ConfigResolution(config)
         try:
-            if self.service.workers:
-                config.mesh_for(len(self.service.workers))
+            while workers := len(self.service.workers):
+                shape = resolution.axes(workers)
+                if shape.over:
+                    shape.result()
+                    break
+                yield from shape.turns()
         except ConfigError as error:
             self.service.log("error", f"the config stays as it was: {error}", "reload")
             return False
-        self.service.config = config
+        self.service.config, self.resolution = config, resolution
         return True
 
-    def reconfigure(self, client: ClientRecord, _: Reload) -> MessageState:
+    def reconfigure(self, client: ClientRecord, message: Reload) -> MessageState:
         """Shard a session by the service's present config."""
-        return self._reconfigure(client, self._over_service(client.own))
+        if client.change is None or client.change.message is not message:
+            client.change = ConfigChange(message)
+        state = self._reconfigure(client, client.change, client.own)
+        if state is DONE:
+            client.change = None
+        return state
 
-    def _over_service(self, own: Config | None) -> Config | None:
-        """A session's own config merged over the service's."""
+    def _over_service(
+        self, client: ClientRecord, change: ConfigChange, own: Config | None
+    ) -> Config | MessageState | None:
+        """A session's own config merged over the service's present one, or what it waits for."""
         base = self.service.config
-        return base.overlay(own) if base is not None and own is not None else base or own
+        if base is None or own is None:
+            return base or own
+        if change.merged is None or change.base is not base:
+            change.base, change.merged = base, SharedComputation(base.overlay_in_turns(own))
+        return change.merged.result() if change.merged.over else self._wait(client, change.merged)
 
-    def _reconfigure(self, client: ClientRecord, config: Config | None) -> MessageState:
-        """Shard a session by another config from here on.
+    def _reconfigure(self, client: ClientRecord, change: ConfigChange, own: Config | None) -> MessageState:
+        """Shard a session by another config from here on: its own, over the service's.
 
         The config takes effect when no plan of the session is in flight. The session's plans are dropped, its parameters can
         be bound anew, and if its mesh changes, its tensors move. Nothing changes before that begins, so a refused config
@@ -165,74 +233,65 @@ class SessionMeshes:
         """
         if client.moving is not None:
             return self._move_on(client, client.moving)
+        config = self._over_service(client, change, own)
+        if isinstance(config, MessageState):
+            return config
         if not self.service.ready(client):
             return WAITING_WORKERS
         old = client.mesh
-        live = [(tensor, entry) for tensor, entry in client.table.items() if entry.fault is None]
-        if (old is not None and self.service.meshes[old.number].pending) or any(entry.landing for _, entry in live):
+        if old is not None and self.service.meshes[old.number].pending:
             return WAITING_IDLE
-        planner, record = self._planner(client, config)
+        if client.survey is None:
+            client.survey = SharedComputation(_survey(client.table))
+        if not client.survey.over:
+            return self._wait(client, client.survey)
+        survey = client.survey.result()
+        if survey.landing:
+            client.survey = None
+            return WAITING_IDLE
+        found = self._planner(client, config)
+        if isinstance(found, MessageState):
+            return found
+        planner, record = found
+        client.survey = None
         client.fault = None
         if old is not None:
             self.plan_selection.drop_plans(client)
             same = replace(record.mesh, number=old.number) == old
-            if not same and live:
+            if not same and survey.live:
                 self._join(record)
-                return self._set_out(client, config, planner, old)
+                return self._set_out(client, config, planner, old, survey.live)
             if same:
                 planner = Planner(old, planner.policy, planner.speeds)
             else:
                 self.service.drop_mesh(self.service.meshes[old.number])
         if old is None or not same:
             self._join(record)
-        client.config, client.planner = config, planner
-        for tensor, entry in live:
-            client.table[tensor] = replace(entry, resident=replace(entry.resident, bound=False))
+        client.config, client.planner, client.table = config, planner, survey.unbound
         return DONE
 
-    def _set_out(self, client: ClientRecord, config: Config | None, planner: Planner, old: Mesh) -> MessageState:
-        """Begin to move a session's tensors to another mesh."""
+    def _set_out(
+        self, client: ClientRecord, config: Config | None, planner: Planner, old: Mesh, live: list[int]
+    ) -> MessageState:
+        """Begin to move a session's tensors, those of them that have values, to another mesh."""
         members = meeting(old, planner.mesh)
         both = None
         if members:
-            self._join(record := self._record(client, {"workers": len(members)}, members))
-            both = record.mesh
-        left = [tensor for tensor, entry in client.table.items() if entry.fault is None]
-        client.moving = MeshMigration(config, planner, both, left[::-1])
+            record = self._record(client, {"workers": len(members)}, members)
+            both = record.mesh = replace(record.mesh, number=next(self.service.mesh_numbers))
+            self._join(record)
+        client.moving = MeshMigration(config, planner, both, live[::-1])
         return self._move_on(client, client.moving)
 
     def _move_on(self, client: ClientRecord, moving: MeshMigration) -> MessageState:
-        """Move as many tensors as there are credits for. Done when all have arrived."""
+        """Move the next tensors if there are credits, and have a job move more. Done when all have arrived."""
         old, new, both = client.mesh, moving.planner.mesh, moving.both
         assert old is not None
         records = [self.service.meshes[mesh.number] for mesh in (old, new, both) if mesh is not None]
-        while moving.left and all(len(record.pending) < MESH_CREDITS for record in records):
-            waiting = ((tensor, client.table[tensor]) for tensor in reversed(moving.left))
-            live = first_few(LiveTensor(tensor, entry.spec, entry.resident.layout) for tensor, entry in waiting)
-            del moving.left[-len(live) :]
-            for plan, tensors in migration_plans(live, old, new, both):
-                mesh = self.service.meshes[plan.mesh].mesh
-                number = next(self.service.plan_numbers)
-                self.service.multicast(mesh, m.DefinePlan(number, pack_plan(plan)))
-                everything = list(range(len(tensors)))
-                order = self.service.place(mesh)
-                if self.service.recording is not None:
-                    self.service.recording.carried(client, number, plan, mesh, order)
-                execute = m.Execute(order, number, client.number, 0, tensors, [], everything, [])
-                self.service.multicast(mesh, execute)
-                self.service.multicast(mesh, m.DropPlan(number))
-            for each in live if both is not None else ():
-                if each.spec.size == 0:  # no piece of it travels, from which those who join could have it
-                    layout = format_layout(layout_on(new, old, each.layout))
-                    raw = pack_spec(each.spec)
-                    order = self.service.place(new)
-                    self.service.multicast(
-                        new, m.Store(order, client.number, each.tensor, raw, new.number, layout, [], b"", b"")
-                    )
-            for each in live:
-                entry = client.table[each.tensor]
-                resident = replace(entry.resident, layout=layout_on(new, old, each.layout), bound=False)
-                client.table[each.tensor] = replace(entry, mesh=new.number, resident=resident, root=None)
+        if moving.left and all(len(record.pending) < MESH_CREDITS for record in records):
+            self._move_some(client, moving, old)
+            if moving.left and all(len(record.pending) < MESH_CREDITS for record in records):
+                self._wait(client, SharedComputation(_nothing()))
         if moving.left or any(record.pending for record in records):
             return WAITING_MIGRATION
         leaving = tuple(worker.identity for worker in records[0].workers if worker.number not in new.members)
@@ -243,3 +302,57 @@ class SessionMeshes:
                 self.service.drop_mesh(record)
         client.config, client.planner, client.moving = moving.config, moving.planner, None
         return DONE
+
+    def _move_some(self, client: ClientRecord, moving: MeshMigration, old: Mesh) -> None:
+        """Move as many tensors as may be gathered at one time."""
+        new, both = moving.planner.mesh, moving.both
+        waiting = ((tensor, client.table[tensor]) for tensor in reversed(moving.left))
+        live = first_few(LiveTensor(tensor, entry.spec, entry.resident.layout) for tensor, entry in waiting)
+        del moving.left[-len(live) :]
+        for plan, tensors in migration_plans(live, old, new, both):
+            mesh = self.service.meshes[plan.mesh].mesh
+            number = next(self.service.plan_numbers)
+            self.service.multicast(mesh, m.DefinePlan(number, pack_plan(plan)))
+            everything = list(range(len(tensors)))
+            order = self.service.place(mesh)
+            if self.service.recording is not None:
+                self.service.recording.carried(client, number, plan, mesh, order)
+            execute = m.Execute(order, number, client.number, 0, tensors, [], everything, [])
+            self.service.multicast(mesh, execute)
+            self.service.multicast(mesh, m.DropPlan(number))
+        for each in live if both is not None else ():
+            if each.spec.size == 0:  # no piece of it travels, from which those who join could have it
+                layout = format_layout(layout_on(new, old, each.layout))
+                raw = pack_spec(each.spec)
+                order = self.service.place(new)
+                self.service.multicast(
+                    new, m.Store(order, client.number, each.tensor, raw, new.number, layout, [], b"", b"")
+                )
+        for each in live:
+            entry = client.table[each.tensor]
+            resident = replace(entry.resident, layout=layout_on(new, old, each.layout), bound=False)
+            client.table[each.tensor] = replace(entry, mesh=new.number, resident=resident, root=None)
+
+
+def _nothing() -> Generator[None, None, None]:
+    """A computation that is over at its first turn."""
+    yield from ()
+
+
+def _survey(table: dict[int, Entry]) -> Generator[None, None, TableSurvey]:
+    """A look at all tensors of a session whose queue waits for it, so that none comes or goes, in turns."""
+    live: list[int] = []
+    landing = False
+    unbound: dict[int, Entry] = {}
+    known: dict[Entry, Entry] = {}
+    for at, (tensor, entry) in enumerate(table.items(), 1):
+        if not at % ITEMS_PER_TURN:
+            yield
+        if entry.fault is None:
+            live.append(tensor)
+            landing = landing or bool(entry.landing)
+            if entry not in known:
+                known[entry] = replace(entry, resident=replace(entry.resident, bound=False))
+            entry = known[entry]
+        unbound[tensor] = entry
+    return TableSurvey(live, landing, unbound)

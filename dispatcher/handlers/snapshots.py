@@ -224,6 +224,8 @@ class SnapshotHandler:
         path = check_path(message.signal)
         _check(client, message)
         planner = self.meshes.planner(client)
+        if isinstance(planner, MessageState):
+            return planner
         mesh = planner.mesh
         if not service.has_credit(mesh):
             return WAITING_CREDIT
@@ -251,7 +253,9 @@ class SnapshotHandler:
     def fail_restore(self, client: ClientRecord, message: m.Restore, fault: Fault) -> None:
         """Give a tensor a fault instead of a value from a snapshot."""
         client.arrived += 1
-        if message.tensor not in client.table:
+        if client.is_full(1):
+            self.service.send(client.identity, m.Failed(0, *fault))
+        elif message.tensor not in client.table:
             client.table[message.tensor] = Entry(_safe_spec(message), 0, ResidentPlacement(()), fault)
         self.service.credit(client)
 
@@ -284,7 +288,7 @@ def _check(client: ClientRecord, message: m.Restore) -> None:
         raise ProtocolError(f"tensor {message.tensor} exists already")
     if not 0 <= message.tensor < MAX_ID:
         raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
-    if len(client.table) >= MAX_TENSORS:
+    if client.is_full(1):
         raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
 
 

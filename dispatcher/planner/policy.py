@@ -8,14 +8,15 @@ later rule over an earlier one. How requests bind to instructions is decided by 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gt.errors import ConfigError
 from gt.ir.spec import Spec
 from gt.sharding.block_grid import deal
 from gt.sharding.config_meshes import show_mesh, stage_positions
+from gt.sharding.config_turns import batches, result_of, rules_in_turns
 from gt.sharding.interned import Interned
 from gt.sharding.placement import Layout, Mesh, Placement, Shard
 from gt.sharding.signal_patterns import NamePattern, is_pattern, literal_length
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from gt.sharding.config import Config, Rule
 
 MAX_MEMO = 10_000
+NAMES_PER_TURN: Final = 256
+"""Names of rules that are looked at in one turn."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -62,6 +65,12 @@ class Policy:
     memo: dict[tuple[tuple[str, ...], bool], RequestedPlacements] = field(default_factory=dict)
     patterns: list[NamePattern] | None = None
     """The names of rules that stand for several signals, the longest last; None: not looked for yet."""
+    positions: dict[int, dict[int, int]] | None = None
+    """What `stages` says; None: not looked for yet."""
+
+    def copy(self, mesh: Mesh) -> Policy:
+        """The same on another mesh of equal workers: what is decided in one has no effect on the other."""
+        return replace(self, mesh=mesh, table=dict(self.table), memo={})
 
     def requests(self, path: tuple[str, ...], *, backward: bool = False) -> RequestedPlacements:
         """For each mesh axis, the request of a path of signals (outermost first), or None. `backward` selects those for
@@ -124,12 +133,7 @@ class Policy:
 
     def stages(self) -> dict[int, dict[int, int]]:
         """For a mesh axis with a pipeline's stages, the stage at each position."""
-        found: dict[int, dict[int, int]] = {}
-        for requests in self.table.values():
-            for axis, request in enumerate(requests):
-                if request is not None and request.stages:
-                    found.setdefault(axis, {position: stage for stage, position in enumerate(request.stages)})
-        return found
+        return _stages_of(self.table.values()) if self.positions is None else self.positions
 
     def _rules_along(self, path: tuple[str, ...]) -> Iterator[str]:
         """The names of the rules for each signal of a path, from the outermost on, for each in rising precedence."""
@@ -168,36 +172,78 @@ class Policy:
         return tuple(layout)
 
 
+def _stages_of(table: Iterable[RequestedPlacements]) -> dict[int, dict[int, int]]:
+    """For a mesh axis with a pipeline's stages, the stage at each position by the first rule that says it."""
+    found: dict[int, dict[int, int]] = {}
+    for requests in table:
+        for axis, request in enumerate(requests):
+            if request is not None and request.stages and axis not in found:
+                found[axis] = {position: stage for stage, position in enumerate(request.stages)}
+    return found
+
+
 def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> Policy:
     """The policy of a config on `mesh`. Raises `ConfigError` with file, line and key.
 
     `kinds` is each rank's kind, 'cpu' or 'cuda'; None stands for workers that need not exist, which are of any kind asked for.
     """
+    return result_of(resolve_in_turns(config, mesh, kinds))
+
+
+def resolve_in_turns(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> Generator[None, None, Policy]:
+    """The same, some rules in each turn."""
     table: dict[str, RequestedPlacements] = {}
     policy = Policy(mesh, table, deterministic=config.block_count)
-    for key, rule in config.each():
-        signal = str(key[1])
-        before = table.get(signal, (None,) * len(mesh.sizes))
-        table[signal] = tuple(new or old for new, old in zip(_requests(key, rule, mesh), before, strict=True))
-        if rule.backward:
-            policy.backward[signal] = rule.backward
-        if rule.strategy == "pipeline_parallel":
-            policy.microbatches = rule.microbatches or 1
-            policy.schedule = rule.schedule or "1f1b"
+    for batch in rules_in_turns(config.each(), len(mesh.members)):
+        for key, rule in batch:
+            _add(policy, key, rule)
+        yield
     if policy.deterministic and kinds is not None and {*kinds} != {"cpu"}:
         there = " and ".join(sorted({*kinds}))
         text = f"only CPU workers compute the same bits in any number, on the mesh are those of the kind {there}"
         raise ConfigError(
             f"{config.mesh_where}: deterministic: {text}; allowed: CPU workers, or no deterministic: true"
         )
-    for key, rule in config.each():
-        if rule.device and kinds is not None:
-            signal = str(key[1])
-            table[signal] = _of_kind(key, rule, mesh, kinds, table[signal])
+    for batch in rules_in_turns(config.each(), len(mesh.members)):
+        for key, rule in batch:
+            if rule.device and kinds is not None:
+                signal = str(key[1])
+                table[signal] = _of_kind(key, rule, mesh, kinds, table[signal])
+        yield
     if policy.deterministic:
-        for signal, requests in table.items():
-            table[signal] = tuple(request and _dealt(request, policy.deterministic) for request in requests)
+        for signals in batches(list(table), NAMES_PER_TURN):
+            for signal in signals:
+                table[signal] = tuple(request and _dealt(request, policy.deterministic) for request in table[signal])
+            yield
+    yield from _find_patterns(policy)
     return policy
+
+
+def _add(policy: Policy, key: Key, rule: Rule) -> None:
+    """Add what a rule asks for."""
+    signal, table, mesh = str(key[1]), policy.table, policy.mesh
+    before = table.get(signal, (None,) * len(mesh.sizes))
+    table[signal] = tuple(new or old for new, old in zip(_requests(key, rule, mesh), before, strict=True))
+    if rule.backward:
+        policy.backward[signal] = rule.backward
+    if rule.strategy == "pipeline_parallel":
+        policy.microbatches = rule.microbatches or 1
+        policy.schedule = rule.schedule or "1f1b"
+
+
+def _find_patterns(policy: Policy) -> Generator[None, None, None]:
+    """Find the patterns among the names of rules, and the stages, before they are asked for."""
+    found: list[str] = []
+    positions: dict[int, dict[int, int]] = {}
+    for names in batches(policy.table, NAMES_PER_TURN):
+        found += filter(is_pattern, names)
+        positions = {**_stages_of(policy.table[name] for name in names), **positions}
+        yield
+    patterns = []
+    for name in sorted(found, key=literal_length):
+        patterns.append(NamePattern.of(name))
+        yield
+    policy.patterns, policy.positions = patterns, positions
 
 
 def _dealt(request: RequestedPlacement, blocks: int) -> RequestedPlacement:

@@ -45,6 +45,7 @@ class MessageState(StrEnum):
     WAITING_READER = "waiting for its client to read"
     WAITING_TURN = "waiting for a turn"
     WAITING_WORKERS = "waiting for workers"
+    WAITING_CONFIG = "waiting for a config"
     WAITING_DEFINITION = "waiting for its definition"
     WAITING_STRATEGY = "waiting for strategies"
     WAITING_PLAN = "waiting for a plan"
@@ -63,7 +64,7 @@ class MessageState(StrEnum):
 
 QUEUED, ACTING = MessageState.QUEUED, MessageState.ACTING
 WAITING_READER, WAITING_TURN = MessageState.WAITING_READER, MessageState.WAITING_TURN
-WAITING_WORKERS = MessageState.WAITING_WORKERS
+WAITING_WORKERS, WAITING_CONFIG = MessageState.WAITING_WORKERS, MessageState.WAITING_CONFIG
 WAITING_DEFINITION = MessageState.WAITING_DEFINITION
 WAITING_STRATEGY, WAITING_PLAN = MessageState.WAITING_STRATEGY, MessageState.WAITING_PLAN
 WAITING_SEARCH, WAITING_COMPILATION = MessageState.WAITING_SEARCH, MessageState.WAITING_COMPILATION
@@ -94,6 +95,10 @@ WAITS: Final[dict[MessageState, Wait]] = {
     WAITING_WORKERS: Wait(
         (m.Run, m.Put, m.Configure, Reload, m.Ask, m.WriteSnapshot, m.Restore), "not all expected workers have joined"
     ),
+    WAITING_CONFIG: Wait(
+        (m.Run, m.Put, m.Configure, Reload, m.Restore),
+        "a job reads the config, or works out what it asks for on the workers",
+    ),
     WAITING_DEFINITION: Wait((m.Define,), "a job reads the definition"),
     WAITING_STRATEGY: Wait((m.Run,), "a job chooses the strategies of `auto` signals"),
     WAITING_PLAN: Wait((m.Run,), "a job makes the plan"),
@@ -120,12 +125,13 @@ CONDITIONS: Final[dict[MessageState, str]] = {
 TRANSITIONS: Final[dict[MessageState, frozenset[MessageState]]] = {
     QUEUED: frozenset({ACTING, WAITING_TURN, DROPPED}),
     ACTING: frozenset({
-        WAITING_READER, WAITING_WORKERS, WAITING_DEFINITION, WAITING_STRATEGY, WAITING_PLAN, WAITING_SEARCH,
-        WAITING_COMPILATION, WAITING_PUT, WAITING_CREDIT, WAITING_IDLE, WAITING_MIGRATION, DONE, FAILED,
+        WAITING_READER, WAITING_WORKERS, WAITING_CONFIG, WAITING_DEFINITION, WAITING_STRATEGY, WAITING_PLAN,
+        WAITING_SEARCH, WAITING_COMPILATION, WAITING_PUT, WAITING_CREDIT, WAITING_IDLE, WAITING_MIGRATION, DONE, FAILED,
     }),
     WAITING_READER: frozenset({ACTING, DROPPED}),
     WAITING_TURN: frozenset({ACTING, DROPPED}),
     WAITING_WORKERS: frozenset({ACTING, DROPPED}),
+    WAITING_CONFIG: frozenset({ACTING, DROPPED}),
     WAITING_DEFINITION: frozenset({ACTING, DROPPED}),
     WAITING_STRATEGY: frozenset({ACTING, DROPPED}),
     WAITING_PLAN: frozenset({ACTING, DROPPED}),

@@ -6,6 +6,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gt.bounds import MAX_TENSORS
 from gt.dispatcher.cost.cost_model import LinkProfile, Speeds
 from gt.dispatcher.planner.planner import Planner
 from gt.ir.instruction import Segment
@@ -14,20 +15,14 @@ from gt.sharding.placement import Mesh
 from gt.wire.messages import Fault
 from gt.wire.principals import OWN_PROCESS, Principal, ProgramIdentity
 
+from .config_resolution import ConfigChange, ConfigResolution, SharedComputation
 from .gpu_health import GpuHealth
 from .message_state import DONE, MessageState
 from .plan_cache import Entry, PlanCache
 
 
-class RefusedSurvivors(NamedTuple):
-    """The survivors of a definition that are not computed, because of a refused instruction."""
-
-    survivors: tuple[int, ...]
-    fault: Fault
-
-
 class ReducedSegment(NamedTuple):
-    """What a segment computes before a value that is too large for a mesh, as a segment of its own."""
+    """The number of a segment without the values that are too large for a mesh."""
 
     mesh: int
     number: int
@@ -42,6 +37,15 @@ class MeshMigration:
     planner: Planner
     both: Mesh | None
     left: list[int]
+
+
+class TableSurvey(NamedTuple):
+    """What a change of config asks of a session's tensor table: the tensors with values, whether one of them has yet to arrive,
+    and the table in which no parameter is bound."""
+
+    live: list[int]
+    landing: bool
+    unbound: dict[int, Entry]
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +67,12 @@ class ClientRecord:
     """The config that the client sent, which overrides the service's."""
     config: Any = None
     """The merged config of both, once a mesh was made from it."""
+    resolution: ConfigResolution | None = None
+    """What that one asks for, if it is not the service's."""
+    survey: SharedComputation[TableSurvey] | None = None
+    """A look at all its tensors, for such a message."""
+    change: ConfigChange | None = None
+    """What was read for the message at the head of the queue, if it changes the config."""
     planner: Planner | None = None
     moving: MeshMigration | None = None
     verify: float = 0.0
@@ -80,8 +90,9 @@ class ClientRecord:
     """How many messages, the first ones of the queue, were in it when its work was cancelled."""
     segments: dict[int, Segment | Fault] = field(default_factory=dict)
     """The definitions; a fault in place of one that is malformed as a whole."""
-    refused: dict[int, RefusedSurvivors] = field(default_factory=dict)
-    """Of the definitions that have a refused instruction: `segments` has what comes before it."""
+    refused: dict[int, dict[int, Entry]] = field(default_factory=dict)
+    """Of the definitions with refused instructions, by output number: the entries of the survivors that depend on them, with
+    their errors. `segments` has the rest of the definition."""
     reduced: dict[int, ReducedSegment] = field(default_factory=dict)
     """Of the definitions with a value that is too large for a mesh: what is run on that mesh."""
     table: dict[int, Entry] = field(default_factory=dict)
@@ -113,6 +124,10 @@ class ClientRecord:
     def mesh(self) -> Mesh | None:
         """The session's mesh; None until its first tensor."""
         return self.planner.mesh if self.planner else None
+
+    def is_full(self, more: int) -> bool:
+        """Whether so many more tensors are too many for one session."""
+        return len(self.table) + more > MAX_TENSORS
 
 
 @dataclass(slots=True)

@@ -71,7 +71,11 @@ class Instruction(NamedTuple):
 
 @dataclass(frozen=True)
 class Segment:
-    """`values[n]` is the spec of output n; `survivors` the outputs that live on; `kinds[i]` the kind of run-time scalar i."""
+    """`values[n]` is the spec of output n; `survivors` the outputs that live on; `kinds[i]` the kind of run-time scalar i.
+
+    A segment that the dispatcher has read may lack instructions: what it refused, and what depends on that. The others keep
+    the numbers of their outputs, and `UNKNOWN_SPEC` (`gt/ir/refusals.py`) stands among the values for the missing ones.
+    """
 
     inputs: tuple[Spec, ...]
     kinds: str
@@ -86,9 +90,9 @@ class Segment:
         return self.values[index] if kind == OUTPUT else self.inputs[index] if kind == INPUT else self.kinds[index]
 
     @cached_property
-    def made_under(self) -> list[int]:
+    def made_under(self) -> dict[int, int]:
         """For each output, the tag of the instruction that computes it."""
-        return [instruction.tag for instruction in self.instructions for _ in instruction.outputs]
+        return {number: instruction.tag for instruction in self.instructions for number in instruction.outputs}
 
     @cached_property
     def scalar_types(self) -> list[type]:

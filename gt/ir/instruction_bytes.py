@@ -1,13 +1,13 @@
 """Segments and plans as bytes: what `Define` and `DefinePlan` carry.
 
 What arrives is checked: every shape is derived again, every reference is to something that exists, and what is malformed
-raises `ProtocolError`. A segment, which a client made up, is read item by item within the bounds of `gt/bounds.py`.
+raises `ProtocolError`. A segment, which a client made up, is read item by item within the bounds of `gt/bounds.py`. An
+instruction of it that is not legal costs its own result and what depends on that; the rest of the segment is read.
 Equal segments have equal bytes, and all workers of a mesh get the same bytes of a plan.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +35,7 @@ from .hints import pack_hints, unpack_hints
 from .infer import derive
 from .instruction import MOVE, PHASES, VERIFY, Instruction, Pipeline, Plan, Segment, Tag
 from .ops import OPS
+from .refusals import UNKNOWN_SPEC, Refusals
 from .signal_path import check_path
 from .spec import Spec, pack_spec, unpack_spec
 from .turns import finish
@@ -126,18 +127,19 @@ class _InstructionReader:
         return table[index]
 
     def add(self, op: str, inputs: list[int], attributes: Attributes, tag: int, results: tuple[Spec, ...]) -> None:
-        if tag >= len(self.tags):
-            raise ProtocolError(f"tag {tag} does not exist")
         outputs = range(len(self.values), len(self.values) + len(results))
         self.instructions.append(Instruction(op, outputs, tuple(inputs), attributes, tag))
         self.values.extend(results)
 
 
-def _fields(item: object, length: int) -> list[Any]:
+def _fields(item: object, length: int, tags: int) -> list[Any]:
+    """The parts of an instruction, of which each has its form."""
     if not (isinstance(item, list) and len(item) == length and isinstance(item[0], str)):
         raise ProtocolError(f"an instruction is a list of {length} parts")
     if not (isinstance(item[2], dict) and type(item[3]) is int and item[3] >= 0):
         raise ProtocolError("an instruction has attributes and the number of a tag")
+    if item[3] >= tags:
+        raise ProtocolError(f"tag {item[3]} does not exist")
     return item
 
 
@@ -162,27 +164,30 @@ def _instruction_list(raw: object) -> list[object]:
 
 
 class SegmentReading(NamedTuple):
-    """What was read of a definition: of one that has a refused instruction, the segment of those before it."""
+    """What was read of a definition. Its segment has the legal instructions, whose outputs keep their numbers."""
 
     segment: Segment
-    refused: tuple[int, ...] = ()
-    """The survivors that the refused instruction or later ones would have computed."""
-    error: GTError | None = None
-    """Why the instruction was refused; None if there is none."""
+    refused: dict[int, GTError]
+    """The survivors that are not computed, each with the error of the first refused instruction on which it depends."""
+    errors: list[GTError]
+    """Why instructions were refused, one error for each."""
 
 
 def unpack_segment(data: bytes) -> Segment:
     """A segment from the wire, every shape derived again. Raises `ProtocolError`, `ShapeError` or `DTypeError`."""
     reading = finish(segment_in_turns(data))
-    if reading.error is not None:
-        raise reading.error from None
+    if reading.errors:
+        raise reading.errors[0] from None
     return reading.segment
 
 
 def segment_in_turns(data: bytes) -> Generator[None, None, SegmentReading]:
-    """Reads a few items in each turn, and derives the instructions up to the first that is refused.
+    """Reads a few items in each turn, and derives the instructions, except those that depend on a refused one.
 
-    Raises `ProtocolError` if the definition is malformed as a whole.
+    An instruction is refused by itself if it is not legal: its op is unknown, its attributes or the number, shapes or dtypes
+    of its operands are wrong, or its result is larger than a tensor may be. Raises `ProtocolError` for what refuses the
+    definition as a whole: bytes that are no segment, parts or instructions that do not have their form, references to an
+    operand, tag or output that does not exist, and sizes beyond a bound.
     """
     if len(data) > MAX_DEFINITION_BYTES:
         raise ProtocolError(f"a definition has at most {MAX_DEFINITION_BYTES} bytes, not {len(data)}: flush earlier")
@@ -203,29 +208,35 @@ def segment_in_turns(data: bytes) -> Generator[None, None, SegmentReading]:
         if not len(tags) % INSTRUCTIONS_PER_TURN:
             yield
     reader = _InstructionReader(tuple(inputs), kinds, tuple(tags))
-    count, error = yield from _read_instructions(reader, source)
+    count = source.enter(MAX_INSTRUCTIONS, "instructions")
+    refusals = Refusals(count)
+    yield from _read_instructions(reader, source, count, refusals)
     alive: list[int] = []
-    for _ in range(source.enter(count, "survivors")):
-        alive += _ints([source.item(MAX_NUMBER_BYTES, "a survivor")], "survivors")
-        if alive[-1] >= count or (len(alive) > 1 and alive[-1] <= alive[-2]):
+    refused: dict[int, GTError] = {}
+    last = -1
+    for at in range(1, source.enter(count, "survivors") + 1):
+        (number,) = _ints([source.item(MAX_NUMBER_BYTES, "a survivor")], "survivors")
+        if not last < number < count:
             raise ProtocolError("survivors are distinct outputs in order")
-        if not len(alive) % ITEMS_PER_TURN:
+        last, error = number, refusals.error_of(number)
+        if error is None:
+            alive.append(number)
+        else:
+            refused[number] = error
+        if not at % ITEMS_PER_TURN:
             yield
     source.end()
-    made = bisect_left(alive, len(reader.values))
     segment = Segment(
-        reader.inputs, reader.kinds, reader.tags, tuple(reader.instructions), tuple(reader.values), tuple(alive[:made])
+        reader.inputs, reader.kinds, reader.tags, tuple(reader.instructions), tuple(reader.values), tuple(alive)
     )
-    return SegmentReading(segment, tuple(alive[made:]), error)
+    return SegmentReading(segment, refused, refusals.errors)
 
 
 def _read_instructions(
-    reader: _InstructionReader, source: BoundedSequence
-) -> Generator[None, None, tuple[int, GTError | None]]:
-    """Reads the instructions of a segment, and derives every shape up to the first that is refused. Returns how many
-    instructions there are, and the error of that one."""
-    work, error = 0, None
-    count = source.enter(MAX_INSTRUCTIONS, "instructions")
+    reader: _InstructionReader, source: BoundedSequence, count: int, refusals: Refusals
+) -> Generator[None, None, None]:
+    """Reads the instructions of a segment, and derives every shape that does not depend on a refused one."""
+    work = 0
     for index in range(count):
         if index and (not index % INSTRUCTIONS_PER_TURN or work > BYTES_PER_TURN):
             work = 0
@@ -233,29 +244,47 @@ def _read_instructions(
         start = source.at
         item = source.item(MAX_INSTRUCTION_BYTES, "an instruction")
         work += source.at - start
-        if error is None:
-            try:
-                _read_instruction(reader, item)
-            except (ShapeError, DTypeError, ProtocolError) as refusal:
-                error = type(refusal)(f"{refusal}{_place(reader.tags, item)}")
-    return count, error
+        try:
+            _read_instruction(reader, item, refusals)
+        except ProtocolError as malformed:
+            raise ProtocolError(f"{malformed}{_place(reader.tags, item)}") from None
 
 
-def _read_instruction(reader: _InstructionReader, item: object) -> None:
-    op, inputs, raw, tag = _fields(item, 4)
-    if len(_ints(inputs, "operands")) > MAX_OPERANDS:
-        raise ProtocolError(f"an instruction has at most {MAX_OPERANDS} operands, not {len(inputs)}")
-    reader.operands += len(inputs)
+def _read_instruction(reader: _InstructionReader, item: object, refusals: Refusals) -> None:
+    """Reads one instruction, which has one result, whether it is legal or not."""
+    op, inputs, raw, tag = _fields(item, 4, len(reader.tags))
+    references = _ints(inputs[:MAX_OPERANDS] if isinstance(inputs, list) else inputs, "operands")
+    reader.operands += len(references)
     if reader.operands > MAX_ALL_OPERANDS:
         raise ProtocolError(f"the instructions of a definition have at most {MAX_ALL_OPERANDS} operands")
-    operands = [reader.operand(r) for r in inputs]
+    operands = [reader.operand(r) for r in references]
+    cause = refusals.cause(references) if refusals.outputs else None
+    if cause is None:
+        try:
+            attributes, results = _derived(op, operands, raw, len(inputs))
+        except (ShapeError, DTypeError, ProtocolError) as refusal:
+            cause = refusals.refuse(type(refusal), f"{refusal}{_place(reader.tags, item)}")
+    if cause is None:
+        reader.add(op, inputs, attributes, tag, results)
+    else:
+        refusals.lose(len(reader.values), cause)
+        reader.values.append(UNKNOWN_SPEC)
+
+
+def _derived(
+    op: str, operands: list[Spec | str], raw: dict[Any, object], count: int
+) -> tuple[Attributes, tuple[Spec, ...]]:
+    """The attributes and result of an instruction with `count` operands, of which the first ones were read."""
+    if count > MAX_OPERANDS:
+        raise ProtocolError(f"an instruction has at most {MAX_OPERANDS} operands, not {count}")
     try:
         attributes, results = derive(_known(op), operands, raw)
     except (ShapeError, DTypeError, ProtocolError):
         raise
     except Exception as error:  # noqa: BLE001 — whatever a hostile definition finds in a rule is its own fault alone
         raise ProtocolError(f"{op} does not derive: {error}") from None
-    reader.add(op, inputs, attributes, tag, results)
+    assert len(results) == 1, "outputs have the numbers of their instructions"
+    return attributes, results
 
 
 def _place(tags: tuple[Tag, ...], item: object) -> str:
@@ -339,7 +368,7 @@ def unpack_plan(data: bytes) -> Plan:
     layouts: list[Layout] = []
     try:
         for item in _instruction_list(instructions):
-            op, inputs, raw, tag, placed = _fields(item, 5)
+            op, inputs, raw, tag, placed = _fields(item, 5, len(reader.tags))
             operands = [reader.operand(r) for r in _ints(inputs, "operands")]
             if op == MOVE:
                 (source,) = operands

@@ -11,9 +11,8 @@ so nothing that `import gt` needs may import it at that time.
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
@@ -21,19 +20,25 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
 from gt.bounds import MAX_MICROBATCHES, MAX_NAMED_WORKERS, MAX_RULES
-from gt.errors import ConfigError
 
 from . import config_meshes
 from .config_conflicts import contradictions
+from .config_errors import explain, written_key
+from .config_places import from_message, places_of_rules
+from .config_turns import MAX_SOUGHT_MISTAKES, plain_in_turns, result_of, rules_in_turns, short_top
 from .signal_patterns import is_pattern, matches
-from .spelling import are_two, meant, nearest
-from .strategies import DEFAULT_BLOCKS, MAX_BLOCKS, MAX_NUMBER, STRATEGIES, allowed_at, rule_key
-from .yaml_document import Key, Mistake, Places, place_of, read_document, read_text, refusal, show
-
-MAX_SOUGHT_MISTAKES: Final = 32
-"""The most mistakes that are looked for in one config."""
-_AXIS_NAME: Final = "a name of letters, digits and _, not starting with a digit"
-_SIGNAL_NAME: Final = "a name of 1 to 200 printable characters"
+from .spelling import are_two, nearest
+from .strategies import (
+    DEFAULT_BLOCKS,
+    MAX_AXES,
+    MAX_BLOCKS,
+    MAX_NUMBER,
+    MAX_SIGNAL_RULES,
+    STRATEGIES,
+    allowed_at,
+    rule_key,
+)
+from .yaml_document import Key, Mistake, Places, place_of, read_document, read_text, refusal
 
 Index = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
@@ -117,7 +122,7 @@ class SignalConfig(Rule):
         try:
             super().__init__(**options)
         except ValidationError as error:
-            mistakes = [_explain(each, ("sharding_config", "", *each["loc"])) for each in error.errors()]
+            mistakes = [explain(each, ("sharding_config", "", *each["loc"])) for each in error.errors()]
             shown = [mistake._replace(key=mistake.key[2:]) for mistake in mistakes]
             raise refusal(shown, {(): "SignalConfig"}) from None
 
@@ -128,10 +133,10 @@ def _as_list(rules: object) -> object:
 
 Rules = Annotated[
     tuple[Rule, ...],
-    Field(max_length=8, strict=False),
+    Field(max_length=MAX_SIGNAL_RULES, strict=False),
     BeforeValidator(
         _as_list,
-        json_schema_input_type=Rule | Annotated[list[Rule], Field(min_length=1, max_length=8)],
+        json_schema_input_type=Rule | Annotated[list[Rule], Field(min_length=1, max_length=MAX_SIGNAL_RULES)],
     ),
 ]
 """The rules of one signal: one, or several that speak of different mesh axes."""
@@ -140,7 +145,7 @@ Rules = Annotated[
 class Config(_Strict):
     """A mesh and the rules by signal. `Config()` is empty: everything runs on one worker."""
 
-    mesh: Annotated[dict[Axis, Count], Field(min_length=1, max_length=8)] | None = Field(
+    mesh: Annotated[dict[Axis, Count], Field(min_length=1, max_length=MAX_AXES)] | None = Field(
         default=None, description="The named axes over which workers are laid out, the last one the closest."
     )
     rules: Annotated[dict[Signal, Rules], Field(max_length=MAX_RULES)] = Field(
@@ -180,21 +185,45 @@ class Config(_Strict):
 
         `places` says where each key is written, as file:line; a key that it lacks is where the nearest above it is.
         """
+        return result_of(cls.from_plain_in_turns(plain, source, places))
+
+    @classmethod
+    def from_plain_in_turns(
+        cls, plain: object, source: str = "<config>", places: Places | None = None
+    ) -> Generator[None, None, Config]:
+        """The same, some rules in each turn."""
         places = {(): source, **(places or {})}
-        if isinstance(plain, Mapping):  # a key whose lines are all commented out is no mistake
-            plain = {key: value for key, value in plain.items() if value is not None or key not in _TOP_KEYS}
-        try:
-            config = cls.model_validate(plain)
-        except ValidationError as error:
-            errors = error.errors(include_url=False)[:MAX_SOUGHT_MISTAKES]
-            mistakes = [_explain(each, _written_key(each["loc"], plain)) for each in errors]
-            raise refusal(mistakes, places) from None
-        for key, rule in config.each():
-            rule._where = place_of(key, places)
-        config._mesh_where = place_of(("mesh",), places)
-        if mistakes := list(itertools.islice(contradictions(config), MAX_SOUGHT_MISTAKES)):
+        if isinstance(plain, Mapping):
+            given = short_top(dict(plain))  # a key whose lines are all commented out is no mistake
+            plain = {key: value for key, value in given.items() if value is not None or key not in _TOP_KEYS}
+        errors: list[ErrorDetails] = []
+        config = yield from _validated(cls, plain, errors)
+        if config is None:
+            mistakes = []
+            for each in errors[:MAX_SOUGHT_MISTAKES]:
+                mistakes.append(explain(each, written_key(each["loc"], plain)))
+                yield
             raise refusal(mistakes, places)
+        for batch in rules_in_turns(config.each()):
+            for key, rule in batch:
+                rule._where = place_of(key, places)
+            yield
+        config._mesh_where = place_of(("mesh",), places)
+        yield from config._agree(places)
         return config
+
+    def _agree(self, places: Places) -> Generator[None, None, None]:
+        """Raises ConfigError if keys contradict each other, with the first mistakes that are found."""
+        mistakes = []
+        for each in contradictions(self):
+            if each is None:
+                yield
+            else:
+                mistakes.append(each)
+                if len(mistakes) == MAX_SOUGHT_MISTAKES:
+                    break
+        if mistakes:
+            raise refusal(mistakes, places)
 
     def to_plain(self) -> dict[str, Any]:
         """What `from_plain` reads: what was given, and nothing else."""
@@ -215,32 +244,37 @@ class Config(_Strict):
     @classmethod
     def from_wire(cls, message: object) -> Config:
         """The config that `to_wire` made, checked as if it had never been. Raises ConfigError."""
-        match message:
-            case {"config": {**plain}, "mesh_where": str(mesh_where), "where": [*where], **rest} if not rest:
-                rules = plain.get("sharding_config", {})
-            case _:
-                raise ConfigError("not a sharding config; allowed: what Config.to_wire() makes")
-        lines = [mesh_where, *(line for each in where if isinstance(each, list) for line in each)]
-        if (
-            not isinstance(rules, dict)
-            or [len(each) if isinstance(each, list) else 0 for each in where] != list(map(_count, rules.values()))
-            or not all(map(_is_place, lines))
-        ):
-            raise ConfigError("a sharding config that does not say where its rules are; allowed: one file:line each")
-        return cls.from_plain(plain, places=_places(zip(rules, where, strict=True), mesh_where))
+        return result_of(cls.from_wire_in_turns(message))
+
+    @classmethod
+    def from_wire_in_turns(cls, message: object) -> Generator[None, None, Config]:
+        """The same, some rules in each turn."""
+        plain, places = yield from from_message(message)
+        return (yield from cls.from_plain_in_turns(plain, places=places))
 
     def overlay(self, other: Config) -> Config:
         """This config with `other` on top: its rules win signal by signal, and its mesh where it has one.
 
         Raises ConfigError where the two contradict each other.
         """
-        below, above = self.to_plain(), other.to_plain()
+        return result_of(self.overlay_in_turns(other))
+
+    def overlay_in_turns(self, other: Config) -> Generator[None, None, Config]:
+        """The same, some rules in each turn. The two share their rules, which were checked one by one when they were read."""
+        below = self.model_dump(include=_BESIDE_RULES, exclude_none=True)
         if other.deterministic is not None:
             below.pop("blocks", None)  # it goes with the word that it belongs to
+        above = other.model_dump(include=_BESIDE_RULES, exclude_none=True)
         rules = {**self.rules, **other.rules}
-        plain = {**below, **above, "sharding_config": {**below["sharding_config"], **above["sharding_config"]}}
+        merged = type(self).model_validate({**below, **above}).model_copy(update={"rules": rules})
+        merged._mesh_where = (self if other.mesh is None else other).mesh_where
         lines = ((signal, [rule.where for rule in each]) for signal, each in rules.items())
-        return Config.from_plain(plain, places=_places(lines, (self if other.mesh is None else other).mesh_where))
+        places = yield from places_of_rules(lines, merged.mesh_where)
+        places = {(): "<config>", **places}
+        if len(rules) > MAX_RULES:
+            raise refusal([_too_many_rules()], places)
+        yield from merged._agree(places)
+        return merged
 
     @property
     def pipelined(self) -> bool:
@@ -258,7 +292,7 @@ class Config(_Strict):
         lines = {name: [rule.where for rule in each] for name, each in self.rules.items()} | {
             signal: [where] * len(given)
         }
-        places = _places(((name, each or [where]) for name, each in lines.items()), self.mesh_where)
+        places = result_of(places_of_rules(((name, each or [where]) for name, each in lines.items()), self.mesh_where))
         return Config.from_plain(plain, where, places)
 
     def near_miss(self, signal: str) -> str | None:
@@ -276,7 +310,7 @@ class Config(_Strict):
 
         The mesh that the config gives, or one derived from its rules.
         """
-        return config_meshes.mesh_for(self, workers)
+        return result_of(config_meshes.mesh_in_turns(self, workers))
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
@@ -286,6 +320,7 @@ class Config(_Strict):
 
 
 _TOP_KEYS: Final = ("mesh", "sharding_config")
+_BESIDE_RULES: Final = {"mesh", "deterministic", "blocks"}
 
 
 class _EditorSchema(GenerateJsonSchema):
@@ -309,67 +344,41 @@ def parse(text: str, source: str = "<config>") -> Config:
     return Config.from_plain({} if plain is None else plain, source, places)
 
 
-def _written_key(key: Key, plain: Any) -> Key:
-    """A key as the file has it: one rule for a signal is read as a list of one."""
-    listed = len(key) > 2 and isinstance(key[2], int) and isinstance(plain[key[0]][key[1]], (list, tuple))
-    if len(key) > 2 and isinstance(key[2], int) and not listed:
-        return (*key[:2], *key[3:])
-    return key
+def _validated(model: type[Config], plain: object, errors: list[ErrorDetails]) -> Generator[None, None, Config | None]:
+    """Validates all but the rules, then some rules in each turn. None if there are errors, of which it adds the first to
+    `errors`, in the order in which the fields are declared."""
+    rules: dict[Any, Any] = {}
+    if isinstance(plain, dict) and isinstance(plain.get("sharding_config"), dict):
+        plain, rules = {**plain, "sharding_config": {}}, plain["sharding_config"]
+    config, beside = _validate(model, plain)
+    errors += [each for each in beside if each["loc"][:1] == ("mesh",)]
+    valid: dict[str, tuple[Rule, ...]] = {}
+    for batch, shortened in plain_in_turns(rules):
+        some, wrong = _validate(model, {"sharding_config": batch})
+        if shortened and some is not None:  # it was only looked at for mistakes
+            some, wrong = _validate(model, {"sharding_config": {signal: rules[signal] for signal in batch}})
+        errors += wrong
+        if some is not None and len(rules) <= MAX_RULES:
+            valid |= some.rules
+        if len(errors) >= MAX_SOUGHT_MISTAKES:
+            return None
+        yield
+    if len(rules) > MAX_RULES and not any(each["loc"][:1] == ("sharding_config",) for each in errors):
+        key, kind, most = ("sharding_config",), "too_long", {"max_length": MAX_RULES}
+        errors.append({"type": kind, "loc": key, "msg": "", "input": rules, "ctx": most})
+    errors += [each for each in beside if each["loc"][:1] != ("mesh",)]
+    if errors or config is None:
+        return None
+    return config.model_copy(update={"rules": valid}) if rules else config
 
 
-def _explain(error: ErrorDetails, key: Key) -> Mistake:
-    """Pydantic's error in our words."""
-    kind, given = error["type"], error["input"]
-    if key and key[-1] == "[key]":
-        allowed = _AXIS_NAME if key[0] == "mesh" else _SIGNAL_NAME
-        return Mistake(key[:-1], f"{show(given)} is not a name", allowed)
-    allowed = allowed_at(key)
-    match kind:
-        case "extra_forbidden":
-            model = ExplicitShard if "shard" in key[2:-1] else Rule if len(key) > 1 else Config
-            known = [field.alias or name for name, field in model.model_fields.items()]
-            return Mistake(key, f"unknown key{meant(str(key[-1]), known)}", ", ".join(known))
-        case "missing":
-            return Mistake(key, "is missing", allowed)
-        case "literal_error":
-            return Mistake(key, f"{show(given)} is not a {key[-1]}{meant(str(given), allowed.split(', '))}", allowed)
-        case "string_pattern_mismatch":
-            return Mistake(key, f"{show(given)} is not a name", allowed)
-        case "greater_than_equal":
-            return Mistake(key, f"{show(given)} is too small", allowed)
-        case "less_than_equal":
-            most = "" if key[-1] in ("blocks", "microbatches") else f" and <= {MAX_NUMBER}"
-            return Mistake(key, f"{show(given)} is too large", allowed + most)
-        case "too_short":
-            return Mistake(key, "is empty", allowed)
-        case "too_long":
-            return Mistake(key, f"has more than {error['ctx']['max_length']} entries", allowed)
-    return Mistake(key, f"{show(given)} is not {_KINDS.get(kind, 'a value that fits')}", allowed)
+def _validate(model: type[Config], plain: object) -> tuple[Config | None, list[ErrorDetails]]:
+    """What pydantic makes of plain values, or its errors."""
+    try:
+        return model.model_validate(plain), []
+    except ValidationError as error:
+        return None, error.errors(include_url=False)
 
 
-_KINDS: Final[dict[str, str]] = {
-    "bool_type": "a boolean",
-    "dict_type": "a mapping",
-    "int_type": "an integer",
-    "model_type": "a mapping",
-    "string_type": "a name",
-    "tuple_type": "a list",
-}
-
-
-def _places(lines: Iterable[tuple[str, list[str]]], mesh_where: str) -> dict[Key, str]:
-    """The place of each rule, from the lines of each signal's rules."""
-    places: dict[Key, str] = {("mesh",): mesh_where}
-    for signal, where in lines:
-        places[("sharding_config", signal)] = where[0]
-        if len(where) > 1:
-            places |= {("sharding_config", signal, index): line for index, line in enumerate(where)}
-    return places
-
-
-def _count(rules: object) -> int:
-    return len(rules) if isinstance(rules, list) else 1
-
-
-def _is_place(line: object) -> bool:
-    return isinstance(line, str) and len(line) <= 4096 and line.isprintable()
+def _too_many_rules() -> Mistake:
+    return Mistake(("sharding_config",), f"has more than {MAX_RULES} entries", allowed_at(("sharding_config",)))

@@ -7,14 +7,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Final
 
 from gt.bounds import MAX_PATTERNS, MAX_RULES
 
 from . import config_meshes
+from .config_turns import batches, rules_in_turns
 from .signal_patterns import is_pattern
-from .spelling import meant
+from .spelling import did_you_mean, nearest_in_turns
 from .strategies import ALLOWED_TEXTS, HINT_KEYS, STRATEGIES, allowed_at, rule_key
 from .yaml_document import Key, Mistake, show
 
@@ -22,28 +23,42 @@ if TYPE_CHECKING:
     from .config import Config, Rule
 
 
-def contradictions(config: Config) -> Iterator[Mistake]:
-    """All contradictions in a config, in no particular order."""
+NAMES_PER_TURN: Final = 256
+"""Names of rules that are looked at in one turn."""
+STAGES_PER_TURN: Final = 64  # or rules without them
+SIGNALS_PER_TURN: Final = 16
+"""Signals of which all rules are looked at in one turn."""
+
+
+def contradictions(config: Config) -> Iterator[Mistake | None]:
+    """All contradictions in a config, in no particular order, and None after each turn of the search for them."""
     if config.blocks is not None and config.blocks & (config.blocks - 1):
         yield Mistake(("blocks",), f"{config.blocks} is not a power of two", ALLOWED_TEXTS["blocks"])
     if config.blocks is not None and not config.deterministic:
         yield Mistake(("blocks",), "given without deterministic: true", "deterministic: true beside it")
-    for key, rule in config.each():
-        yield from _of_rule(config, key, rule)
-    patterns = sum(map(is_pattern, config.rules))
+    for rules in rules_in_turns(config.each()):
+        for key, rule in rules:
+            yield from _of_rule(config, key, rule)
+        yield None
+    patterns = 0
+    for names in batches(config.rules, NAMES_PER_TURN):
+        patterns += sum(map(is_pattern, names))
+        yield None
     if patterns > MAX_PATTERNS:
         text = f"has {patterns} names that are patterns"
         yield Mistake(
             ("sharding_config",), text, f"at most {MAX_PATTERNS}, and any number of other names up to {MAX_RULES}"
         )
-    for signal, rules in config.rules.items():
-        if not rules:
-            yield Mistake(("sharding_config", signal), "is empty", allowed_at(("sharding_config", signal)))
-        yield from _one_axis_each(signal, rules)
+    for few in batches(config.rules.items(), SIGNALS_PER_TURN):
+        for signal, each in few:
+            if not each:
+                yield Mistake(("sharding_config", signal), "is empty", allowed_at(("sharding_config", signal)))
+            yield from _one_axis_each(signal, each)
+        yield None
     yield from _one_pipeline(config)
 
 
-def _of_rule(config: Config, key: Key, rule: Rule) -> Iterator[Mistake]:
+def _of_rule(config: Config, key: Key, rule: Rule) -> Iterator[Mistake | None]:
     if config.deterministic and (rule.microbatches or 1) > 1:
         text = f"{rule.microbatches} are added up apart, which beside deterministic: true no value may depend on"
         yield Mistake((*key, "microbatches"), text, "1, or no deterministic: true")
@@ -58,12 +73,16 @@ def _of_rule(config: Config, key: Key, rule: Rule) -> Iterator[Mistake]:
         at = (*key, "shard", "workers")
         yield Mistake(at, "names a worker twice" if workers else "is empty", allowed_at(at))
     if rule.backward is not None and rule.backward not in config.rules:
-        hint = meant(rule.backward, config.rules)
-        yield Mistake((*key, "backward"), f"there is no rule {show(rule.backward)}{hint}", ", ".join(config.rules))
+        yield (yield from _unknown_rule((*key, "backward"), rule.backward, config))
     yield from _misplaced_options(key, rule, given)
     yield from _wrong_stages(key, rule)
     if config.mesh is not None:
         yield from config_meshes.contradictions(key, rule, config.mesh)
+
+
+def _unknown_rule(key: Key, name: str, config: Config) -> Generator[None, None, Mistake]:
+    near = yield from nearest_in_turns(name, config.rules)
+    return Mistake(key, f"there is no rule {show(name)}{did_you_mean(near)}", ", ".join(config.rules))
 
 
 def _misplaced_options(key: Key, rule: Rule, given: list[str]) -> Iterator[Mistake]:
@@ -88,7 +107,7 @@ def _misplaced_options(key: Key, rule: Rule, given: list[str]) -> Iterator[Mista
         yield Mistake((*key, "device"), f"given beside {names}, which names the workers", f"either device or {names}")
 
 
-def _wrong_stages(key: Key, rule: Rule) -> Iterator[Mistake]:
+def _wrong_stages(key: Key, rule: Rule) -> Iterator[Mistake | None]:
     if rule.strategy == "pipeline_parallel" and "stages" not in rule.model_fields_set:
         yield Mistake((*key, "stages"), "is missing", allowed_at((*key, "stages")))
     stages = rule.stages
@@ -99,6 +118,8 @@ def _wrong_stages(key: Key, rule: Rule) -> Iterator[Mistake]:
         yield Mistake(at, "is empty", allowed_at(at))
     seen: dict[int, int] = {}
     for index, stage in enumerate(stages):
+        if index and not index % STAGES_PER_TURN:
+            yield None
         at = (*key, "stages", index)
         if len(stage) != len(stages[0]):
             text = f"has {len(stage)} workers, the first stage {len(stages[0])}"
@@ -133,19 +154,26 @@ def _one_axis_each(signal: str, rules: tuple[Rule, ...]) -> Iterator[Mistake]:
                 yield Mistake((*key, hint), f"also given at {signal}[{hints[hint]}]", "once in a list of rules")
 
 
-def _one_pipeline(config: Config) -> Iterator[Mistake]:
+def _one_pipeline(config: Config) -> Iterator[Mistake | None]:
     """A session has one order of its stages' work: pipelines agree in their axis, microbatches and schedule."""
     first: tuple[Key, Rule] | None = None
-    for key, rule in config.each():
-        if rule.strategy != "pipeline_parallel":
-            continue
-        first = first or (key, rule)
-        other = first[1]
-        for name, mine, theirs in (
-            ("mesh_axis", rule.axis, other.axis),
-            ("microbatches", rule.microbatches or 1, other.microbatches or 1),
-            ("schedule", rule.schedule or "1f1b", other.schedule or "1f1b"),
-        ):
-            if mine != theirs:
-                text = f"{mine} contradicts {theirs} of {'.'.join(map(str, first[0]))} ({other.where})"
-                yield Mistake((*key, name), text, f"{theirs}: all pipelines of a session run in one order")
+    for rules in batches(config.each(), STAGES_PER_TURN):
+        pipelines = [each for each in rules if each[1].strategy == "pipeline_parallel"]
+        if pipelines and first is None:
+            first = pipelines[0]
+        for key, rule in pipelines:
+            assert first is not None
+            yield from _other_pipeline(key, rule, *first)
+        yield None
+
+
+def _other_pipeline(key: Key, rule: Rule, first: Key, other: Rule) -> Iterator[Mistake]:
+    """In what a pipeline differs from the first one."""
+    for name, mine, theirs in (
+        ("mesh_axis", rule.axis, other.axis),
+        ("microbatches", rule.microbatches or 1, other.microbatches or 1),
+        ("schedule", rule.schedule or "1f1b", other.schedule or "1f1b"),
+    ):
+        if mine != theirs:
+            text = f"{mine} contradicts {theirs} of {'.'.join(map(str, first))} ({other.where})"
+            yield Mistake((*key, name), text, f"{theirs}: all pipelines of a session run in one order")

@@ -7,11 +7,12 @@ Contradictions are refused here before anything runs, with file, line, key and w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from gt.errors import ConfigError
 
+from .config_turns import rules_in_turns
 from .yaml_document import Key, Mistake, show, show_key
 
 if TYPE_CHECKING:
@@ -25,35 +26,47 @@ OUTERMOST_FIRST: Final = (
 )
 """The order of the axes of a derived mesh. Workers along the last axis are the closest, so strategies that exchange most are
 last."""
+_OUTSIDE: Final = {strategy: place for place, group in enumerate(OUTERMOST_FIRST) for strategy in group}
 
 
-def mesh_for(config: Config, workers: int) -> dict[str, int]:
-    """The named axes over the first workers of `workers`; the last axis is the closest. Raises ConfigError."""
+def mesh_in_turns(config: Config, workers: int) -> Generator[None, None, dict[str, int]]:
+    """The named axes over the first workers of `workers`; the last axis is the closest. Raises ConfigError.
+
+    In each turn it looks at some rules."""
     if workers < 1:
         raise ValueError(f"a mesh needs at least one worker, not {workers}")
-    mesh = dict(config.mesh) if config.mesh is not None else _derive(config, workers)
+    rules = [] if config.mesh is not None else (yield from _strategies(config))
+    mesh = dict(config.mesh) if config.mesh is not None else (yield from _derive(config, rules, workers))
     size = math.prod(mesh.values())
     if size > workers:
-        where = config.mesh_where if config.mesh is not None else _strategies(config)[0][1].where
+        where = config.mesh_where if config.mesh is not None else rules[0][1].where
         text = f"{show_mesh(mesh)} takes {size} workers, there {_are_workers(workers)}"
         raise ConfigError(f"{where}: mesh: {text}; allowed: a mesh that takes at most {workers}")
     blocks = config.block_count
     if blocks and max(mesh.values()) > blocks:
-        where = config.mesh_where if config.mesh is not None else _strategies(config)[0][1].where
+        where = config.mesh_where if config.mesh is not None else rules[0][1].where
         text = f"{show_mesh(mesh)} has an axis of {max(mesh.values())}, which cannot share {blocks} blocks"
         raise ConfigError(f"{where}: mesh: {text}; allowed: axes of at most {blocks}, or more blocks:")
-    for key, rule in config.each():
-        copies = size // mesh[str(rule.axis)] if rule.replicas else None
-        if rule.replicas != copies:
-            raise _ask_for_mesh(rule, f"replicas is {rule.replicas}, but {show_mesh(mesh)} holds {copies} copies")
-        for inner, index in _named_workers(rule):
-            if index >= size:
-                outside = f"there {_are_workers(workers)}" if size == workers else f"the mesh is {show_mesh(mesh)}"
-                text = f"{show_key((*key, *inner))}: there is no worker {index}, {outside}"
-                raise ConfigError(f"{rule.where}: {text}; allowed: 0 to {size - 1}")
-        if rule.stages is not None:
-            stage_positions(key, rule, mesh)
+    for batch in rules_in_turns(config.each(), size):
+        for key, rule in batch:
+            _check_on_mesh(key, rule, mesh, workers)
+        yield
     return mesh
+
+
+def _check_on_mesh(key: Key, rule: Rule, mesh: Mapping[str, int], workers: int) -> None:
+    """Raise ConfigError if a rule does not fit the mesh that was found."""
+    size = math.prod(mesh.values())
+    copies = size // mesh[str(rule.axis)] if rule.replicas else None
+    if rule.replicas != copies:
+        raise _ask_for_mesh(rule, f"replicas is {rule.replicas}, but {show_mesh(mesh)} holds {copies} copies")
+    for inner, index in _named_workers(rule):
+        if index >= size:
+            outside = f"there {_are_workers(workers)}" if size == workers else f"the mesh is {show_mesh(mesh)}"
+            text = f"{show_key((*key, *inner))}: there is no worker {index}, {outside}"
+            raise ConfigError(f"{rule.where}: {text}; allowed: 0 to {size - 1}")
+    if rule.stages is not None:
+        stage_positions(key, rule, mesh)
 
 
 def workers_needed(config: Config) -> int:
@@ -109,28 +122,33 @@ def show_mesh(mesh: Mapping[str, int]) -> str:
     return "{" + ", ".join(f"{axis}: {size}" for axis, size in mesh.items()) + "}"
 
 
-def _derive(config: Config, workers: int) -> dict[str, int]:
+def _derive(config: Config, rules: list[tuple[Key, Rule]], workers: int) -> Generator[None, None, dict[str, int]]:
     """The mesh that follows from the rules: an axis for each that they speak of, with the size that they give. An axis without
     a size takes the remaining workers.
 
     Stages are outermost, and their workers are all workers. If a stage has several workers and no other rule names an axis,
     these get the axis `data`. Copies of a tensor-parallel group that no other axis separates get the axis `replicas`.
     """
-    rules = _strategies(config)
     if not rules:
-        placed = any(rule.strategy or rule.shard or rule.device for _, rule in config.each())
+        placed = False
+        for batch in rules_in_turns(config.each()):
+            placed = placed or any(rule.strategy or rule.shard or rule.device for _, rule in batch)
+            yield
         return {"workers": workers if placed else 1}
-    mesh = _stages(config, workers)
+    mesh = yield from _stages(rules, workers)
     if mesh:
         (axis, count), width = next(iter(mesh.items())), len((rules[0][1].stages or ((),))[0])
         workers = count * width
     sizes: dict[str, int | None] = {**mesh}
-    for key, rule in rules:
-        name, size = str(rule.axis), _size(key, rule, workers)
-        known = sizes.setdefault(name, size)
-        if None not in (known, size) and known != size:
-            raise _ask_for_mesh(rule, f"the mesh axis {name} would have size {size}, by the rules before it {known}")
-        sizes[name] = size if known is None else known
+    for batch in rules_in_turns(rules):
+        for key, rule in batch:
+            name, size = str(rule.axis), _size(key, rule, workers)
+            known = sizes.setdefault(name, size)
+            if None not in (known, size) and known != size:
+                before = f"by the rules before it {known}"
+                raise _ask_for_mesh(rule, f"the mesh axis {name} would have size {size}, {before}")
+            sizes[name] = size if known is None else known
+        yield
     free = [name for name, size in sizes.items() if size is None]
     if len(free) > 1:
         first = next(rule for _, rule in rules if rule.axis in free)
@@ -150,18 +168,20 @@ def _derive(config: Config, workers: int) -> dict[str, int]:
     return mesh
 
 
-def _stages(config: Config, workers: int) -> dict[str, int]:
-    """The axis of the pipelines, as large as the number of stages; nothing without a pipeline."""
-    pipelines = [(key, rule) for key, rule in config.each() if rule.stages is not None]
-    if not pipelines:
+def _stages(rules: list[tuple[Key, Rule]], workers: int) -> Generator[None, None, dict[str, int]]:
+    """The axis of the pipelines, as large as the number of stages; nothing without a pipeline. Pipelines are the first of the
+    rules."""
+    if rules[0][1].stages is None:
         return {}
-    key, first = pipelines[0]
+    key, first = rules[0]
     width = len((first.stages or ((),))[0])
-    stages = set()
-    for _, rule in pipelines:
-        stages |= {frozenset(stage) for stage in rule.stages or ()}
-        if any(len(stage) != width for stage in rule.stages or ()):
-            raise _ask_for_mesh(rule, f"its stages have other numbers of workers than those of {show_key(key)}")
+    stages: set[frozenset[int]] = set()
+    for batch in rules_in_turns(rules):
+        for _, rule in batch:
+            stages.update(map(frozenset, rule.stages or ()))
+            if not {*map(len, rule.stages or ())} <= {width}:
+                raise _ask_for_mesh(rule, f"its stages have other numbers of workers than those of {show_key(key)}")
+        yield
     if len(stages) * width > workers:
         text = f"{show_key((*key, 'stages'))}: {len(stages)} stages of {width} take {len(stages) * width} workers"
         raise ConfigError(
@@ -170,9 +190,15 @@ def _stages(config: Config, workers: int) -> dict[str, int]:
     return {str(first.axis): len(stages)}
 
 
-def _strategies(config: Config) -> list[tuple[Key, Rule]]:
+def _strategies(config: Config) -> Generator[None, None, list[tuple[Key, Rule]]]:
     """The rules that make a mesh axis, outermost first."""
-    return [(key, rule) for group in OUTERMOST_FIRST for key, rule in config.each() if rule.strategy in group]
+    groups: list[list[tuple[Key, Rule]]] = [[] for _ in OUTERMOST_FIRST]
+    for batch in rules_in_turns(config.each()):
+        for each in batch:
+            if (place := _OUTSIDE.get(str(each[1].strategy))) is not None:
+                groups[place].append(each)
+        yield
+    return [each for group in groups for each in group]
 
 
 def _size(key: Key, rule: Rule, workers: int) -> int | None:

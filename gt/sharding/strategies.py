@@ -13,6 +13,10 @@ from .yaml_document import Key
 
 MAX_NUMBER: Final = 2**31 - 1
 MAX_BLOCKS: Final = 4096
+MAX_AXES: Final = 8
+"""The most axes of a mesh."""
+MAX_SIGNAL_RULES: Final = 8
+"""The most rules of one signal."""
 DEFAULT_BLOCKS: Final = 8
 """The number of blocks of a deterministic session, if the config gives none."""
 
@@ -42,8 +46,6 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "": "a mapping with the keys mesh, sharding_config, deterministic, blocks",
     "mesh": "a mapping of axis names to sizes, such as {data: 2, model: 2}",
     "mesh.*": "an integer >= 1",
-    "deterministic": "true or false",
-    "blocks": f"a power of two up to {MAX_BLOCKS}",
     "sharding_config": "a mapping of signals to rules",
     "sharding_config.*": "a mapping with strategy or shard, or a list of such mappings",
     "sharding_config.*.strategy": ", ".join(STRATEGIES),
@@ -63,6 +65,8 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "sharding_config.*.backward": "the name of another rule",
     "sharding_config.*.compile": "true or false",
     "sharding_config.*.device": "cpu, cuda",
+    "deterministic": "true or false",
+    "blocks": f"a power of two up to {MAX_BLOCKS}",
 }
 
 
@@ -79,3 +83,11 @@ def allowed_at(key: Key) -> str:
     for index, part in enumerate(key):
         name += "[]" if isinstance(part, int) else ".*" if index == 1 else f".{part}"
     return ALLOWED_TEXTS.get(name.removeprefix("."), "")
+
+
+def keys_at(name: str) -> tuple[str, ...]:
+    """The keys of the mapping at a name of `ALLOWED_TEXTS`."""
+    below = [
+        each.removeprefix(f"{name}.") for each in ALLOWED_TEXTS if each and each.startswith(f"{name}." if name else "")
+    ]
+    return tuple(key for key in below if not set(key) & set(".*["))

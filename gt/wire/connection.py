@@ -22,7 +22,6 @@ from .reliable_stream import (
     MAX_OWED_BYTES,
     OPEN_AGAIN,
     OPEN_NEW,
-    OWED,
     UNKNOWN,
     UNNUMBERED,
     Frames,
@@ -108,8 +107,8 @@ class Connection:
             polled = False
             stream = self.stream
             self._spoken = True
-            if not self.resuming and (taken := stream.take(frames)):
-                if taken == OWED:
+            if not self.resuming and (owes := stream.take(frames)) is not None:
+                if owes:
                     self.send_unnumbered([b""])
                 return frames
             first = frames[0]
@@ -240,8 +239,8 @@ class SessionRouter:
             peer, frames = raw.pop(0), raw
             stream = self.streams.get(peer)
             try:
-                if stream is not None and frames and (taken := stream.take(frames)):
-                    if taken == OWED:
+                if stream is not None and frames and (owes := stream.take(frames)) is not None:
+                    if owes:
                         self._control(peer, stream.heartbeat())
                     return peer, frames, stream.unread_bytes
                 first = frames[0] if frames else b""

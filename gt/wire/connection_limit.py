@@ -15,6 +15,7 @@ import time
 from typing import Final
 
 from . import transport
+from .memory_guard import MemoryGuard
 
 log = logging.getLogger("gt.wire")
 WARN_SECONDS: Final = 60.0
@@ -22,15 +23,17 @@ WARN_SECONDS: Final = 60.0
 
 
 class ConnectionLimit:
-    """Hangs up each connection that one of these sockets accepts with a descriptor from `limit` on."""
+    """Hangs up each connection that one of these sockets accepts with a descriptor from `limit` on. Its thread serves the
+    `guard` of the same sockets, too."""
 
-    def __init__(self, sockets: list[transport.Socket], limit: int) -> None:
+    def __init__(self, sockets: list[transport.Socket], limit: int, guard: MemoryGuard | None = None) -> None:
         self.limit = limit
+        self.guard = guard
         self.refused = 0
         """How many connections were hung up."""
         self.strangers = 0
         """How many connections were refused because of their keys."""
-        self.monitors = [transport.accept_monitor(socket) for socket in sockets]
+        self.monitors = [transport.connection_monitor(socket) for socket in sockets]
         self.warn_at = 0.0
 
     def start(self) -> None:
@@ -41,13 +44,25 @@ class ConnectionLimit:
         poller = transport.poller()
         for monitor in self.monitors:
             poller.register(monitor, transport.READABLE)
+        patience: int | None = None
         while True:
-            for monitor, _ in poller.poll():
-                while (descriptor := transport.accepted(monitor)) is not None:
-                    if descriptor == transport.REFUSED_CONNECTION:
-                        self.strangers += 1
-                    elif descriptor >= self.limit:
-                        self._hang_up(descriptor)
+            heard = dict(poller.poll(patience))
+            for listener, monitor in enumerate(self.monitors):
+                while monitor in heard and (event := transport.connection_event(monitor)) is not None:
+                    self._hear(listener, event)
+            if self.guard is not None:
+                patience = int(1000 * self.guard.look())
+
+    def _hear(self, listener: int, event: transport.ConnectionEvent) -> None:
+        """Process what happened to a connection."""
+        if event.kind == transport.REFUSED:
+            self.strangers += 1
+        elif event.kind == transport.ACCEPTED and event.descriptor >= self.limit:
+            self._hang_up(event.descriptor)
+        elif self.guard is not None and event.kind == transport.ACCEPTED:
+            self.guard.accepted(listener, event.descriptor)
+        elif self.guard is not None:
+            self.guard.closed(listener, event.descriptor)
 
     def _hang_up(self, descriptor: int) -> None:
         """End a connection as if the peer had: libzmq, which owns it, closes it."""

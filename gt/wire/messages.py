@@ -39,11 +39,11 @@ from gt.bounds import (
 )
 from gt.errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 8
+VERSION: Final = 9
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 TOPIC_BYTES: Final = 8
-"""Bytes of the topic that stands before the first frame of a message that is published to a group."""
+"""Bytes of the topic with which the first frame of a published message begins."""
 
 Fault = tuple[str, str]
 """An error on the wire: its class' name and its whole text."""
@@ -738,7 +738,44 @@ class Switch(NamedTuple):
     """
 
 
+class Lapse(NamedTuple):
+    """The worker's connection to the publishing socket has ended, as the dispatcher sees it. Answered by `Lapsed`.
+
+    From dispatcher to worker.
+    """
+
+
+class Unswitch(NamedTuple):
+    """The answer to `Lapsed`. What was published in vain has come before it; all that follows comes here too, until the next
+    `Switch`.
+
+    From dispatcher to worker.
+    """
+
+
 # worker to dispatcher
+
+
+class Heard(NamedTuple):
+    """An acknowledgement of published messages.
+
+    From worker to dispatcher.
+
+    * `number`: that of the last one that came.
+    """
+
+    number: int
+
+
+class Lapsed(NamedTuple):
+    """The connection to the publishing socket has ended, and its tickets with it. Answered by what was missed, and `Unswitch`.
+
+    From worker to dispatcher.
+
+    * `number`: that of the last published message that came; 0 if none ever did.
+    """
+
+    number: int
 
 
 class Done(NamedTuple):
@@ -1018,6 +1055,7 @@ Message = (
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
     | PeerLost | Done | Poisoned | Landed | Part | Piece | Read | Options | Notice | Meet | Linked | Probe | Echo
     | Subscribe | Unsubscribe | Switch | Watch | Record | Events | Cancel | Survey | Holdings | UniqueId | Health
+    | Lapse | Unswitch | Heard | Lapsed
     | WriteSnapshot | Restore | ConfirmTensors | WritePart | CommitSnapshot | DiscardParts | ReadSnapshots | LoadPart
     | SnapshotReport | Loaded
 )  # fmt: skip
@@ -1027,6 +1065,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     Failed, Answer, DefineMesh, DropMesh, DefinePlan, DropPlan, Execute, Store, Release, Forget, Collect,
     PeerLost, Done, Poisoned, Landed, Part, Piece, Read, Options, Notice, Meet, Linked, Probe, Echo,
     Subscribe, Unsubscribe, Switch, Watch, Record, Events, Cancel, Survey, Holdings, UniqueId, Health,
+    Lapse, Unswitch, Heard, Lapsed,
     WriteSnapshot, Restore, ConfirmTensors, WritePart, CommitSnapshot, DiscardParts, ReadSnapshots, LoadPart,
     SnapshotReport, Loaded,
 )  # fmt: skip
@@ -1038,7 +1077,8 @@ FROM_CLIENT: Final = (
     ConfirmTensors,
 )  # fmt: skip
 FROM_WORKER: Final = (
-    Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events, Holdings, UniqueId, SnapshotReport, Loaded,
+    Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events, Holdings, UniqueId, Heard, Lapsed,
+    SnapshotReport, Loaded,
 )  # fmt: skip
 FROM_PULSE: Final = (Hello, Ping, Health)
 FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel)

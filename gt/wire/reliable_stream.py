@@ -39,10 +39,6 @@ MAX_OWED_BYTES: Final = 1 << 20
 """Bytes that are heard before they are acknowledged at once, rather than with the next message or heartbeat."""
 MAX_OWED_MESSAGES: Final = 256
 """The same in messages."""
-NOT_NEXT: Final = 0
-TAKEN: Final = 1
-OWED: Final = 2
-"""What `ReliableStream.take` says of a message."""
 
 _pack: Final = HEADER.pack
 _unpack: Final = HEADER.unpack_from
@@ -105,23 +101,22 @@ class ReliableStream:
         self.owed_bytes = self.owed_messages = 0
         return _pack(sequence, self.heard)
 
-    def take(self, frames: Frames) -> int:
-        """The usual case in one call: whether these frames are the next message (`TAKEN`), whose header is cut off then, and
-        so much was heard that it must be acknowledged now (`OWED`). Of all others (`NOT_NEXT`) the caller asks `parse` and
-        `accept`."""
+    def take(self, frames: Frames) -> bool | None:
+        """The usual case in one call: cuts off the header of the next message, and returns whether so much was heard that it
+        must be acknowledged now. None for all other frames, of which the caller asks `parse` and `accept`."""
         first = frames[0]
         if len(first) < HEADER_BYTES:
-            return NOT_NEXT
+            return None
         sequence, acknowledged = _unpack(first)
         if sequence != self.heard + 1:
-            return NOT_NEXT
+            return None
         if acknowledged > self.acknowledged:
             self.acknowledge(acknowledged)
         self.heard = sequence
         self.owed_bytes += len(first) if len(frames) == 1 else sum(map(len, frames))
         self.owed_messages += 1
         frames[0] = first[HEADER_BYTES:]
-        return TAKEN if self.owed_bytes < self.max_owed_bytes and self.owed_messages < MAX_OWED_MESSAGES else OWED
+        return self.owed_bytes >= self.max_owed_bytes or self.owed_messages >= MAX_OWED_MESSAGES
 
     def accept(self, sequence: int, acknowledged: int, size: int) -> bool:
         """Whether a numbered message of `size` bytes is the next one; if not, it was heard before. Raises `ProtocolError` if

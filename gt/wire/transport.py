@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +32,8 @@ MAX_FRAME_BYTES: Final = (1 << 31) + (1 << 20)
 
 CURVE_FRAME_BYTES: Final = 64
 """At least what encryption adds to a frame: 33 bytes in CurveZMQ (RFC 26, the MESSAGE command)."""
+CURVE_INITIATE_BYTES: Final = 512
+"""At least the largest message of CurveZMQ's handshake: INITIATE has 257 bytes and what is said of the socket."""
 MAX_TICKET_BYTES: Final = 256
 """The largest subscription, in bytes."""
 LARGE_FRAME_BYTES: Final = 65536
@@ -44,6 +47,7 @@ _send: Final = BackendSocket.send
 _DONTWAIT: Final = int(zmq.DONTWAIT)
 _SNDMORE: Final = int(zmq.SNDMORE | zmq.DONTWAIT)
 _READABLE: Final = int(zmq.POLLIN)
+_SRCFD: Final = int(zmq.SRCFD)
 """As plain integers, because combining enumeration members takes as long as reading the next frame from a socket."""
 
 _NEVER_MS: Final = 24 * 3600 * 1000
@@ -313,27 +317,19 @@ def router(
 
 
 def publisher(address: str, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
-    """A listening XPUB that reports subscriptions and their ends, and leaves the choice of topics to its owner."""
+    """A listening XPUB that reports subscriptions and their ends, and leaves the choice of topics to its owner. ZeroMQ's own
+    threads look after its connections, or one that is silent would be sent to for ever."""
     socket = _socket(zmq.XPUB)
+    _exchange_heartbeats(socket)
     socket.setsockopt(zmq.XPUB_MANUAL, 1)
-    socket.setsockopt(zmq.MAXMSGSIZE, MAX_TICKET_BYTES)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_TICKET_BYTES + (0 if keys is None else CURVE_INITIATE_BYTES))
     return _bound(socket, address, keys)
 
 
-def subscriber(address: str, keys: CurveKeys | None = None) -> zmq.Socket[bytes]:
-    """An XSUB connected to a `publisher`, which decides the topics that it receives."""
-    return _connect(zmq.XSUB, address, keys)
-
-
-def subscribe(subscriber: zmq.Socket[bytes], ticket: bytes, wanted: bool = True) -> None:
-    """Send a ticket to the publisher, or withdraw it."""
-    subscriber.send((b"\x01" if wanted else b"\x00") + ticket)
-
-
-def subscription(publisher: zmq.Socket[bytes]) -> tuple[bytes, bool] | None:
+def subscription(publisher: zmq.Socket[bytes], sender: MessageSender | None = None) -> tuple[bytes, bool] | None:
     """A ticket that arrived (with True), or that was withdrawn or whose connection is gone (with False); None if there is
-    none."""
-    frames = receive(publisher)
+    none. `sender` is told who has sent it."""
+    frames = receive(publisher, sender)
     if not frames or not frames[0]:
         return None
     return bytes(frames[0][1:]), frames[0][:1] == b"\x01"
@@ -344,22 +340,12 @@ def set_topic(publisher: zmq.Socket[bytes], topic: bytes, wanted: bool = True) -
     publisher.setsockopt(zmq.SUBSCRIBE if wanted else zmq.UNSUBSCRIBE, topic)
 
 
-def publish(publisher: zmq.Socket[bytes], topic: bytes, frames: list[Any]) -> None:
-    """Send a message to all receivers of a topic, which precedes its first frame. Never waits."""
+def publish(publisher: zmq.Socket[bytes], prefix: bytes, frames: list[Any]) -> None:
+    """Send a message to all receivers of a topic; `prefix`, which begins with it, precedes the first frame. Never waits."""
     if len(frames) == 1:
-        publisher.send(topic + frames[0], _DONTWAIT)
+        publisher.send(prefix + frames[0], _DONTWAIT)
     else:
-        send(publisher, [topic + frames[0], *frames[1:]])
-
-
-def _connect(kind: int, address: str, keys: CurveKeys | None) -> zmq.Socket[bytes]:
-    socket = _socket(kind)
-    try:
-        _connected(socket, address, keys)
-    except ConnectionFailed:
-        socket.close()
-        raise
-    return socket
+        send(publisher, [prefix + frames[0], *frames[1:]])
 
 
 def _connected(socket: zmq.Socket[bytes], address: str, keys: CurveKeys | None) -> None:
@@ -376,23 +362,20 @@ def _connected(socket: zmq.Socket[bytes], address: str, keys: CurveKeys | None) 
         ) from None
 
 
-class Dealer:
-    """A DEALER connected to a `router`. When its connection breaks there is no other (`broken`), because ZeroMQ would lose
+class SingleConnection:
+    """A socket that is connected once. When its connection breaks there is no other (`broken`), because ZeroMQ would lose
     what was in flight and say nothing; what has arrived by then can still be read. With `heartbeats` ZeroMQ's own threads find
-    that out."""
+    that out. Raises `ConnectionFailed`."""
 
-    def __init__(
-        self, address: str, identity: bytes, keys: CurveKeys | None = None, *, heartbeats: bool = False
-    ) -> None:
-        self.socket = _socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.IDENTITY, identity)
-        self.socket.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS)
+    def __init__(self, socket: zmq.Socket[bytes], address: str, keys: CurveKeys | None, *, heartbeats: bool) -> None:
+        self.socket = socket
+        socket.setsockopt(zmq.RECONNECT_IVL, _NEVER_MS)
         if heartbeats:
-            _exchange_heartbeats(self.socket)
-            self.socket.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_TIMEOUT_MS)
-        self._monitor = self.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED)
+            _exchange_heartbeats(socket)
+            socket.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_TIMEOUT_MS)
+        self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED)
         try:
-            _connected(self.socket, address, keys)
+            _connected(socket, address, keys)
         except ConnectionFailed:
             self.close()
             raise
@@ -407,6 +390,30 @@ class Dealer:
         self.socket.disable_monitor()
         self._monitor.close(linger=0)
         self.socket.close(linger=linger)
+
+
+class Dealer(SingleConnection):
+    """A DEALER connected to a `router`."""
+
+    def __init__(
+        self, address: str, identity: bytes, keys: CurveKeys | None = None, *, heartbeats: bool = False
+    ) -> None:
+        socket = _socket(zmq.DEALER)
+        socket.setsockopt(zmq.IDENTITY, identity)
+        super().__init__(socket, address, keys, heartbeats=heartbeats)
+
+
+class Subscriber(SingleConnection):
+    """An XSUB connected to a `publisher`, which decides the topics that it receives."""
+
+    def __init__(self, address: str, keys: CurveKeys | None = None) -> None:
+        super().__init__(_socket(zmq.XSUB), address, keys, heartbeats=True)
+        self.receive = partial(receive, self.socket)
+        """Returns the frames of the next message; None if there is none."""
+
+    def subscribe(self, ticket: bytes, wanted: bool = True) -> None:
+        """Send a ticket to the publisher, or withdraw it."""
+        self.socket.send((b"\x01" if wanted else b"\x00") + ticket)
 
 
 def new_identity() -> bytes:
@@ -448,10 +455,19 @@ class PeerCredentials(NamedTuple):
 class MessageSender:
     """The sender of the message that `receive` has returned last."""
 
-    __slots__ = ("frame",)
+    __slots__ = ("finished", "frame")
 
     def __init__(self) -> None:
         self.frame: zmq.Frame | None = None
+        self.finished: set[int] | None = None
+        """The descriptors of connections by which whole messages have come, while somebody wants to know."""
+
+    def descriptor(self) -> int:
+        """That of the connection by which the message has come; -1 if it is not known."""
+        try:
+            return -1 if self.frame is None else int(self.frame.get(_SRCFD))
+        except zmq.ZMQError:  # the end of a subscription has none
+            return -1
 
     def credentials(self, address: str) -> PeerCredentials:
         """Who that was, on a socket that listens at `address`."""
@@ -492,27 +508,45 @@ def receive(
             frames.append(frame.bytes if len(frame) < LARGE_FRAME_BYTES else frame.buffer)
     if sender is not None:
         sender.frame = frame
+        if (finished := sender.finished) is not None:
+            finished.add(sender.descriptor())
     return frames
 
 
-def accept_monitor(listening: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-    """A socket that tells of each connection that a listening one accepts, and of those that it refuses because of their keys.
-    It may be read in another thread."""
-    return listening.get_monitor_socket(zmq.EVENT_ACCEPTED | _HANDSHAKE_FAILURES)
+class ConnectionEvent(NamedTuple):
+    """Something that happened to the connections of a listening socket."""
+
+    kind: int
+    """`ACCEPTED`, `ENDED`, or `REFUSED`: its peer has no key, or an unknown one."""
+    descriptor: int
+    """Of what was accepted or has ended."""
 
 
-def accepted(monitor: zmq.Socket[bytes]) -> int | None:
-    """The descriptor of the next connection that was accepted, or `REFUSED_CONNECTION`; None if there is none yet."""
+ACCEPTED: Final = int(zmq.EVENT_ACCEPTED)
+ENDED: Final = int(zmq.EVENT_DISCONNECTED)
+REFUSED: Final = int(_HANDSHAKE_FAILURES)
+
+
+def connection_monitor(listening: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """A socket that tells of each connection that a listening one accepts, of its end, and of those that it refuses because of
+    their keys. It may be read in another thread."""
+    return listening.get_monitor_socket(ACCEPTED | ENDED | REFUSED)
+
+
+def connection_event(monitor: zmq.Socket[bytes]) -> ConnectionEvent | None:
+    """The next of these events; None if there is none yet."""
     frames = receive(monitor)
     if frames is None:
         return None
-    if int.from_bytes(frames[0][:2], sys.byteorder) != zmq.EVENT_ACCEPTED:
-        return REFUSED_CONNECTION
-    return int.from_bytes(frames[0][2:6], sys.byteorder, signed=True)
+    kind = int.from_bytes(frames[0][:2], sys.byteorder)
+    return ConnectionEvent(
+        kind if kind in (ACCEPTED, ENDED) else REFUSED, int.from_bytes(frames[0][2:6], sys.byteorder, signed=True)
+    )
 
 
-REFUSED_CONNECTION: Final = -2
-"""In place of the descriptor of a connection whose peer has no key, or an unknown one."""
+def max_frame_bytes(listening: zmq.Socket[bytes]) -> int:
+    """The largest frame that a socket accepts."""
+    return int(listening.getsockopt(zmq.MAXMSGSIZE))
 
 
 def poller() -> zmq.Poller:

@@ -1,12 +1,15 @@
-"""A service of more workers than are told one by one: what is published to them, and members that are killed or stopped."""
+"""A service of more workers than are told one by one: what is published to them, members that are killed or stopped, and
+connections that are cut."""
 
 from __future__ import annotations
 
 import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from cutting_proxy import CuttingProxy
 from daemons import Machine, left_by_kill
 from effort import EFFORT
 
@@ -85,3 +88,114 @@ def test_a_member_of_a_large_group_is_killed_or_stopped(machine: Machine, number
     assert all(worker.wait() == 0 for worker in workers if worker is not victim)
     left_by_kill(machine, victim)
     assert machine.left() == []
+
+
+DISPATCHER = """
+import signal, sys
+from gt.daemon.logs import DaemonLog
+from gt.dispatcher.__main__ import DispatcherShell
+from gt.dispatcher.state import multicast
+from gt.wire import transport
+
+transport._HEARTBEAT_MS, transport._HEARTBEAT_TIMEOUT_MS = 500, 1500  # so that silence is noticed soon
+multicast.MAX_WAIT_TICKS = 1
+DaemonLog("dispatcher", level="info")
+shell = DispatcherShell("tcp://127.0.0.1:*", workers=int(sys.argv[1]))
+signal.signal(signal.SIGTERM, shell.stop)
+print("at", shell.address, shell.fanout.address, flush=True)
+shell.fanout.address = sys.stdin.readline().strip()  # where a bad network leads to it
+hear = shell._hear_subscriptions
+
+def say():
+    before = len(shell.fanout.own)
+    hear()
+    if len(shell.fanout.own) != before:
+        print("switched:", len(shell.fanout.own), flush=True)
+
+shell._hear_subscriptions = say
+shell.run()
+"""
+SUMS = f"""
+    import hashlib
+    config = dict(mesh=dict(data={WORKERS}), sharding_config=dict(net=dict(strategy="data_parallel")))
+    gt.connect(sys.argv[1], config=config)
+    array = np.random.default_rng(0).standard_normal((4 * {WORKERS}, 3)).astype(np.float32)
+    digest = hashlib.sha256()
+    with gt.signal.context("net"):
+        x = gt.tensor(array)
+        for step in range(int(sys.argv[2])):
+            for turn in range(10):
+                x = x - x.sum(0) / (turn + 30)
+                gt.flush()
+            digest.update(x.numpy().tobytes())
+            say("step", step)
+            if step % 10 == 9:
+                hear()
+    say("sums", digest.hexdigest())
+"""
+STEPS = 40
+
+
+class BadFanout:
+    """A service of so many workers that what is for all of them is published, by way of a proxy."""
+
+    def __init__(self, machine: Machine) -> None:
+        machine.environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "GT_LEASE": "20"}
+        self.machine = machine
+        self.dispatcher = machine.start("a dispatcher", [sys.executable, "-P", "-c", DISPATCHER, str(WORKERS)])
+        _, self.address, published = self.dispatcher.expect("at tcp").split()
+        self.proxy = CuttingProxy(published)
+        self.dispatcher.say(self.proxy.address)
+        self.workers = [machine.worker(self.address) for _ in range(WORKERS)]
+        for worker in self.workers:
+            worker.expect("at your service")
+
+    def switched(self) -> None:
+        """Wait until all workers hear what is published."""
+        self.dispatcher.expect(f"switched: {WORKERS}")
+
+    def lapses(self) -> list[int]:
+        """How many messages a worker was sent again, for each time that its subscription has ended so far."""
+        ends = [line for line in self.dispatcher.lines if "to the publishing socket has ended" in line]
+        return [int(line.split(" messages again")[0].split()[-1]) for line in ends]
+
+    def sums(self, at: dict[int, Callable[[], object]]) -> str:
+        """What a program computes while at some of its steps something happens."""
+        program = self.machine.program(SUMS, self.address, str(STEPS))
+        for step in range(STEPS):
+            program.expect(f"step {step}")
+            at.get(step, lambda: None)()
+            if step % 10 == 9:
+                program.say()
+        found = program.expect("sums")
+        assert program.wait() == 0
+        return found
+
+
+@pytest.fixture
+def network(machine: Machine) -> Iterator[BadFanout]:
+    made = BadFanout(machine)
+    yield made
+    made.proxy.__exit__(None, None, None)
+
+
+def test_cuts_of_what_is_published_cost_nobody_anything(network: BadFanout) -> None:
+    """The subscriptions of ten workers are cut in the middle of a program: with a word and without one, for a moment and for
+    long. It ends with the same bits, nobody is lost,"""
+    proxy = network.proxy
+    calm = network.sums({9: network.switched})
+    assert (proxy.connections, network.lapses()) == (WORKERS, [])
+    happens = {2: proxy.cut, 12: proxy.stall, 22: lambda: proxy.cut(stay=True), 32: proxy.cut}
+    happens |= dict.fromkeys([9, 19, 39], network.switched)
+    cut = network.sums(happens | {29: lambda: (proxy.heal(), network.switched())})
+    assert cut == calm
+    assert len(network.lapses()) >= 4 * WORKERS
+    assert sum(network.lapses()) > 0
+    assert all(process.running() for process in (network.dispatcher, *network.workers))
+    for worker in network.workers:
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        assert not any("joins anew" in line for line in worker.lines)
+    network.dispatcher.signal(signal.SIGTERM)
+    assert network.dispatcher.wait() == 0
+    assert sum("joined" in line and " worker " in line for line in network.dispatcher.lines) == WORKERS

@@ -167,6 +167,11 @@ def test_what_to_wire_never_makes_is_refused(message: object) -> None:
         Config.from_wire(message)
 
 
+def test_a_signal_without_rules_that_crossed_the_wire_is_refused_as_in_a_file() -> None:
+    with pytest.raises(ConfigError, match=r"^<config>: sharding_config\.a: is empty; allowed: a mapping with strategy"):
+        Config.from_wire({"config": {"sharding_config": {"a": []}}, "mesh_where": "x:1", "where": [[]]})
+
+
 def test_a_mistake_that_crossed_the_wire_still_names_the_file() -> None:
     message = parse(GOOD, "configs/x.yaml").to_wire()
     message["config"]["sharding_config"]["layer1"]["dimension"] = "zero"

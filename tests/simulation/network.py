@@ -305,5 +305,8 @@ class VirtualTransport:
             sender.process = process
         return socket.inbox.popleft()
 
+    def subscription(self, _publisher: VirtualSocket, _sender: VirtualSender | None = None) -> None:
+        """Nobody is in a group so large that messages are published to it."""
+
     def poller(self) -> VirtualPoll:
         return VirtualPoll(self.scheduler, self.descriptors)

@@ -104,7 +104,7 @@ class NoConnectionLimit:
 
     strangers = refused = 0
 
-    def __init__(self, _sockets: list[Any], _limit: int) -> None:
+    def __init__(self, _sockets: list[Any], _limit: int, _guard: Any = None) -> None:
         pass
 
     def start(self) -> None:
@@ -129,6 +129,18 @@ class SlowFiles(SnapshotFiles):
 
     def _wait(self) -> None:
         self.service.scheduler.wait([], self.service.slow_files.random() ** 3)
+
+
+class NoMemoryGuard:
+    """In place of a guard of real connections."""
+
+    ended = 0
+
+    def __init__(self, _listeners: list[Any]) -> None:
+        pass
+
+    def trust(self, _listener: int) -> None:
+        """Nobody is suspected."""
 
 
 class Interruption(NamedTuple):
@@ -183,11 +195,12 @@ class Service:
         put("threading", threading, client, gt.client.session.sigint_lock, gt.dispatcher.bulk_relay, worker)
         put("os", VirtualOs(scheduler, self.descriptors), dispatcher, worker)
         put("select", VirtualSelect(scheduler, self.descriptors), dispatcher, link)
-        put("ActiveClock", lambda: ActiveClock(time.monotonic), gt.wire.connection, dispatcher, worker)
+        put("ActiveClock", lambda: ActiveClock(time.monotonic), gt.wire.connection, link, dispatcher, worker)
         put("environment_number", self._number, link, dispatcher, worker)
         put("host_facts", self._host_facts, link, dispatcher, worker, gt.service.session)
         put("Registration", NoRegistration, dispatcher)
         put("ConnectionLimit", NoConnectionLimit, dispatcher, worker)
+        put("MemoryGuard", NoMemoryGuard, dispatcher)
         put("measured", lambda _backend, _now: {"speed": [1e10, 1e10], "host_memory": 1 << 34}, worker)
         put("threads", lambda: 1, worker)
         put("packer", lambda: None, worker)

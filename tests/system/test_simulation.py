@@ -22,7 +22,7 @@ from effort import PROVED, cases
 from gt.dispatcher.core import WORKER_LEASE_SECONDS
 from gt.dispatcher.core import DispatcherCore as Dispatcher
 from gt.dispatcher.state.events import JobTurn, Lost, Received, Tick
-from gt.dispatcher.state.multicast import MULTICAST_ABOVE, Accept, Broken, Fanout, Withdraw
+from gt.dispatcher.state.multicast import MULTICAST_ABOVE, Accept, Fanout, Withdraw
 from gt.ir.dtypes import as_dtype, float32, int64
 from gt.ir.instruction import Segment
 from gt.ir.instruction_bytes import pack_segment
@@ -188,11 +188,11 @@ class Network:
 
     def tell(self, to: tuple[bytes, ...], message: Any) -> None:
         """The dispatcher speaks, one by one or to those who hear a topic."""
-        topics, peers = self.fanout.routes(to)
-        for topic in topics:
+        prefixes, peers = self.fanout.routes(to, [message])
+        for prefix in prefixes:
             self.published += 1
             for name, heard in self.topics.items():
-                if topic in heard:
+                if prefix[: m.TOPIC_BYTES] in heard:
                     self.send(PUBLISHER, name, message)
         for peer in peers:
             self.send(DISPATCHER, peer.decode(), message)
@@ -211,8 +211,6 @@ class Network:
                     self.send(DISPATCHER, name, m.Switch())
             case Withdraw() if name in self.topics:
                 self.topics[name].discard(what.topic)
-            case Broken():
-                self.deliver(name, DISPATCHER, Lost(what.peer, "its connection broke"))
         self.fanout.keep(self.dispatcher.service.workers)
 
     def deliver(self, source: str, target: str, item: Any) -> None:

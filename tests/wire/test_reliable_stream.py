@@ -115,18 +115,21 @@ def test_what_is_acknowledged_is_not_kept() -> None:
     assert [parse(frames[0])[0] for frames in stream.unheard(4)] == [5]
 
 
+def message(number: int, body: bytes = b"") -> list[bytes]:
+    """The frames of a message of this number, which acknowledges nothing."""
+    return [HEADER.pack(number, 0) + body]
+
+
 def test_who_hears_much_and_says_nothing_owes_an_acknowledgement() -> None:
     by_bytes, by_count = ReliableStream(), ReliableStream()
-    by_bytes.accept(1, 0, MAX_OWED_BYTES - 1)
-    assert not by_bytes.owes
-    by_bytes.accept(2, 0, 1)
-    assert by_bytes.owes
-    for number in range(MAX_OWED_MESSAGES):
-        assert not by_count.owes
-        by_count.accept(number + 1, 0, 1)
-    assert by_count.owes
+    assert by_bytes.take(message(1, bytes(MAX_OWED_BYTES - HEADER_BYTES - 1))) is False
+    assert by_bytes.take(message(2)) is True
+    for number in range(MAX_OWED_MESSAGES - 1):
+        assert by_count.take(message(number + 1)) is False
+    assert by_count.take(message(MAX_OWED_MESSAGES)) is True
     by_count.heartbeat()
-    assert not by_count.owes
+    assert by_count.take(message(MAX_OWED_MESSAGES + 1)) is False
+    assert by_count.take(message(MAX_OWED_MESSAGES + 1)) is None, "it was heard before"
 
 
 @pytest.mark.parametrize(

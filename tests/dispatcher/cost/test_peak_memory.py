@@ -118,17 +118,28 @@ def test_what_cannot_fit_is_refused_by_its_rule_and_the_session_goes_on(tmp_path
     fabric.dispatcher.check()
 
 
-def test_what_comes_before_a_value_too_large_for_all_workers_is_computed() -> None:
-    """Such a value is an error of its own and of what follows in its segment; what the segment makes before it has a value."""
+def test_a_value_too_large_for_all_workers_costs_only_what_depends_on_it() -> None:
+    """Such a value is an error of its own and of what depends on it; what else its segment makes, before and after, has a
+    value."""
     fabric = connect(10_000)
     for _ in range(5):  # so often that a plan is hot
         before = gt.ones(3) * 2
-        large = gt.zeros(1 << 40)
-        with pytest.raises(gt.OutOfMemory, match=r"the largest result is f32\[1099511627776\]"):
+        large, larger = gt.zeros(1 << 40), gt.full((1 << 41,), 2.0)
+        view = gt.full((), 3.0).expand(1 << 45)  # takes nothing
+        either = larger[:3] + large[:3]
+        after = before + view[:3]
+        with pytest.raises(
+            gt.OutOfMemory, match=r"the result f32\[1099511627776\] of full in no signal .* takes 4,398,"
+        ):
             (large + 1)[:3].numpy()
+        with pytest.raises(gt.OutOfMemory, match=r"f32\[2199023255552\].*together have 10,000: use more workers"):
+            larger[:3].numpy()
+        with pytest.raises(gt.OutOfMemory, match=r"f32\[1099511627776\]"):  # the first on which it depends
+            either.numpy()
         assert before.tolist() == [2, 2, 2]
+        assert after.tolist() == [5, 5, 5]
         assert (before + 1).tolist() == [3, 3, 3]
-        del large
+        del large, larger, either
     gt.synchronize()
     fabric.dispatcher.check()
 
@@ -198,5 +209,8 @@ def test_one_worker_may_have_what_the_others_of_its_host_leave() -> None:
     with gt.signal.context("alone"):
         x = gt.randn(2_000) * 2.0
     assert np.isfinite(x.numpy()).all()
-    with gt.signal.context("alone"), pytest.raises(gt.OutOfMemory, match="of 10,000"):
+    with (
+        gt.signal.context("alone"),
+        pytest.raises(gt.OutOfMemory, match="all workers of its mesh together have 20,000"),
+    ):
         gt.randn(6_000).numpy()

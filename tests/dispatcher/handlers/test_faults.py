@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgpack
 import pytest
 from builders import Lines, one
 from one_dispatcher import VECTOR, fault_of, started
@@ -74,51 +73,6 @@ def test_a_refused_definition_fails_where_it_is_run() -> None:
     each.run(1, 20, [1])
     assert each.hears("w0", m.Execute)
     assert each.core.service.counters.refused == 1
-
-
-def half_refused(survivors: list[int]) -> bytes:
-    """A definition of -$0, of a softmax along an axis that nobody has, and of their sum."""
-    instructions = [["neg", [1], {}, 0], ["softmax", [1], {"axis": -1}, 1], ["add", [0, 4], {}, 0]]
-    tags = [[[], 0, "model.py:1", []], [[], 0, "model.py:2", []]]
-    return msgpack.packb([[["f32", [4]]], "", tags, instructions, survivors])
-
-
-def test_a_refused_instruction_costs_what_comes_after_it() -> None:
-    """What a definition computes before a refused instruction is computed, each time; the rest has the error, with the line."""
-    each = started(1)
-    each.say("c", m.Define(2, half_refused([0, 1, 2])))
-    for base in range(10, 60, 10):  # so often that a plan is hot
-        each.run(2, base, [1], dying=[0] if base == 50 else [])
-        (execute,) = each.hears("w0", m.Execute)
-        assert execute.base == base
-        assert each.table()[base].fault is None
-        for tensor in (base + 1, base + 2):
-            kind, text = fault_of(each, tensor)
-            assert kind == "ShapeError"
-            assert text.startswith("softmax: axis: an integer from 0 to ")
-            assert text.endswith("not -1, at model.py:2")
-        each.done()
-    assert 1 not in each.table()
-    assert each.hears("c", m.Failed) == []
-    assert each.core.service.counters.refused == 1
-    each.run(1, 80, [10])
-    assert each.hears("w0", m.Execute)
-
-
-def test_a_definition_without_a_sound_survivor_is_not_issued() -> None:
-    """All survivors have the error, what dies with the run is freed, and other tensors are as they were."""
-    each = started(1)
-    each.put(2)
-    each.say("c", m.Define(2, half_refused([2])))
-    each.hears("w0")
-    each.run(2, 10, [1], dying=[0])
-    assert each.hears("w0") == [m.Release(1, [1])]
-    assert fault_of(each, 12)[0] == "ShapeError"
-    assert set(each.table()) == {2, 12}
-    each.say("c", m.Drop(2))
-    each.define(2)
-    each.run(2, 20, [2])
-    assert each.table()[20].fault is None
 
 
 def test_a_poisoned_instruction_is_counted_and_logged() -> None:

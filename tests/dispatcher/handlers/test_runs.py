@@ -176,6 +176,21 @@ def test_a_put_that_cannot_be_is_a_fault() -> None:
 # fetches
 
 
+def test_no_session_holds_more_tensors_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither with values nor with errors, whatever its client sends; it is told, and what it has stays."""
+    each = started()
+    monkeypatch.setattr("gt.dispatcher.state.records.MAX_TENSORS", 10)
+    for number in range(20):
+        each.run(1, 100 + number, [1])
+        each.put(200 + number)
+        each.done()
+    assert len(each.table()) == 10
+    told = each.hears("c", m.Failed)
+    assert len(told) == 31
+    assert {failed.kind for failed in told} == {"OutOfMemory"}
+    assert each.table()[1].fault is None
+
+
 def test_a_fetch_asks_each_part_of_one_worker_and_all_for_soundness() -> None:
     """Of copies one is sent, but every worker says whether its own is sound; the client gets as many answers."""
     each = started(2, config={"mesh": {"workers": 2}, "sharding_config": {"x": {"strategy": "replicate"}}})

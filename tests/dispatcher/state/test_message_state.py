@@ -118,6 +118,12 @@ def waits_for_workers() -> Service:
     return each
 
 
+def waits_for_a_config() -> Service:
+    each = busy()
+    each.say("c", m.Configure(7, Config.from_plain({"mesh": {"data": 1}}).to_wire()))
+    return each
+
+
 def waits_for_its_definition() -> Service:
     each = busy()
     each.define(2)
@@ -189,6 +195,7 @@ CASES: dict[MessageState, Callable[[], Service]] = {
     MessageState.WAITING_READER: waits_for_its_reader,
     MessageState.WAITING_TURN: waits_for_a_turn,
     MessageState.WAITING_WORKERS: waits_for_workers,
+    MessageState.WAITING_CONFIG: waits_for_a_config,
     MessageState.WAITING_DEFINITION: waits_for_its_definition,
     MessageState.WAITING_STRATEGY: waits_for_strategies,
     MessageState.WAITING_PLAN: waits_for_a_plan,

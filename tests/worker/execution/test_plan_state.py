@@ -79,7 +79,7 @@ def test_a_transition_that_the_table_lacks_is_refused() -> None:
 def test_every_message_to_a_worker_has_one_row() -> None:
     """What a dispatcher or a peer may send is handled either in order or at once; the rest is refused with its name."""
     assert not UNORDERED.keys() & ORDERED.keys()
-    of_shell = {m.Goodbye, m.Subscribe, m.Unsubscribe, m.Switch}
+    of_shell = {m.Goodbye, m.Subscribe, m.Unsubscribe, m.Switch, m.Lapse, m.Unswitch}
     assert not SENDERS.keys() & of_shell
     assert {kind for kind, sender in SENDERS.items() if sender is Sender.PEER} == {m.Piece, m.Read, m.Probe, m.Echo}
     assert all(sender is Sender.DISPATCHER for sender, _ in ORDERED.values())
