@@ -73,20 +73,23 @@ def snapshots() -> list[SnapshotInfo]:
     return unpack_list(session.current().ask("snapshots")["body"])
 
 
-def restore(name: str, *objects: Any) -> Any:
+def restore(name: str, *objects: Any, timeout: float | None = None) -> Any:
     """Read a snapshot. With `objects`, loads them in place and returns the `extra` that was saved; without, returns a
     `SavedSnapshot`.
 
     Objects are matched with saved ones of the same kind (modules, optimizers, dicts, …) in order. Each worker reads the parts
     that it needs. Raises `StateError` for names, shapes or dtypes that do not fit, and `SnapshotError`, which names the file,
-    for what is missing or damaged; then no object has changed.
+    for what is missing or damaged, and `TimeoutError` if workers take longer than `timeout` seconds to read it; then no object
+    has changed.
     """
     check_name(name)
-    answer = session.current().ask(f"snapshot {name}")
+    here = session.current()
+    here.flush()
+    answer = here.inquire(f"snapshot {name}", timeout)
     found = SavedSnapshot(name, unpack_manifest(answer["body"], f"the manifest of the snapshot {name!r}"))
     if not objects:
         return found
-    found.load_into(*objects)
+    found.load_into(*objects, timeout=timeout)
     return found.extra
 
 
@@ -108,13 +111,13 @@ class SavedSnapshot:
         """The names of the tensors, such as 'model.0.weight'."""
         return list(self._manifest.tensors)
 
-    def tensor(self, name: str) -> Tensor:
-        """One tensor. Raises `KeyError` if there is none of this name, and `SnapshotError`."""
+    def tensor(self, name: str, timeout: float | None = None) -> Tensor:
+        """One tensor. Raises `KeyError` if there is none of this name, `SnapshotError`, and `TimeoutError`."""
         if name not in self._manifest.tensors:
             raise KeyError(name)
-        return self._read({name: None})[name]
+        return self._read({name: None}, timeout)[name]
 
-    def load_into(self, *objects: Any) -> None:
+    def load_into(self, *objects: Any, timeout: float | None = None) -> None:
         """Load modules, optimizers and dicts of tensors in place, as `gt.restore` does."""
         pairs = self._matched(objects)
         wrong = [line for (kind, _, thing), form in pairs for line in self._differences(kind, thing, form)]
@@ -125,7 +128,7 @@ class SavedSnapshot:
         places: dict[str, Tensor | None] = {}
         for (kind, _, thing), form in pairs:
             places.update(_places(kind, thing, form))
-        found = self._read(places)
+        found = self._read(places, timeout)
         for (kind, _, thing), form in pairs:
             _load(kind, thing, form, found)
 
@@ -159,9 +162,9 @@ class SavedSnapshot:
         if kind == STATEFUL:
             return
         known = self._manifest.tensors
-        saved, own = dict(_leaves(form)), dict(_leaves(taken_apart(_state_of(thing, kind), "", {}, "restore")))
         current: dict[str, Tensor] = {}
-        taken_apart(_state_of(thing, kind), "", current, "restore")
+        own = dict(_leaves(taken_apart(_state_of(thing, kind), "", current, "restore")))
+        saved = dict(_leaves(form))
         for place in (place for place in own if place not in saved):
             yield f"{place or kind} is missing in the snapshot"
         for place in (place for place in saved if place not in own):
@@ -173,7 +176,7 @@ class SavedSnapshot:
             elif name is not None and mine is not None and known.get(name) is not current[mine]._value.spec:
                 yield f"{place or kind} is {known.get(name)} in the snapshot, and {current[mine]._value.spec} here"
 
-    def _read(self, places: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    def _read(self, places: Mapping[str, Tensor | None], timeout: float | None) -> dict[str, Tensor]:
         """The tensors of these names, each placed like another one, if one is given. Waits until all are at the workers."""
         here = session.current()
         signal = emission_context.current().signal
@@ -189,7 +192,7 @@ class SavedSnapshot:
             found[name] = Tensor(here.restore(spec, signal, number, (self.name, self._manifest.parts, name)))
         ids = [tensor._value.id for tensor in found.values()]
         for at in range(0, len(ids), MAX_IDS):
-            here.confirm(ids[at : at + MAX_IDS])
+            here.confirm(ids[at : at + MAX_IDS], timeout)
         return found
 
 

@@ -276,9 +276,9 @@ class Session:
         self.pace()
         return value
 
-    def confirm(self, tensors: list[int]) -> None:
-        """Wait until tensors have arrived at the workers. Raises the error of one that cannot."""
-        self._request(lambda number: m.ConfirmTensors(number, tensors), "a snapshot to be read").result()
+    def confirm(self, tensors: list[int], timeout: float | None) -> None:
+        """Wait until tensors have arrived at the workers. Raises the error of one that cannot, and `TimeoutError`."""
+        self._request(lambda number: m.ConfirmTensors(number, tensors), "a snapshot to be read").result(timeout)
 
     def configure(self, config: dict[str, Any]) -> None:
         """Load a sharding config (its wire form) into the service. Raises `ConfigError` when it does not fit."""

@@ -148,6 +148,20 @@ def test_what_is_out_of_memory_is_written_and_read_too(monkeypatch: pytest.Monke
     assert limiter.most <= 3 << 20
 
 
+def test_a_wait_for_files_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a disk that does not answer; the session goes on."""
+    model, optimizer = model_and_optimizer()
+    gt.snapshot("a", model, optimizer)
+    before = values(model)
+    fabric, held = sessions.current().link.fabric, []  # type: ignore[attr-defined]
+    monkeypatch.setattr(fabric, "_work_on_snapshot", lambda *what: held.append(what))
+    with pytest.raises(TimeoutError, match=r"waited 0 s for the snapshot 'a'"):
+        gt.snapshot("a", model, timeout=0)
+    with pytest.raises(TimeoutError, match="waited 0 s for the service's snapshot a"):
+        gt.restore("a", model, timeout=0)
+    same(values(model), before)
+
+
 def test_a_restored_parameter_lies_where_the_model_had_it() -> None:
     model, optimizer = model_and_optimizer()
     train(model, optimizer, 0, 2)
