@@ -295,6 +295,8 @@ class DispatcherShell:
         if isinstance(message, m.Put) and session is not None:
             data = message.data if file.keeps and not message.bulk else None
             file.add(session, message._replace(data=b""), data)
+        elif isinstance(message, m.Restore) and session is not None:
+            file.add(session, m.Put(message.tensor, message.spec, message.signal, False, b""), None)
         elif isinstance(message, LOGGED_MESSAGES) and session is not None:
             file.add(session, message)
         elif isinstance(message, m.Hello) and peer in self.core.service.clients:

@@ -38,6 +38,7 @@ from gt.dispatcher.handlers.plan_selection import PlanSelection
 from gt.dispatcher.handlers.puts import PutHandler
 from gt.dispatcher.handlers.runs import RunHandler
 from gt.dispatcher.handlers.session_mesh import SessionMeshes
+from gt.dispatcher.handlers.snapshots import SnapshotHandler
 from gt.dispatcher.state.events import (
     Event,
     JobTurn,
@@ -85,13 +86,14 @@ class DispatcherCore:
         self.fetches = FetchHandler(service)
         self.surveys = MemorySurveys(service)
         self.puts = PutHandler(service, self.meshes)
+        self.snapshots = SnapshotHandler(service, self.meshes)
         runs = RunHandler(service, self.meshes, self.plan_selection)
         self.queues = MessageQueues(
-            service, self.plan_selection, self.meshes, runs, self.puts, self.fetches, self.surveys
+            service, self.plan_selection, self.meshes, runs, self.puts, self.fetches, self.surveys, self.snapshots
         )
         self.handshake = Handshake(service, self.subscribers, self.facts, worker_facts or {})
         self.disconnect = Disconnect(
-            service, self.handshake, self.subscribers, self.plan_selection, self.fetches, self.surveys
+            service, self.handshake, self.subscribers, self.plan_selection, self.fetches, self.surveys, self.snapshots
         )
         self.patience = patience
         self.lease = lease
@@ -377,6 +379,14 @@ class DispatcherCore:
     def _holdings(self, worker: WorkerRecord, holdings: m.Holdings) -> None:
         self.surveys.heard(worker, holdings)
 
+    def _snapshot_report(self, worker: WorkerRecord, report: m.SnapshotReport) -> None:
+        self.snapshots.report(worker, report)
+
+    def _loaded(self, worker: WorkerRecord, loaded: m.Loaded) -> None:
+        client = self.snapshots.loaded(worker, loaded)
+        if client is not None:
+            self.queues.pump(client)
+
     def _unique_id(self, worker: WorkerRecord, unique_id: m.UniqueId) -> None:
         self.meshes.introduce(worker, unique_id)
 
@@ -432,6 +442,9 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.Free: ((CLIENT,), DispatcherCore._take),
     m.Fetch: ((CLIENT,), DispatcherCore._take),
     m.Options: ((CLIENT,), DispatcherCore._take),
+    m.WriteSnapshot: ((CLIENT,), DispatcherCore._take),
+    m.Restore: ((CLIENT,), DispatcherCore._take),
+    m.ConfirmTensors: ((CLIENT,), DispatcherCore._take),
     m.Ask: ((CLIENT,), DispatcherCore._ask),
     m.Done: ((WORKER,), DispatcherCore._done),
     m.Poisoned: ((WORKER,), DispatcherCore._poisoned),
@@ -443,6 +456,8 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.UniqueId: ((WORKER,), DispatcherCore._unique_id),
     m.Heard: ((WORKER,), DispatcherCore._ping),  # what it says is the shell's
     m.Lapsed: ((WORKER,), DispatcherCore._ping),  # what it says is the shell's
+    m.SnapshotReport: ((WORKER,), DispatcherCore._snapshot_report),
+    m.Loaded: ((WORKER,), DispatcherCore._loaded),
     m.Health: ((PULSE,), DispatcherCore._health),
     m.Watch: ((WATCHER,), DispatcherCore._watch),
     m.Cancel: ((WATCHER,), DispatcherCore._cancel),

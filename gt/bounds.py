@@ -24,6 +24,9 @@ MAX_ANSWER_BYTES: Final = 16 * MIB
 MAX_INLINE_BYTES: Final = 64 * KIB
 MAX_BULK_BYTES: Final = 1 * MIB
 MAX_DEFINITION_BYTES: Final = 8 * MIB
+MAX_SNAPSHOT_BYTES: Final = 256 * KIB
+MAX_STATE_BYTES: Final = 4 * MIB
+MAX_MANIFEST_BYTES: Final = 8 * MIB
 MAX_PIECE_BYTES: Final = 1 << 31
 MAX_INSTRUCTION_BYTES: Final = 64 * KIB
 MAX_TAG_BYTES: Final = 256 * KIB
@@ -78,6 +81,9 @@ BOUNDS: Final = (
     Bound("MAX_INLINE_BYTES", "bytes", "values in a message to the dispatcher; larger ones go by the bulk socket"),
     Bound("MAX_BULK_BYTES", "bytes", "a chunk of larger values, and so any frame on the dispatcher's bulk socket"),
     Bound("MAX_DEFINITION_BYTES", "bytes", "the segment of a `Define`, and so any frame on the dispatcher's control socket"),
+    Bound("MAX_SNAPSHOT_BYTES", "bytes", "the first frame of a `WriteSnapshot` or `ConfirmTensors`, which list ids"),
+    Bound("MAX_STATE_BYTES", "bytes", "what is no tensor in a `WriteSnapshot`, and the names of its tensors"),
+    Bound("MAX_MANIFEST_BYTES", "bytes", "the manifest of a snapshot, in its file and in a worker's `SnapshotReport`"),
     Bound("MAX_PIECE_BYTES", "bytes", "the second frame of a message to a client or worker"),
     Bound("MAX_INSTRUCTION_BYTES", "bytes", "one instruction of a definition, or the spec of one input"),
     Bound("MAX_TAG_BYTES", "bytes", "one tag of a definition"),

@@ -45,6 +45,10 @@ class TraceError(GTError, ValueError):
     """A file that was not written by `gt trace` or `gt.profile`; names the file."""
 
 
+class SnapshotError(GTError, RuntimeError):
+    """A snapshot that cannot be written, or whose files are missing or damaged; names the file and what is wrong."""
+
+
 class ProtocolError(GTError):
     """A message that violates the protocol; only its sender is affected."""
 
@@ -87,6 +91,7 @@ KINDS: dict[str, type[GTError]] = {
     "DTypeError": DTypeError,
     "ConfigError": ConfigError,
     "ProtocolError": ProtocolError,
+    "SnapshotError": SnapshotError,
     "SessionError": SessionError,
     "Cancelled": Cancelled,
     "WorkerError": WorkerError,

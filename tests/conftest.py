@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -42,6 +43,13 @@ def in_any_order(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than there are cores: who tests processes mostly waits for them."""
     return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No test reads or writes this user's snapshots."""
+    folder = tempfile.TemporaryDirectory(prefix="gt-test-snapshots-")
+    config.add_cleanup(folder.cleanup)
+    os.environ["GT_SNAPSHOTS"] = folder.name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

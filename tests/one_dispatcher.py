@@ -142,7 +142,9 @@ def leave_nothing(each: Service) -> None:
         core.service.workers,
         core.service.meshes,
         core.fetches.collections,
+        core.snapshots.requests,
+        core.snapshots.awaited,
         core.service.issued,
         core.handshake.pulses,
     )
-    assert leftovers == ({},) * 7
+    assert leftovers == ({},) * 9

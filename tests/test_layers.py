@@ -23,6 +23,7 @@ PACKAGES = {
     # shared
     "gt.sharding": (),
     "gt.ir": ("gt.sharding",),
+    "gt.snapshot_files": ("gt.ir",),
     "gt.daemon": (),
     "gt.wire": ("gt.daemon",),
     "gt.public_api": (),
@@ -46,7 +47,7 @@ PACKAGES = {
     "gt.client.nn": ("gt.client.autograd",),
     "gt.client.optim": ("gt.client.nn",),
     "gt.client.data": ("gt.client.tensor_api",),
-    "gt.client.io": ("gt.client.nn",),
+    "gt.client.io": ("gt.client.optim", "gt.snapshot_files"),
     "gt.client.distributions": ("gt.client.autograd",),
     "gt.client.compile": ("gt.client.optim",),
     # dispatcher
@@ -61,6 +62,7 @@ PACKAGES = {
     "gt.worker.nccl": ("gt.worker.device",),
     "gt.worker.base": ("gt.worker.nccl",),
     "gt.worker.lifecycle": ("gt.worker.base",),
+    "gt.worker.snapshots": ("gt.worker.base", "gt.snapshot_files"),
     "gt.worker.kernels": ("gt.worker.base",),
     "gt.worker.op_table": ("gt.worker.kernels",),
     "gt.worker.transfer": ("gt.worker.base",),
@@ -75,7 +77,7 @@ PACKAGES = {
     "gt.worker.execution": (
         "gt.worker.cuda_graphs", "gt.worker.fusion.cpu", "gt.worker.memory_limit", "gt.worker.telemetry",
     ),
-    "gt.worker": ("gt.worker.execution", "gt.worker.lifecycle"),
+    "gt.worker": ("gt.worker.execution", "gt.worker.lifecycle", "gt.worker.snapshots"),
     # monitor
     "gt.monitor": ("gt.instruction_log",),
     "gt.monitor.top": ("gt.monitor",),

@@ -33,6 +33,7 @@ from gt.errors import GTError, ProtocolError
 from gt.sharding import options
 from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.sharding.partition import extent
+from gt.snapshot_files.snapshot_names import default_folder
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire import transport
@@ -46,7 +47,7 @@ from gt.wire.pool import Pool, half_of_memory
 from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.wire.subscription import Subscription
 from gt.worker.base.backend import Backend, backend
-from gt.worker.base.events import BulkIn, BulkOut, ToDispatcher, ToPeer, Unreachable
+from gt.worker.base.events import BulkIn, BulkOut, SnapshotWork, ToDispatcher, ToPeer, Unreachable
 from gt.worker.device.async_copies import Staging
 from gt.worker.device.malloc_tuning import keep_freed_memory
 from gt.worker.device.nvml import HealthSamples, NvmlGpu
@@ -57,6 +58,7 @@ from gt.worker.lifecycle.calibrate import facts as measured
 from gt.worker.lifecycle.calibrate import threads
 from gt.worker.memory_limit.limiter import MemoryLimiter, memory_limiter
 from gt.worker.nccl.communicators import Communicators, in_thread
+from gt.worker.snapshots.snapshot_thread import SnapshotThread
 from gt.worker.telemetry.recorder import Instruments
 from gt.worker.transfer.compression import packer
 from gt.worker.transfer.link_probe import LinkProbes
@@ -152,6 +154,7 @@ class WorkerShell:
         """The sockets of the dispatcher to which the poller listens; they change when a connection is opened again."""
         self.look_at = 0.0
         """When the connections are looked at next."""
+        self.snapshots = SnapshotThread(default_folder(), self._wake)
         self.streams = Bulk(borrower=Borrower() if limit else None)
         self.pool = Pool(half_of_memory())
         """The memory for what comes in chunks."""
@@ -364,6 +367,11 @@ class WorkerShell:
             pass
         if not self.stopping:
             self._handle(None)
+            for answer in self.snapshots.answers():
+                if isinstance(answer, m.SnapshotReport):
+                    self._say(answer)
+                else:
+                    self._handle(answer)
 
     def _asking(self, staging: Staging) -> int | None:
         """The milliseconds until the device is polled again; None if nothing is on its way from it."""
@@ -461,6 +469,8 @@ class WorkerShell:
                 self._part(send)
             elif isinstance(send, ToPeer):
                 self.peers.send(send.address, m.encode(send.message))
+            elif isinstance(send, SnapshotWork):
+                self.snapshots.add(send)
             elif isinstance(send, Unreachable):
                 self.peers.forget(send.worker, send.address)
             else:

@@ -27,7 +27,7 @@ from gt.errors import ProtocolError, VerificationError
 from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 from gt.worker.base.backend import Backend
-from gt.worker.base.events import BulkIn, Forgotten, Send, ToDispatcher
+from gt.worker.base.events import BulkIn, Forgotten, Send, SnapshotIn, SnapshotWork, ToDispatcher
 from gt.worker.cuda_graphs.capturable_run import CapturableRun
 from gt.worker.cuda_graphs.graphs import CudaGraphs
 from gt.worker.device.cuda_ipc import CardMemory
@@ -38,6 +38,7 @@ from gt.worker.execution.execution import Execution, MeshInfo
 from gt.worker.execution.moves import MAX_OUTGOING_PIECES, WorkerMoves
 from gt.worker.execution.plan_state import SUSPENDED, PlanState
 from gt.worker.execution.program_cache import ProgramCache, lines_of
+from gt.worker.execution.snapshot_parts import parts_to_write
 from gt.worker.execution.tensor_store import ABSENT, Poison, TensorStore, missing_tensor, storable
 from gt.worker.fusion.cpu.background_matmul import settle
 from gt.worker.memory_limit.limiter import MemoryLimiter, SpillCause
@@ -198,6 +199,9 @@ class WorkerCore:
     def _bulk_in(self, event: BulkIn, _now: float) -> None:
         self.stored.receive_put(event, self.recording)
 
+    def _snapshot_in(self, event: SnapshotIn, _now: float) -> None:
+        self.stored.receive_load(event)
+
     def check(self) -> None:
         """Assert the invariants between events, in terms of plans' states (`execution/plan_state.py`)."""
         running = self.running
@@ -296,6 +300,26 @@ class WorkerCore:
 
     def _survey(self, message: m.Survey, _now: float) -> None:
         self.out.append(ToDispatcher(m.Holdings(message.request, self.stored.survey(message.most))))
+
+    def _write_part(self, message: m.WritePart, _now: float) -> None:
+        info = self.meshes[message.mesh]
+        try:
+            values = parts_to_write(self.stored, message, info.mesh, info.rank, self.number, self.deferred_checks)
+        except Exception as error:  # noqa: BLE001 — a value without a value, or no memory for it: the snapshot fails
+            fault = list(self.stored.fault(error))
+            self.out.append(ToDispatcher(m.SnapshotReport(message.request, fault, [], b"")))
+        else:
+            self.out.append(SnapshotWork(message, self.number, values))
+
+    def _load_part(self, message: m.LoadPart, now: float) -> None:
+        info = self.meshes[message.mesh]
+        part = self.stored.load(message, info.mesh, info.rank)
+        if part is not None:
+            self.out.append(SnapshotWork(message, self.number, box=part))
+        self._done(message.order, info, now)
+
+    def _snapshot_files(self, message: m.CommitSnapshot | m.DiscardParts | m.ReadSnapshots, _now: float) -> None:
+        self.out.append(SnapshotWork(message, self.number))
 
     def _define_plan(self, message: m.DefinePlan, _now: float) -> None:
         self.programs.define(message.plan, bytes(message.body))
@@ -590,6 +614,10 @@ UNORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], Non
     m.PeerLost: (Sender.DISPATCHER, WorkerCore._peer_lost),
     m.UniqueId: (Sender.DISPATCHER, WorkerCore._unique_id),
     BulkIn: (Sender.SHELL, WorkerCore._bulk_in),
+    SnapshotIn: (Sender.SHELL, WorkerCore._snapshot_in),
+    m.CommitSnapshot: (Sender.DISPATCHER, WorkerCore._snapshot_files),
+    m.DiscardParts: (Sender.DISPATCHER, WorkerCore._snapshot_files),
+    m.ReadSnapshots: (Sender.DISPATCHER, WorkerCore._snapshot_files),
 }
 """What is handled when it comes, also while a plan is suspended: who may send it, and what handles it."""
 
@@ -607,6 +635,8 @@ ORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], None]
     m.Collect: (Sender.DISPATCHER, WorkerCore._collect),
     m.Forget: (Sender.DISPATCHER, WorkerCore._forget),
     m.Survey: (Sender.DISPATCHER, WorkerCore._survey),
+    m.WritePart: (Sender.DISPATCHER, WorkerCore._write_part),
+    m.LoadPart: (Sender.DISPATCHER, WorkerCore._load_part),
 }
 """What is handled in its turn, after all plans that came before it: who may send it, and what handles it."""
 

@@ -1,4 +1,4 @@
-"""Tensors in files: safetensors, and PyTorch's checkpoints.
+"""Tensors in files: snapshots that workers write, safetensors, and PyTorch's checkpoints.
 
-May import `nn` and everything below it.
+May import `optim` and everything below it, and `gt.snapshot_files`.
 """

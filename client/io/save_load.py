@@ -41,7 +41,7 @@ def save(obj: Any, f: File) -> None:
     code to be read again, and `DTypeError` for complex128, which the format lacks.
     """
     found: dict[str, Tensor] = {}
-    form = _taken_apart(obj, "", found)
+    form = taken_apart(obj, "", found, "save")
     plain = isinstance(obj, Mapping) and all(isinstance(key, str) for key in obj) and len(found) == len(obj)
     for name, tensor in found.items():
         if tensor.dtype is complex128:
@@ -94,15 +94,15 @@ def load(
     if form is None:
         return found
     try:
-        return _put_together(json.loads(form), found)
+        return put_together(json.loads(form), found)
     except (ValueError, TypeError, KeyError, RecursionError):
         raise GTError(
             f"{os.fspath(f)}: its metadata do not say how its tensors belong together: save it again"
         ) from None
 
 
-def _taken_apart(obj: Any, name: str, found: dict[str, Tensor]) -> Any:
-    """The form of an object, in JSON; its tensors go to `found`, by name."""
+def taken_apart(obj: Any, name: str, found: dict[str, Tensor], what: str) -> Any:
+    """The form of an object, in JSON; its tensors go to `found`, by name. `what` asks for it, as errors say."""
     if isinstance(obj, Tensor):
         name = name or "tensor"
         while name in found:
@@ -113,17 +113,17 @@ def _taken_apart(obj: Any, name: str, found: dict[str, Tensor]) -> Any:
         return ["value", obj]
     if isinstance(obj, Mapping):
         if not all(isinstance(key, str | int | bool | float | None) for key in obj):
-            raise TypeError(f"save: the keys of {name or 'a dict'} are text or numbers")
-        return ["dict", [[key, _taken_apart(value, _below(name, key), found)] for key, value in obj.items()]]
+            raise TypeError(f"{what}: the keys of {name or 'a dict'} are text or numbers")
+        return ["dict", [[key, taken_apart(value, _below(name, key), found, what)] for key, value in obj.items()]]
     if isinstance(obj, list | tuple):
         kind = "list" if isinstance(obj, list) else "tuple"
-        return [kind, [_taken_apart(value, _below(name, at), found) for at, value in enumerate(obj)]]
+        return [kind, [taken_apart(value, _below(name, at), found, what) for at, value in enumerate(obj)]]
     if isinstance(obj, np.generic):
         return ["value", obj.item()]
     where = f" at {name}" if name else ""
     hint = "; save its state_dict()" if hasattr(obj, "state_dict") else ""
     raise TypeError(
-        f"save takes tensors, numbers, text, and dicts, lists and tuples of them, not {type(obj).__name__}{where}{hint}"
+        f"{what} takes tensors, numbers, text, and dicts, lists and tuples of them, not {type(obj).__name__}{where}{hint}"
     )
 
 
@@ -131,13 +131,14 @@ def _below(name: str, key: Any) -> str:
     return f"{name}.{key}" if name else str(key)
 
 
-def _put_together(form: Any, found: Mapping[str, Tensor]) -> Any:
+def put_together(form: Any, found: Mapping[str, Any]) -> Any:
+    """The object that has a form, with what `found` has by the names of its tensors."""
     kind, content = form
     if kind == "tensor":
         return found[content]
     if kind == "dict":
-        return {key: _put_together(value, found) for key, value in content}
+        return {key: put_together(value, found) for key, value in content}
     if kind in ("list", "tuple"):
-        values = [_put_together(value, found) for value in content]
+        values = [put_together(value, found) for value in content]
         return values if kind == "list" else tuple(values)
     return content

@@ -15,6 +15,7 @@ import numpy as np
 
 from gt.errors import GTError, ProtocolError, SessionError
 from gt.ir.spec import Spec, pack_spec, unpack_spec
+from gt.sharding.partition import covers
 from gt.wire import messages as m
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Future:
         if self._missing == 0:
             assert self._spec is not None
             boxes = [box for whose, box in self._boxes.items() if whose != SILENT_WORKERS]
-            if not _cover(self._spec.shape, boxes):
+            if not covers(self._spec.shape, boxes):
                 self._fail(
                     _wrong(self.what, f"its parts {[list(box) for box in boxes[:MAX_SHOWN_BOXES]]} are not all of it")
                 )
@@ -192,18 +193,3 @@ def _box_in(shape: tuple[int, ...], raw: list[Any]) -> Box:
     ):
         raise ProtocolError(f"{str(raw)[:200]} is no box of the shape {list(shape)}")
     return tuple((start, stop) for start, stop in pairs)
-
-
-def _cover(shape: tuple[int, ...], boxes: list[Box]) -> bool:
-    """Whether boxes within a shape hold each of its elements once."""
-    if sum(map(_volume, boxes)) != math.prod(shape):
-        return False
-    if len(boxes) < 2:
-        return True
-    corners = np.array(boxes, np.int64).reshape(len(boxes), len(shape), 2)
-    starts, stops = corners[..., 0], corners[..., 1]
-    for at in range(1, len(boxes)):  # with those before it: disjoint boxes of the right volume leave nothing out
-        meet = (starts[:at] < stops[at]) & (starts[at] < stops[:at])
-        if meet.all(axis=1).any():
-            return False
-    return True

@@ -54,6 +54,8 @@ class LoggingLink:
             elif isinstance(message, m.Put):
                 data = self._copies.pop(message.tensor, None) if message.bulk else message.data
                 self._file.add(self._number, message._replace(data=b""), data if self._file.keeps else None)
+            elif isinstance(message, m.Restore):  # whose values this process does not see
+                self._file.add(self._number, m.Put(message.tensor, message.spec, message.signal, False, b""), None)
         self._link.send(message)
 
     def prepare(self, array: np.ndarray[Any, Any], kind: Any) -> Any:

@@ -29,7 +29,7 @@ from gt.client.segment.builder import FLUSH_LENGTH, Builder
 from gt.client.segment.definition_cache import Definitions
 from gt.client.segment.value import TensorValue
 from gt.errors import GTError, OutOfMemory, SessionError, ShapeError
-from gt.ir.spec import pack_spec, size_error, spec
+from gt.ir.spec import Spec, pack_spec, size_error, spec
 from gt.wire import messages as m
 from gt.wire.pool import MAX_UNPOOLED_BYTES
 
@@ -241,6 +241,44 @@ class Session:
             self.link.send(m.Ask(number, topic))
         answer: dict[str, Any] = future.result(timeout)
         return answer
+
+    def _request(self, make: Callable[[int], m.Message], what: str) -> Future:
+        """Send a message that is answered, in its turn. The answer, as a future."""
+        self.usable()
+        future = Future(self, what)
+        with self.exclusive():
+            self._open()
+            number = next(self.request_numbers)
+            self.requests[number] = future
+            self.link.send(make(number))
+        return future
+
+    def snapshot(self, name: str, parts: str, values: list[TensorValue], body: bytes) -> Future:
+        """Have workers write values to a snapshot. Flushes first. `parts` names the files, `body` says what is no tensor."""
+        _interrupt("it takes a snapshot")
+        if any(value.owner.session is not self for value in values):
+            raise SessionError("a tensor of the snapshot belongs to a session that has ended")
+        self.flush()
+        ids = [value.id for value in values]
+        return self._request(lambda number: m.WriteSnapshot(number, name, parts, ids, body), f"the snapshot {name!r}")
+
+    def restore(self, known: Spec, path: tuple[str, ...], like: int, source: tuple[str, str, str]) -> TensorValue:
+        """A tensor that workers read from a snapshot (its name, parts and key), placed as the tensor `like` is."""
+        self.usable()
+        _interrupt("it restores a snapshot")
+        mine = builder()
+        with self.exclusive():
+            self._open()
+            value = mine.allocate(known)
+            self.sent += 1
+            self.link.send(m.Restore(value.id, pack_spec(known), list(path), like, *source))
+            self.history.append((self.sent, m.Put(value.id, [], list(path), False, b"")))
+        self.pace()
+        return value
+
+    def confirm(self, tensors: list[int], timeout: float | None) -> None:
+        """Wait until tensors have arrived at the workers. Raises the error of one that cannot, and `TimeoutError`."""
+        self._request(lambda number: m.ConfirmTensors(number, tensors), "a snapshot to be read").result(timeout)
 
     def configure(self, config: dict[str, Any]) -> None:
         """Load a sharding config (its wire form) into the service. Raises `ConfigError` when it does not fit."""

@@ -17,6 +17,7 @@ from .fetches import FetchHandler
 from .handshake import Handshake
 from .memory_survey import MemorySurveys
 from .plan_selection import PlanSelection
+from .snapshots import SnapshotHandler
 
 MAX_ENDED: Final = 4096
 """The most ended processes that are remembered."""
@@ -27,7 +28,7 @@ class Disconnect:
 
     def __init__(
         self, service: DispatcherState, handshake: Handshake, subscribers: Subscribers, plan_selection: PlanSelection,
-        fetches: FetchHandler, surveys: MemorySurveys,
+        fetches: FetchHandler, surveys: MemorySurveys, snapshots: SnapshotHandler,
     ) -> None:  # fmt: skip
         self.service = service
         self.handshake = handshake
@@ -35,6 +36,7 @@ class Disconnect:
         self.plan_selection = plan_selection
         self.fetches = fetches
         self.surveys = surveys
+        self.snapshots = snapshots
         self.ended: dict[bytes, None] = {}
         """Peers whose processes have ended recently."""
 
@@ -79,6 +81,7 @@ class Disconnect:
         self.service.counters.plan_hits += client.hits
         self.service.counters.plans_improved += client.improved
         self.fetches.forget(client)
+        self.snapshots.forget(client)
         self._leave(client)
 
     def _leave(self, client: ClientRecord) -> None:
@@ -97,6 +100,7 @@ class Disconnect:
         fault: Fault = ("WorkerLost", f"worker {worker.number} was lost ({reason}); what it held is gone")
         if service.workers:  # all of them: one may wait in a plan of a mesh that is dropped already
             service.out.append(Send(tuple(service.workers), m.PeerLost(worker.number, fault[1])))
+        self.snapshots.lost(worker, fault)
         touched = [record for record in service.meshes.values() if worker.number in record.done]
         for record in touched:
             record.fault = fault

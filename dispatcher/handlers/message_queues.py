@@ -45,6 +45,7 @@ from .puts import PutHandler
 from .refused_instructions import RunnableDefinition, definition_in_turns
 from .runs import REDUCED_FROM, RunHandler
 from .session_mesh import SessionMeshes
+from .snapshots import SnapshotHandler
 from .why import explain_tensor, tensors_read_by
 
 MESSAGES_PER_TURN: Final = 64
@@ -57,9 +58,12 @@ CANCELLED_FAULT: Final[Fault] = (
     "Cancelled",
     "cancelled from a monitor: what the session had asked for and had not begun is dropped",
 )
-WORK_MESSAGES: Final = (m.Run, m.Put, m.Fetch)
+WORK_MESSAGES: Final = (m.Run, m.Put, m.Fetch, m.WriteSnapshot, m.Restore, m.ConfirmTensors)
 """The messages that are dropped when the work of their client is cancelled."""
 _WORK_NAMES: Final[dict[type, str]] = {m.Run: "runs", m.Put: "puts", m.Fetch: "fetches"}
+_ID_LISTS: Final = (m.Free, m.WriteSnapshot, m.ConfirmTensors)
+_ANSWERED_WORK: Final = (m.Fetch, m.WriteSnapshot, m.ConfirmTensors)
+"""Of these messages, those by whose failure a client learns that its work was cancelled."""
 
 
 class MessageQueues:
@@ -67,7 +71,7 @@ class MessageQueues:
 
     def __init__(
         self, service: DispatcherState, plan_selection: PlanSelection, meshes: SessionMeshes, runs: RunHandler,
-        puts: PutHandler, fetches: FetchHandler, surveys: MemorySurveys,
+        puts: PutHandler, fetches: FetchHandler, surveys: MemorySurveys, snapshots: SnapshotHandler,
     ) -> None:  # fmt: skip
         self.service = service
         self.plan_selection = plan_selection
@@ -78,6 +82,7 @@ class MessageQueues:
         self.surveys = surveys
         self.reloads: deque[Reload] = deque()
         """The configs of the service that have yet to be adopted."""
+        self.snapshots = snapshots
         self.handlers: dict[type, Callable[[ClientRecord, Any], MessageState]] = {
             m.Configure: meshes.configure,
             Reload: meshes.reconfigure,
@@ -89,6 +94,9 @@ class MessageQueues:
             m.Fetch: fetches.fetch,
             m.Ask: self._ask,
             m.Options: self._options,
+            m.WriteSnapshot: snapshots.snapshot,
+            m.Restore: snapshots.restore,
+            m.ConfirmTensors: snapshots.confirm,
         }
         """What acts on a message at the head of a queue. It returns DONE, or what the message waits for."""
 
@@ -149,7 +157,7 @@ class MessageQueues:
                 return
             left -= _weight(message)
             if isinstance(message, WORK_MESSAGES) and (client.dropping or client.cancelled):
-                client.cancelled = client.cancelled and not isinstance(message, m.Fetch)
+                client.cancelled = client.cancelled and not isinstance(message, _ANSWERED_WORK)
                 self._cancel(client, message)
             elif self._act(client, message) in WAITS:
                 return
@@ -234,7 +242,9 @@ class MessageQueues:
             self.runs.poison(client, message, fault)
         elif isinstance(message, m.Put):
             self.puts.fail(client, message, fault)
-        elif isinstance(message, (m.Fetch, m.Ask, m.Configure)):
+        elif isinstance(message, m.Restore):
+            self.snapshots.fail_restore(client, message, fault)
+        elif isinstance(message, (m.Fetch, m.Ask, m.Configure, m.WriteSnapshot, m.ConfirmTensors)):
             self.service.send(client.identity, m.Failed(message.request, *fault))
             if isinstance(message, m.Configure):
                 client.change = client.survey = None
@@ -278,6 +288,8 @@ class MessageQueues:
         """Answer a question about the service."""
         if message.topic == "memory":
             return self.surveys.ask(client, message.request)
+        if message.topic == "snapshots" or message.topic.startswith("snapshot "):
+            return self.snapshots.look(client, message.request, message.topic[len("snapshot ") :])
         if message.topic == "devices":
             if not self.service.ready(client):
                 return WAITING_WORKERS
@@ -354,4 +366,4 @@ def _weight(message: Any) -> int:
         return MESSAGES_PER_TURN
     if isinstance(message, m.Run):
         return 1 + (len(message.inputs) + len(message.freed)) // IDS_PER_MESSAGE
-    return 1 + (len(message.tensors) // IDS_PER_MESSAGE if isinstance(message, m.Free) else 0)
+    return 1 + (len(message.tensors) // IDS_PER_MESSAGE if isinstance(message, _ID_LISTS) else 0)

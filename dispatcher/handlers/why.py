@@ -37,7 +37,7 @@ def explain_tensor(service: DispatcherState, client: ClientRecord, topic: str) -
     entry = client.table.get(tensor)
     if entry is None:
         if position > client.arrived and client.queue:
-            ahead = sum(isinstance(message, (m.Run, m.Put)) for message in client.queue)
+            ahead = sum(isinstance(message, (m.Run, m.Put, m.Restore)) for message in client.queue)
             before = min(position - client.arrived - 1, ahead)
             return {"state": "queued", "before": before, "waits": describe_wait(service, client)}
         return {"state": "unknown"}
@@ -71,10 +71,12 @@ def locate_tensor(service: DispatcherState, entry: Entry) -> dict[str, Any]:
 
 
 def tensors_read_by(message: Any) -> list[int]:
-    """The tensors that a run or a fetch reads."""
-    return (
-        list(message.inputs) if isinstance(message, m.Run) else [message.tensor] if isinstance(message, m.Fetch) else []
-    )
+    """The tensors that a message reads, or waits for."""
+    if isinstance(message, m.Run):
+        return list(message.inputs)
+    if isinstance(message, (m.WriteSnapshot, m.ConfirmTensors)):
+        return list(message.tensors)
+    return [message.tensor] if isinstance(message, m.Fetch) else []
 
 
 def describe_wait(service: DispatcherState, client: ClientRecord) -> str:

@@ -74,7 +74,8 @@ DONE, FAILED, DROPPED = MessageState.DONE, MessageState.FAILED, MessageState.DRO
 
 
 CLIENT_MESSAGES: Final = (
-    m.Configure, Reload, m.Define, m.Drop, m.Run, m.Put, m.Free, m.Fetch, m.Ask, m.Options,
+    m.Configure, Reload, m.Define, m.Drop, m.Run, m.Put, m.Free, m.Fetch, m.Ask, m.Options, m.WriteSnapshot,
+    m.Restore, m.ConfirmTensors,
 )  # fmt: skip
 """All that a client's queue may hold."""
 
@@ -91,17 +92,22 @@ WAITS: Final[dict[MessageState, Wait]] = {
     WAITING_TURN: Wait(
         CLIENT_MESSAGES, "messages of its client have taken a whole turn, and a job goes on with the next"
     ),
-    WAITING_WORKERS: Wait((m.Run, m.Put, m.Configure, Reload, m.Ask), "not all expected workers have joined"),
+    WAITING_WORKERS: Wait(
+        (m.Run, m.Put, m.Configure, Reload, m.Ask, m.WriteSnapshot, m.Restore), "not all expected workers have joined"
+    ),
     WAITING_CONFIG: Wait(
-        (m.Run, m.Put, m.Configure, Reload), "a job reads the config, or works out what it asks for on the workers"
+        (m.Run, m.Put, m.Configure, Reload, m.Restore),
+        "a job reads the config, or works out what it asks for on the workers",
     ),
     WAITING_DEFINITION: Wait((m.Define,), "a job reads the definition"),
     WAITING_STRATEGY: Wait((m.Run,), "a job chooses the strategies of `auto` signals"),
     WAITING_PLAN: Wait((m.Run,), "a job makes the plan"),
     WAITING_SEARCH: Wait((m.Run,), "a job searches the better plan that takes over at this run"),
     WAITING_COMPILATION: Wait((m.Run,), "the workers of the mesh compile other new plans first"),
-    WAITING_PUT: Wait((m.Run, m.Fetch), "a tensor that it reads has yet to arrive at a worker"),
-    WAITING_CREDIT: Wait((m.Run, m.Put), "as many plans and puts of the mesh are in flight as may be"),
+    WAITING_PUT: Wait(
+        (m.Run, m.Fetch, m.WriteSnapshot, m.ConfirmTensors), "a tensor that it reads has yet to arrive at a worker"
+    ),
+    WAITING_CREDIT: Wait((m.Run, m.Put, m.Restore), "as many plans and puts of the mesh are in flight as may be"),
     WAITING_IDLE: Wait((m.Configure, Reload), "a plan or put of the session is in flight"),
     WAITING_MIGRATION: Wait((m.Configure, Reload), "tensors of the session move to another mesh"),
 }

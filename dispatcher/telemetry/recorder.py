@@ -182,8 +182,8 @@ class DispatcherRecorder:
             self.births.setdefault(client, {}).update(zip(map(_BASE, mine), mine, strict=True))
             self._bound(client)
 
-    def put(self, client: ClientRecord, message: m.Put) -> None:
-        """A put was placed."""
+    def put(self, client: ClientRecord, message: m.Put | m.Restore) -> None:
+        """A put, or a tensor from a snapshot, was placed."""
         births = self.births.setdefault(client.number, {})
         births[message.tensor] = (-1, -1, message.tensor, self.service.now, client.number, "/".join(message.signal))
         self._bound(client.number)

@@ -17,6 +17,7 @@ from .keys import keys
 from .ops import ops
 from .replay import replay
 from .report import report
+from .snapshot import snapshot
 from .top import top
 from .trace import trace
 
@@ -68,6 +69,7 @@ app.command()(replay)
 app.command()(top)
 app.command()(trace)
 app.add_typer(keys, name="keys")
+app.add_typer(snapshot, name="snapshot")
 app.command()(doctor)
 app.command()(report)
 app.command()(ops)

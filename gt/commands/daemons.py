@@ -48,6 +48,11 @@ PrefetchSize = Annotated[
     typer.Option(help="What may come back before it is read; default 256MiB (GT_PREFETCH_BUFFER_SIZE)."),
 ]
 
+SnapshotFolder = Annotated[
+    Path | None,
+    typer.Option(help="Where workers keep snapshots; all hosts must see the same folder (GT_SNAPSHOTS)."),
+]
+
 
 def up(
     workers: Annotated[
@@ -64,6 +69,7 @@ def up(
     cpu_spill_threshold: SpillThreshold = None,
     prefetch_buffer_size: PrefetchSize = None,
     nvlink_group_size: GroupSize = None,
+    snapshots: SnapshotFolder = None,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
     insecure: Insecure = False,
@@ -82,6 +88,7 @@ def up(
             check_bind(address, keyed=_keys_of_daemons(address, insecure=insecure))
             _check_free(address)
         _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
+        _keep_snapshots_in(snapshots)
         exporter = ExporterProcess(metrics_host, metrics_port)
         read = _read(config)
         count = workers or default_workers(read)
@@ -172,6 +179,7 @@ def worker(
     cpu_spill_threshold: SpillThreshold = None,
     prefetch_buffer_size: PrefetchSize = None,
     nvlink_group_size: GroupSize = None,
+    snapshots: SnapshotFolder = None,
 ) -> None:
     """Run one worker of the dispatcher at ADDRESS, until Ctrl-C, SIGTERM or the dispatcher's end."""
     with errors_as_lines():
@@ -182,6 +190,7 @@ def worker(
 
         os.environ |= ONE_THREAD  # before this imports NumPy
         _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
+        _keep_snapshots_in(snapshots)
         os.environ |= options.worker_environment()
         from gt.worker.__main__ import serve
 
@@ -233,6 +242,16 @@ def _for_workers(pool: str | None, threshold: str | None, prefetch: str | None, 
         "nvlink_group_size": group,
     }  # fmt: skip
     choose_for_workers({name: value for name, value in said.items() if value is not None})
+
+
+def _keep_snapshots_in(folder: Path | None) -> None:
+    """Have the workers that are started keep snapshots in a folder."""
+    if folder is not None:
+        import os
+
+        from gt.snapshot_files.snapshot_names import FOLDER_VARIABLE
+
+        os.environ[FOLDER_VARIABLE] = str(folder.absolute())
 
 
 def _read(config: Path | None) -> Any:

@@ -19,8 +19,8 @@ NAMES: Final[dict[str, str]] = {
     ),
     "gt.errors": (
         "GTError, ShapeError, AxisError, DTypeError, StateError, GradientError, OverlapError, CompileError, "
-        "ConfigError, ProtocolError, ConnectionFailed, SessionError, Cancelled, WorkerError, WorkerLost, OutOfMemory, "
-        "IndexOutOfRange, VerificationError, OutOfMemory as OutOfMemoryError"
+        "ConfigError, ProtocolError, SnapshotError, ConnectionFailed, SessionError, Cancelled, WorkerError, WorkerLost, "
+        "OutOfMemory, IndexOutOfRange, VerificationError, OutOfMemory as OutOfMemoryError"
     ),
     "gt.tools.inventory": "devices, memory",
     "gt.ir.dtype_limits": "finfo, iinfo",
@@ -36,6 +36,7 @@ NAMES: Final[dict[str, str]] = {
     "gt.client.autograd.checkpoint": "checkpointed",
     "gt.client.compile.compile": "compile",
     "gt.client.io.save_load": "save, load",
+    "gt.client.io.snapshot": "snapshot, restore, snapshots",
     "gt.client.tensor_api.interop": "from_dlpack, from_torch",
     "gt.client.tensor.grad_mode": (
         "no_grad, enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, set_grad_enabled"

@@ -6,6 +6,7 @@ watched, so every run is the same. It belongs to the public face, so it may impo
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -16,13 +17,16 @@ import numpy as np
 from gt.daemon.host import host_facts, memory_limit, resident_memory
 from gt.ir.spec import Spec
 from gt.sharding.options import for_workers
+from gt.snapshot_files.snapshot_names import default_folder
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.pool import Pool, half_of_memory
+from gt.wire.principals import OWN_PROCESS
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
     from gt.worker.base.backend import Backend
+    from gt.worker.base.events import SnapshotIn, SnapshotWork
     from gt.worker.core import WorkerCore as Worker
     from gt.worker.nccl.communicators import Communicators
 
@@ -48,15 +52,18 @@ class Fabric:
         from gt.dispatcher.core import DispatcherCore as Dispatcher
         from gt.dispatcher.state.events import JobTurn, Lost, Publish, Received
         from gt.worker.base.backend import backend
-        from gt.worker.base.events import BulkOut, ToDispatcher, ToPeer
+        from gt.worker.base.events import BulkOut, SnapshotWork, ToDispatcher, ToPeer
         from gt.worker.core import WorkerCore
         from gt.worker.execution.device_failure import DeviceFailed
         from gt.worker.memory_limit.limiter import memory_limiter
+        from gt.worker.snapshots.snapshot_work import SnapshotFiles
         from gt.worker.telemetry.recorder import Instruments
 
         self.device_failed = DeviceFailed
         self.received, self.lost, self.work, self.publish = Received, Lost, JobTurn, Publish
         self.bulk_out, self.to_dispatcher, self.to_peer = BulkOut, ToDispatcher, ToPeer
+        self.snapshot_work = SnapshotWork
+        self.snapshots = SnapshotFiles(default_folder())
         self.codec = codec
         self.time = 0
         """In nanoseconds; it passes only while somebody watches."""
@@ -144,7 +151,11 @@ class Fabric:
             return
         if self.codec and message is not None:
             message = m.decode(m.encode(message))
-        for send in self._act(target, worker, message):
+        self._pass_on(target, self._act(target, worker, message))
+
+    def _pass_on(self, target: bytes, sends: list[Any]) -> None:
+        """Pass on what a worker sends."""
+        for send in sends:
             if isinstance(send, self.bulk_out):
                 data: Any = send.array.tobytes()
                 self.say(target, send.message._replace(data=data))
@@ -152,12 +163,25 @@ class Fabric:
                 self.say(target, send.message)
             elif isinstance(send, self.to_peer):
                 self.queue.append((target, send.address.encode(), send.message))
+            elif isinstance(send, self.snapshot_work):
+                self._work_on_snapshot(target, send)
+
+    def _work_on_snapshot(self, target: bytes, work: SnapshotWork) -> None:
+        """Read or write files for a worker, at once: the caller's thread does everything."""
+        if work.message.principal == OWN_PROCESS.principal.name:  # whose snapshots are those of this user's services
+            work = work._replace(message=work.message._replace(principal=f"user {os.geteuid()}"))
+        answer = self.snapshots.do(work)
+        self.snapshots.close()
+        if isinstance(answer, m.SnapshotReport):
+            self.say(target, answer)
+        elif answer is not None and target in self.workers:
+            self._pass_on(target, self._act(target, self.workers[target], answer))
 
     def _asks(self) -> bool:
         """Whether a transfer from a GPU is in progress at a worker, or may begin."""
         return self.on_gpus and any(worker.asks or worker.busy for worker in self.workers.values())
 
-    def _act(self, target: bytes, worker: Worker, message: m.Message | None) -> list[Any]:
+    def _act(self, target: bytes, worker: Worker, message: m.Message | SnapshotIn | None) -> list[Any]:
         """What a worker sends in response to a message; the time until then counts as idle."""
         self._rested(target, worker)
         try:

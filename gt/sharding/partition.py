@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+import numpy as np
+
 from .collectives import all_reduce_algorithm, all_reduce_bytes
 from .placement import At, Layout, Mesh, Partial, Placement, Replicate, Shard
 
@@ -65,6 +67,21 @@ def box(shape: tuple[int, ...], layout: Layout, mesh: Mesh, rank: int) -> Box | 
     return box_at(shape, layout, mesh, mesh.coordinates(rank))
 
 
+def written_box(shape: tuple[int, ...], layout: Layout, mesh: Mesh, rank: int, turn: int) -> Box | None:
+    """The part of a tensor that `rank` writes to a file; None for a worker that holds none, or whose part another one writes.
+
+    Of those who hold the same part `turn` decides who writes it, so that all have as much to do.
+    """
+    at = mesh.coordinates(rank)
+    for placement, size, position in zip(layout, mesh.sizes, at, strict=True):
+        if isinstance(placement, Replicate):
+            turn, chosen = divmod(turn, size)
+            if position != chosen:
+                return None
+    part = box_at(shape, layout, mesh, at)
+    return part if part is not None and all(extent(part)) else None
+
+
 def extent(part: Box) -> tuple[int, ...]:
     """The shape of a box."""
     return tuple(stop - start for start, stop in part)
@@ -81,6 +98,21 @@ def intersect(a: Box | None, b: Box | None) -> Box | None:
 def relative(part: Box, origin: Box) -> tuple[slice, ...]:
     """`part` as slices into an array that holds the box `origin`."""
     return tuple(slice(start - base, stop - base) for (start, stop), (base, _) in zip(part, origin, strict=True))
+
+
+def covers(shape: tuple[int, ...], boxes: list[Box]) -> bool:
+    """Whether boxes within a shape hold each of its elements once."""
+    if sum(math.prod(extent(box)) for box in boxes) != math.prod(shape):
+        return False
+    if len(boxes) < 2:
+        return True
+    corners = np.array(boxes, np.int64).reshape(len(boxes), len(shape), 2)
+    starts, stops = corners[..., 0], corners[..., 1]
+    for at in range(1, len(boxes)):  # with those before it: disjoint boxes of the right volume leave nothing out
+        meet = (starts[:at] < stops[at]) & (starts[at] < stops[:at])
+        if meet.all(axis=1).any():
+            return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

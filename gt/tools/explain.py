@@ -33,7 +33,7 @@ STOP_AFTER_UPDATES: Final = 2
 """The update after which a program is stopped: in the first, weights move to their resident placements; the second is like all
 others."""
 SPEED_SOURCES: Final = ("measured", "typical")
-SHADOWED_MESSAGES: Final = (m.Define, m.Drop, m.Run, m.Put, m.Free)
+SHADOWED_MESSAGES: Final = (m.Define, m.Drop, m.Run, m.Put, m.Restore, m.Free)
 """The messages that every shadow receives."""
 
 
@@ -189,7 +189,7 @@ class _ExplainerLink(NoBulk):
         """Plan for a message, then act on it."""
         if self.closed:
             return
-        if self.explainer.stopped and isinstance(message, (m.Run, m.Put, m.Fetch)):
+        if self.explainer.stopped and isinstance(message, (m.Run, m.Put, m.Restore, m.Fetch)):
             raise StopProgram(0)
         if self.follows:
             self.explainer.take(message)
@@ -348,6 +348,13 @@ def _slim(message: Any) -> Any:
 
         zeros: Any = np.zeros(len(message.data), np.uint8).data
         return message._replace(data=zeros)
+    if isinstance(message, m.Restore):
+        import numpy as np
+
+        from gt.ir.spec import unpack_spec
+
+        zeros = np.zeros(unpack_spec(message.spec).nbytes, np.uint8).data
+        return m.Put(message.tensor, message.spec, message.signal, False, zeros)
     return message
 
 

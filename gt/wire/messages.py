@@ -30,13 +30,16 @@ from gt.bounds import (
     MAX_HOLDINGS_BYTES,
     MAX_IDS,
     MAX_INLINE_BYTES,
+    MAX_MANIFEST_BYTES,
     MAX_PIECE_BYTES,
     MAX_RUN_BYTES,
     MAX_SCALARS,
+    MAX_SNAPSHOT_BYTES,
+    MAX_STATE_BYTES,
 )
 from gt.errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 8
+VERSION: Final = 9
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 TOPIC_BYTES: Final = 8
@@ -226,12 +229,68 @@ class Ask(NamedTuple):
     From client to dispatcher.
 
     * `request`: a number for the answer.
-    * `topic`: 'statistics', 'devices' or 'memory', answered in its turn; or 'why TENSOR POSITION', answered at once, about the
-      tensor that the `POSITION`th run or put of the client makes.
+    * `topic`: 'statistics', 'devices', 'memory', 'snapshots' or 'snapshot NAME', answered in its turn; or 'why TENSOR POSITION',
+      answered at once, about the tensor that the `POSITION`th run or put of the client makes.
     """
 
     request: int
     topic: str
+
+
+class WriteSnapshot(NamedTuple):
+    """Tensors are to be written to files, as they are at this place in the stream. Answered by `Answer` when they are on the
+    disk, or by `Failed`.
+
+    From client to dispatcher.
+
+    * `request`: a number for the answer.
+    * `name`: that of the snapshot; it replaces one of the same name, which stays until this one is whole.
+    * `parts`: a folder for its files, 16 hexadecimal digits that nobody used before.
+    * `tensors`: their ids.
+    * `body`: JSON: the `keys` of the tensors in the same order, a `state` and an `extra` of any form.
+    """
+
+    request: int
+    name: str
+    parts: str
+    tensors: list[int]
+    body: bytes
+
+
+class Restore(NamedTuple):
+    """A tensor comes from a snapshot, which workers read. Counts for `Credit`, like a `Put`.
+
+    From client to dispatcher.
+
+    * `tensor`: the id that it gets.
+    * `spec`: its dtype and shape.
+    * `signal`: the path of signals in which the program restores it, outermost first.
+    * `like`: a tensor of the same shape whose placement it gets; one that does not exist is ignored.
+    * `name`: that of the snapshot.
+    * `parts`: which of the snapshots of that name, as its manifest says.
+    * `key`: that of the tensor in it.
+    """
+
+    tensor: int
+    spec: list[Any]
+    signal: list[str]
+    like: int
+    name: str
+    parts: str
+    key: str
+
+
+class ConfirmTensors(NamedTuple):
+    """Answered by `Answer` when these tensors have arrived at the workers, or by `Failed` with the error of one that cannot.
+
+    From client to dispatcher.
+
+    * `request`: a number for the answer.
+    * `tensors`: their ids.
+    """
+
+    request: int
+    tensors: list[int]
 
 
 # dispatcher to client
@@ -519,6 +578,122 @@ class Meet(NamedTuple):
     addresses: list[str]
 
 
+class WritePart(NamedTuple):
+    """The receiver writes its parts of these tensors to a file of a snapshot, while it goes on with what follows. Of those who
+    hold the same part, the position of a tensor decides who writes it. Answered by `SnapshotReport`.
+
+    From dispatcher to worker.
+
+    * `request`: a number for the answer.
+    * `client`: whose tensors they are.
+    * `principal`: who owns the snapshot.
+    * `name`: that of the snapshot.
+    * `parts`: the folder of its files.
+    * `mesh`: the mesh on which the tensors are.
+    * `tensors`: their ids.
+    * `positions`: their places in the list of all tensors of the snapshot.
+    * `which`: for each tensor the number of its kind.
+    * `kinds`: of each kind [dtype and shape, layout].
+    """
+
+    request: int
+    client: int
+    principal: str
+    name: str
+    parts: str
+    mesh: int
+    tensors: list[int]
+    positions: list[int]
+    which: list[int]
+    kinds: list[Any]
+
+
+class CommitSnapshot(NamedTuple):
+    """The receiver makes a snapshot of files that are all there. Answered by `SnapshotReport`.
+
+    From dispatcher to worker.
+
+    * `request`: a number for the answer.
+    * `principal`: who owns the snapshot.
+    * `name`: that of the snapshot.
+    * `parts`: the folder of its files.
+    * `files`: of each its name, its bytes, and the checksum of its index.
+    * `which`: for each tensor the number of its dtype and shape.
+    * `specs`: these.
+    * `body`: as in `WriteSnapshot`.
+    """
+
+    request: int
+    principal: str
+    name: str
+    parts: str
+    files: list[Any]
+    which: list[int]
+    specs: list[Any]
+    body: bytes
+
+
+class DiscardParts(NamedTuple):
+    """The receiver removes files of which no snapshot is made.
+
+    From dispatcher to worker.
+
+    * `principal`: who owns them.
+    * `name`: that of the snapshot.
+    * `parts`: their folder.
+    """
+
+    principal: str
+    name: str
+    parts: str
+
+
+class ReadSnapshots(NamedTuple):
+    """The receiver reads the manifest of a snapshot, or lists all. Answered by `SnapshotReport`.
+
+    From dispatcher to worker.
+
+    * `request`: a number for the answer.
+    * `principal`: who owns the snapshots.
+    * `name`: that of the snapshot; empty for a list of all.
+    """
+
+    request: int
+    principal: str
+    name: str
+
+
+class LoadPart(NamedTuple):
+    """The receiver keeps its part of a tensor that it reads from a snapshot. Answered by `Loaded`.
+
+    From dispatcher to worker.
+
+    * `order`: its number in the one order of all plans and puts.
+    * `client`: whose it is.
+    * `tensor`: its id.
+    * `spec`: its dtype and shape.
+    * `mesh`: the mesh on which it is placed.
+    * `layout`: how, as `gt/sharding/placement.py` prints it.
+    * `signal`: the path of signals in which the program restored it.
+    * `principal`: who owns the snapshot.
+    * `name`: that of the snapshot.
+    * `parts`: the folder of its files.
+    * `key`: that of the tensor in it.
+    """
+
+    order: int
+    client: int
+    tensor: int
+    spec: list[Any]
+    mesh: int
+    layout: str
+    signal: list[str]
+    principal: str
+    name: str
+    parts: str
+    key: str
+
+
 class PeerLost(NamedTuple):
     """A worker is gone, and whoever waits for it waits no longer.
 
@@ -642,6 +817,38 @@ class Landed(NamedTuple):
 
     client: int
     tensor: int
+
+
+class SnapshotReport(NamedTuple):
+    """The answer to `WritePart`, `CommitSnapshot` or `ReadSnapshots`.
+
+    From worker to dispatcher.
+
+    * `request`: the number of what it answers.
+    * `fault`: [], or the name and text of an error.
+    * `files`: of the file that was written its name, its bytes, and the checksum of its index; empty if there is none.
+    * `body`: the manifest, or the list of all snapshots in JSON.
+    """
+
+    request: int
+    fault: list[str]
+    files: list[Any]
+    body: bytes
+
+
+class Loaded(NamedTuple):
+    """The answer to `LoadPart`: this worker's part of a tensor was read, or cannot be.
+
+    From worker to dispatcher.
+
+    * `client`: whose it is.
+    * `tensor`: its id.
+    * `fault`: [], or the name and text of an error.
+    """
+
+    client: int
+    tensor: int
+    fault: list[str]
 
 
 class Holdings(NamedTuple):
@@ -849,6 +1056,8 @@ Message = (
     | PeerLost | Done | Poisoned | Landed | Part | Piece | Read | Options | Notice | Meet | Linked | Probe | Echo
     | Subscribe | Unsubscribe | Switch | Watch | Record | Events | Cancel | Survey | Holdings | UniqueId | Health
     | Lapse | Unswitch | Heard | Lapsed
+    | WriteSnapshot | Restore | ConfirmTensors | WritePart | CommitSnapshot | DiscardParts | ReadSnapshots | LoadPart
+    | SnapshotReport | Loaded
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -857,13 +1066,19 @@ CODES: Final[tuple[type[Any], ...]] = (
     PeerLost, Done, Poisoned, Landed, Part, Piece, Read, Options, Notice, Meet, Linked, Probe, Echo,
     Subscribe, Unsubscribe, Switch, Watch, Record, Events, Cancel, Survey, Holdings, UniqueId, Health,
     Lapse, Unswitch, Heard, Lapsed,
+    WriteSnapshot, Restore, ConfirmTensors, WritePart, CommitSnapshot, DiscardParts, ReadSnapshots, LoadPart,
+    SnapshotReport, Loaded,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
 #: What each role may send to a dispatcher, whose table `MESSAGES` decides and says what handles it; a test holds both together.
-FROM_CLIENT: Final = (Hello, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Options)
+FROM_CLIENT: Final = (
+    Hello, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Options, WriteSnapshot, Restore,
+    ConfirmTensors,
+)  # fmt: skip
 FROM_WORKER: Final = (
     Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events, Holdings, UniqueId, Heard, Lapsed,
+    SnapshotReport, Loaded,
 )  # fmt: skip
 FROM_PULSE: Final = (Hello, Ping, Health)
 FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel)
@@ -1020,9 +1235,10 @@ FROM_PEER: Final = FrameBounds({}, {}, (MAX_CONTROL_BYTES, MAX_PIECE_BYTES))
 TO_DISPATCHER: Final = FrameBounds(
     {
         Run: MAX_RUN_BYTES, Free: MAX_FREE_BYTES, Configure: MAX_CONFIG_BYTES, Events: MAX_EVENTS_BYTES,
-        Holdings: MAX_HOLDINGS_BYTES,
+        Holdings: MAX_HOLDINGS_BYTES, WriteSnapshot: MAX_SNAPSHOT_BYTES,
+        ConfirmTensors: MAX_SNAPSHOT_BYTES,
     },
-    {Define: MAX_DEFINITION_BYTES},
+    {Define: MAX_DEFINITION_BYTES, WriteSnapshot: MAX_STATE_BYTES, SnapshotReport: MAX_MANIFEST_BYTES},
     (MAX_CONTROL_BYTES, MAX_INLINE_BYTES),
 )  # fmt: skip
 """What the dispatcher accepts of a peer that has said `Hello`."""

@@ -250,6 +250,18 @@ def test_random_streams_never_do_more_than_be_refused() -> None:
         lambda: m.Ask(1, "statistics"),
         lambda: m.Configure(9, some({}, *configs)),
         lambda: m.Options(some({}, {"verify": 0.5}, {"verify": 2}, {"x": 1})),
+        lambda: m.WriteSnapshot(int(random.integers(0, 4)), "a", "0" * 16, ids(), b"{}"),
+        lambda: m.Restore(
+            int(random.integers(-1, 6)),
+            ["f32", [4]],
+            some([], ["net"]),
+            int(random.integers(-1, 6)),
+            "a",
+            "0" * 16,
+            "w",
+        ),
+        lambda: m.ConfirmTensors(int(random.integers(0, 4)), ids()),
+        lambda: m.Ask(1, some("snapshots", "snapshot a")),
     ]
     each.client()
     for _ in range(3000):
@@ -257,8 +269,12 @@ def test_random_streams_never_do_more_than_be_refused() -> None:
         if random.random() < 0.3:
             each.done()
         for worker in ("w0", "w1"):
-            for told in each.hears(worker, m.Store):
-                if told.sender:
+            for told in each.hears(worker, m.Store, m.LoadPart, m.WritePart, m.CommitSnapshot, m.ReadSnapshots):
+                if isinstance(told, m.LoadPart):
+                    each.say(worker, m.Loaded(told.client, told.tensor, some([], ["SnapshotError", "damaged"])))
+                elif not isinstance(told, m.Store):
+                    each.say(worker, m.SnapshotReport(told.request, some([], ["SnapshotError", "full"]), [], b""))
+                elif told.sender:
                     each.say(worker, m.Landed(told.client, told.tensor))
     assert {b"c", b"d"} <= set(each.core.service.clients)
     each.hears("d")

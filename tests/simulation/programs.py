@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import gt
-from gt.errors import ConfigError, ConnectionFailed, GTError, SessionError, WorkerLost
+from gt.errors import ConfigError, ConnectionFailed, GTError, SessionError, SnapshotError, WorkerLost
 
 from .faults import explains
 from .service import ADDRESS, Service
@@ -42,10 +42,30 @@ class WrongResult(AssertionError):
     """A program got something that cannot be."""
 
 
+class SavedState:
+    """What a snapshot of one name may hold: by its number, the values of each that was taken."""
+
+    def __init__(self) -> None:
+        self.taken: dict[int, dict[str, Array]] = {}
+        self.may_be: set[int] = set()
+        """The numbers of which it must have one; 0: there need not be a snapshot."""
+        self.late: set[int] = set()
+        """Those that a service may have finished after the program lost it."""
+
+
 class Program:
     """One program: it connects, computes, and ends, whatever happens to others."""
 
-    def __init__(self, service: Service, name: str, acts: int, config: dict[str, Any] | None, pause: float) -> None:
+    def __init__(
+        self,
+        service: Service,
+        name: str,
+        acts: int,
+        config: dict[str, Any] | None,
+        pause: float,
+        *,
+        saves: bool = False,
+    ) -> None:
         self.service = service
         self.name = name
         self.random = random.Random(zlib.crc32(f"{service.scheduler.seed} {name}".encode()))
@@ -57,6 +77,10 @@ class Program:
         """Tensors, and what they must be."""
         self.asked: list[tuple[Any, Array]] = []
         """Fetches that nobody has waited for, and what they must give."""
+        self.saves = random.Random(f"{service.scheduler.seed} {name}") if saves else None
+        """Draws when it saves what it holds; None: never. Other draws do not depend on it."""
+        self.saved: dict[str, SavedState] = {}
+        self.restored = 0
         self.answers = self.reconnects = 0
         self.errors: list[tuple[float, GTError]] = []
         """The errors that it got, and when."""
@@ -105,6 +129,9 @@ class Program:
     # what it does
 
     def _act(self) -> None:
+        if self.saves is not None and self.saves.random() < 0.3:
+            self._save_or_restore(self.saves)
+            return
         draw = self.random.random()
         if draw < 0.15 or not self.held:
             self._put(self.random.choice(SHAPES))
@@ -130,6 +157,44 @@ class Program:
             self._pause(self.random.random() * self.pause)
         else:
             self._step()
+
+    def _save_or_restore(self, draw: random.Random) -> None:
+        name = f"{self.name}-{draw.choice('ab')}"
+        state = self.saved.setdefault(name, SavedState())
+        state.may_be = state.may_be or {0}
+        if self.held and draw.random() < 0.6:
+            self._save(name, state, draw.sample(self.held, min(len(self.held), 3)))
+        else:
+            self._restore(name, state)
+
+    def _save(self, name: str, state: SavedState, some: list[tuple[Any, Array]]) -> None:
+        """Take a snapshot. If that fails, it may be there all the same, or the one before."""
+        number = len(state.taken) + 1
+        state.taken[number] = {str(at): value for at, (_, value) in enumerate(some)}
+        state.may_be.add(number)
+        try:
+            gt.snapshot(name, {str(at): tensor for at, (tensor, _) in enumerate(some)}, extra=number)
+        except SessionError:
+            state.late.add(number)
+            raise
+        state.may_be = {number} | state.late
+        self.answers += 1
+
+    def _restore(self, name: str, state: SavedState) -> None:
+        """Read a snapshot, which must be one of those that may be there, whole."""
+        try:
+            found = gt.restore(name)
+            values = {key: found.tensor(f"tensors.{key}") for key in state.taken.get(found.extra, {})}
+        except SnapshotError as error:
+            gone = 0 in state.may_be and "there is no snapshot" in str(error)
+            if not gone and not (len(state.may_be) > 1 and "written again" in str(error)):
+                raise WrongResult(f"{name} must hold one of {state.may_be}") from error
+            return
+        if found.extra not in state.may_be or len(found.names()) != len(values):
+            raise WrongResult(f"{name} must hold one of {state.may_be}, not {found.extra} of {found.names()}")
+        for key, tensor in values.items():
+            self._compare(tensor.numpy(), state.taken[found.extra][key])
+        self.restored += 1
 
     def _ask(self) -> None:
         """Load another config, or ask the service for its statistics."""

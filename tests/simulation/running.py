@@ -28,23 +28,25 @@ class Outcome(NamedTuple):
     reconnects: int
     seconds: float
     """Virtual ones."""
+    restored: int = 0
+    """How many snapshots were read."""
 
 
 class SimulationFailed(AssertionError):
     """What must hold did not."""
 
 
-def simulate(seed: int) -> Outcome:
-    """Run a seed. Raises `SimulationFailed`."""
+def simulate(seed: int, *, saves: bool = False) -> Outcome:
+    """Run a seed; with `saves` programs take snapshots, too. Raises `SimulationFailed`."""
     with simulated(seed) as service:
         try:
-            return _simulate(service)
+            return _simulate(service, saves=saves)
         except SimulationFailed as error:
             happened = "".join(f"\n  {each}" for each in service.interruptions)
             raise SimulationFailed(f"{error}\nwhat had happened:{happened}") from None
 
 
-def _simulate(service: Service) -> Outcome:
+def _simulate(service: Service, *, saves: bool) -> Outcome:
     draw, scheduler = service.random, service.scheduler
     harmless = draw.random() < 0.6
     slow = draw.choice([0.001, 0.01, 0.3])
@@ -67,7 +69,7 @@ def _simulate(service: Service) -> Outcome:
     for number in range(draw.randint(1, 3)):
         config = draw.choice([each for each in CONFIGS if workers > 1 or each is None or "mesh" not in each])
         name = f"{draw.choice(['remote-', ''])}program{number}"
-        programs.append(Program(service, name, draw.randint(5, 60), config, span / 5))
+        programs.append(Program(service, name, draw.randint(5, 60), config, span / 5, saves=saves))
         service.start_program(name, link(), programs[-1].run)
     Faults(service, harmless=harmless).plan(draw.randint(1, 8), span)
     _until_ended(service, programs)
@@ -90,6 +92,7 @@ def _simulate(service: Service) -> Outcome:
         sum(len(program.errors) for program in programs),
         reconnects + sum(program.reconnects for program in programs),
         scheduler.now,
+        sum(program.restored for program in programs),
     )
 
 
@@ -128,10 +131,11 @@ def _check_empty(service: Service) -> None:
     core = _core(service)
     core.check()
     state = core.service
-    left = (state.clients, state.by_number, state.meshes, state.issued, core.fetches.collections)
+    left = (state.clients, state.by_number, state.meshes, state.issued, core.fetches.collections,
+            core.snapshots.requests)  # fmt: skip
     if any(left):
         raise SimulationFailed(
-            f"the dispatcher still has {[len(each) for each in left]} clients, numbers, meshes, plans, fetches"
+            f"the dispatcher still has {[len(each) for each in left]} clients, numbers, meshes, plans, fetches, snapshots"
         )
     if len(state.workers) != len(service.workers):
         raise SimulationFailed(f"{len(state.workers)} of {len(service.workers)} workers are there at the end")
@@ -143,8 +147,8 @@ def _check_empty(service: Service) -> None:
         worker = shell.core
         worker.check()
         stored, programs = worker.stored, worker.programs
-        kept = (stored.tensors, stored.expecting, stored.unwanted, programs.plans, programs.compiled, worker.meshes,
-                worker.moves.arrived, worker.queue, shell.incoming_puts, shell.streams.outbox.streams)  # fmt: skip
+        kept = (stored.tensors, stored.expecting, stored.unwanted, stored.loading, programs.plans, programs.compiled,
+                worker.meshes, worker.moves.arrived, worker.queue, shell.incoming_puts, shell.streams.outbox.streams)  # fmt: skip
         if worker.running is not None or any(kept):
             raise SimulationFailed(
                 f"a worker still has {[len(each) for each in kept]} things, and runs {worker.running}"

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import itertools
 import logging
+import random
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -25,10 +28,13 @@ import gt.worker.__main__
 import gt.worker.transfer.peer_connections
 from gt.daemon.active_clock import ActiveClock
 from gt.errors import GTError
+from gt.worker.base.events import SnapshotWork
+from gt.worker.snapshots import snapshot_thread
+from gt.worker.snapshots.snapshot_work import SnapshotFiles
 
 from .network import Link, VirtualTransport
 from .scheduler import Process, Scheduler, Signal
-from .stand_ins import Descriptors, VirtualOs, VirtualSelect, VirtualThreading, VirtualTime
+from .stand_ins import Descriptors, VirtualOs, VirtualQueue, VirtualSelect, VirtualThreading, VirtualTime
 
 ADDRESS = "ipc:///simulated"
 LEASE_SECONDS = 60.0
@@ -105,6 +111,26 @@ class NoConnectionLimit:
         """No thread is needed."""
 
 
+class SlowFiles(SnapshotFiles):
+    """A worker's files, which take a while: processes may die meanwhile."""
+
+    def __init__(self, root: Path, service: Service) -> None:
+        super().__init__(root)
+        self.service = service
+
+    def do(self, work: SnapshotWork) -> Any:
+        self._wait()
+        return super().do(work._replace(values=self._slowly(work.values)) if work.values else work)
+
+    def _slowly(self, values: Any) -> Any:
+        for value in values:
+            yield value
+            self._wait()
+
+    def _wait(self) -> None:
+        self.service.scheduler.wait([], self.service.slow_files.random() ** 3)
+
+
 class NoMemoryGuard:
     """In place of a guard of real connections."""
 
@@ -144,6 +170,10 @@ class Service:
         """The memory that each process on the dispatcher's machine shares; none, and all data travels."""
         self.size = 0
         """How many workers were started together."""
+        self.snapshots = tempfile.TemporaryDirectory(prefix="gt-simulated-")
+        """The folder of all workers' snapshots."""
+        self.slow_files = random.Random(seed)
+        """Draws how long reading and writing files takes."""
         self.interruptions: list[Interruption] = []
         """What has happened to it, of which programs may get errors."""
         self.frozen_seconds = 0.0
@@ -175,6 +205,10 @@ class Service:
         put("threads", lambda: 1, worker)
         put("packer", lambda: None, worker)
         put("_limited", lambda _backend: None, worker)
+        put("threading", threading, snapshot_thread)
+        put("SimpleQueue", VirtualQueue, snapshot_thread)
+        put("SnapshotFiles", lambda root: SlowFiles(root, self), snapshot_thread)
+        put("default_folder", lambda: Path(self.snapshots.name), worker)
         put("_default", DefaultSessions(scheduler), sessions)
         put("_no_builders", _own_builders, sessions)
         put("_builder_numbers", itertools.count(1), sessions)
@@ -190,6 +224,7 @@ class Service:
             self.scheduler.now + 1.0, lambda: all(t.finished for p in self.scheduler.processes for t in p.tasks)
         )
         self.substitutes.restore()
+        self.snapshots.cleanup()
         logging.disable(logging.NOTSET)
 
     def _number(self, name: str, default: float) -> float:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import select
 import threading
+from collections import deque
 from collections.abc import Callable
+from queue import Empty
 from typing import Any
 
 from .scheduler import Process, Scheduler, Signal, Source, Task
@@ -115,6 +117,28 @@ class VirtualThreading:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(threading, name)
+
+
+class VirtualQueue(Source):
+    """`queue.SimpleQueue`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: deque[Any] = deque()
+
+    def is_ready(self) -> bool:
+        return bool(self.items)
+
+    def put(self, item: Any) -> None:
+        self.items.append(item)
+        Signal.scheduler.wake(self)
+
+    def get(self, timeout: float | None = None) -> Any:
+        if not self.items:
+            Signal.scheduler.wait([self], timeout)
+        if not self.items:
+            raise Empty
+        return self.items.popleft()
 
 
 class Descriptors:

@@ -23,6 +23,15 @@ def test_no_seed_fails(seeds: range) -> None:
     assert sum(outcome.reconnects for outcome in outcomes) > 0, "and connections break"
 
 
+@pytest.mark.parametrize("seeds", BATCHES[::3], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_snapshots_are_whole_or_not_there_whatever_happens(seeds: range) -> None:
+    """A snapshot that was taken is there until one that was taken after it is, whoever dies while files are written; and all that
+    holds without snapshots holds with them."""
+    outcomes = [simulate(seed, saves=True) for seed in seeds]
+    PROVED["simulated services whose programs take snapshots"] += len(outcomes)
+    assert sum(outcome.restored for outcome in outcomes) > 0
+
+
 @pytest.mark.parametrize("seed", FAILED)
 def test_seeds_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed)

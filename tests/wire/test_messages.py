@@ -82,6 +82,16 @@ SAMPLES: tuple[Any, ...] = (
     m.Unswitch(),
     m.Heard(1 << 40),
     m.Lapsed(0),
+    m.WriteSnapshot(8, "step-1000", "0123456789abcdef", [1, 2], b"{}"),
+    m.Restore(1 << 40, ["f32", [2]], ["net"], -1, "step-1000", "0123456789abcdef", "model.weight"),
+    m.ConfirmTensors(9, [1, 2]),
+    m.WritePart(1, 3, "user 1000", "a", "0123456789abcdef", 1, [5], [0], [0], [[["f32", [2]], "S0"]]),
+    m.CommitSnapshot(1, "user 1000", "a", "0123456789abcdef", [["part-1-0", 99, 7]], [0], [["f32", [2]]], b"{}"),
+    m.DiscardParts("user 1000", "a", "0123456789abcdef"),
+    m.ReadSnapshots(2, "user 1000", ""),
+    m.LoadPart(9, 3, 7, ["f32", [2]], 1, "S0", ["net"], "user 1000", "a", "0123456789abcdef", "model.weight"),
+    m.SnapshotReport(2, [], ["part-1-0", 99, 7], b"{}"),
+    m.Loaded(3, 7, ["SnapshotError", "it is damaged"]),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gt.ir.spec import Spec
+from gt.sharding.partition import Box
 from gt.wire import messages as m
 from gt.wire.bulk import Key
+from gt.wire.messages import Fault
 
 
 class ToDispatcher(NamedTuple):
@@ -45,7 +49,29 @@ class Unreachable(NamedTuple):
     address: str
 
 
-Send = ToDispatcher | ToPeer | BulkOut | Forgotten | Unreachable
+class SnapshotWork(NamedTuple):
+    """Files to be read or written for a message, beside everything else. Ends with a `SnapshotReport` or a `SnapshotIn`.
+
+    `values` are what a `WritePart` writes: for each tensor its position, spec, box, and this worker's array; `box` is what a
+    `LoadPart` reads.
+    """
+
+    message: m.WritePart | m.CommitSnapshot | m.DiscardParts | m.ReadSnapshots | m.LoadPart
+    worker: int
+    values: Sequence[tuple[int, Spec, Box, np.ndarray[Any, Any]]] = ()
+    box: Box = ()
+
+
+Send = ToDispatcher | ToPeer | BulkOut | Forgotten | Unreachable | SnapshotWork
+
+
+class SnapshotIn(NamedTuple):
+    """An event: this worker's part of a tensor was read from a snapshot, or cannot be, for the reason `fault`."""
+
+    client: int
+    tensor: int
+    array: np.ndarray[Any, Any] | None
+    fault: Fault | None
 
 
 class BulkIn(NamedTuple):

@@ -13,13 +13,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gt.ir.spec import Spec, unpack_spec
-from gt.sharding.partition import Box, box
+from gt.sharding.partition import Box, box, extent
 from gt.sharding.placement import Mesh, parse_layout
 from gt.wire import messages as m
 from gt.wire.bulk import GET
 from gt.wire.messages import Fault, fault_of
 from gt.worker.base.backend import Backend
-from gt.worker.base.events import BulkIn, BulkOut, Send, ToDispatcher
+from gt.worker.base.events import BulkIn, BulkOut, Send, SnapshotIn, ToDispatcher
 from gt.worker.device.async_copies import MAX_QUEUED_PUT_BYTES, DeviceToHostCopy, HostToDeviceCopy
 from gt.worker.memory_limit.limiter import ExplainedMemoryError, MemoryLimiter, SpillCause
 from gt.worker.program.compiler import Program
@@ -94,6 +94,8 @@ class TensorStore:
         """Bulk puts that were announced and have not landed: (client, tensor) → (sender, spec, box). The shell reads it."""
         self.unwanted: set[tuple[int, int]] = set()
         """Bulk puts that were freed before they landed: they are received and dropped."""
+        self.loading: set[tuple[int, int]] = set()
+        """Tensors that are being read from a snapshot: (client, tensor)."""
         self.coming: dict[tuple[int, int], HostToDeviceCopy] = {}
         """For tensors on their way to a GPU that no kernel has read yet: the copy in progress."""
         self.answers: deque[PendingFetch] = deque()
@@ -184,6 +186,41 @@ class TensorStore:
             recording.put_landed(event.client, event.tensor, 0 if event.array is None else event.array.nbytes)
         self.out.append(ToDispatcher(m.Landed(event.client, event.tensor)))
 
+    def load(self, message: m.LoadPart, mesh: Mesh, rank: int) -> Box | None:
+        """The part of a tensor that this worker has to read from a snapshot; None if it has none."""
+        spec = unpack_spec(message.spec)
+        part = box(spec.shape, parse_layout(message.layout), mesh, rank)
+        store = self.tensors.setdefault(message.client, {})
+        if message.signal:
+            self.origins.note(message.client, message.tensor, {0: "/".join(message.signal)}, store)
+        if part is None:
+            store[message.tensor] = ABSENT
+        elif not all(extent(part)):
+            store[message.tensor] = self.backend.from_host(np.empty(extent(part), spec.dtype.numpy))
+        else:
+            self.loading.add((message.client, message.tensor))
+            return part
+        return None
+
+    def receive_load(self, event: SnapshotIn) -> None:
+        """A part of a tensor was read from a snapshot, or could not be. One that was freed meanwhile is dropped."""
+        key = event.client, event.tensor
+        if key not in self.loading:
+            return
+        self.loading.discard(key)
+        fault, value = event.fault, None
+        if event.array is not None:
+            try:
+                value = self._received(*key, event.array)
+            except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
+                kind, text = self.fault(error)
+                fault = (kind, f"a tensor from a snapshot: {text}")
+        if value is None:
+            fault = fault or ("SnapshotError", "a part of a snapshot was not read")
+            value = Poison(fault)
+        self.tensors.setdefault(event.client, {})[event.tensor] = value
+        self.out.append(ToDispatcher(m.Loaded(event.client, event.tensor, list(fault or ()))))
+
     def _failed_put(self, spec: Spec, error: Exception) -> Poison:
         kind, text = self.fault(error)
         return Poison((kind, f"a put of {spec}: {text}"))
@@ -213,6 +250,8 @@ class TensorStore:
             read: Iterable[int] = message.inputs
         elif isinstance(message, m.Collect):
             read = () if message.silent else (message.tensor,)
+        elif isinstance(message, m.WritePart):
+            read = message.tensors
         else:
             return True
         found = [self.coming.get((message.client, tensor)) for tensor in read]
@@ -235,12 +274,14 @@ class TensorStore:
                 self.coming.pop((client, tensor), None)
             if self.expecting and (client, tensor) in self.expecting:
                 self.unwanted.add((client, tensor))
+            if self.loading:
+                self.loading.discard((client, tensor))
 
     def release(self, client: int, tensors: list[int]) -> None:
         """Free tensors between two plans. Nothing is left of a client that has no others: its session may have moved to other
         workers, and this one does not hear of its end."""
         self.free(client, tensors)
-        if not self.tensors.get(client, True) and not any(expected[0] == client for expected in self.expecting):
+        if not self.tensors.get(client, True) and not any(key[0] == client for key in (*self.expecting, *self.loading)):
             del self.tensors[client]
             self.origins.forget(client)
 
@@ -251,6 +292,7 @@ class TensorStore:
         for key in [key for key in self.expecting if key[0] == client]:
             del self.expecting[key]
             self.unwanted.discard(key)
+        self.loading = {key for key in self.loading if key[0] != client}
         for key in [key for key in self.coming if key[0] == client]:
             del self.coming[key]
         self.answers = deque(answer for answer in self.answers if answer.message.client != client)

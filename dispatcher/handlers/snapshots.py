@@ -1,0 +1,300 @@
+"""Snapshots: workers write parts of tensors to files, one of them makes a snapshot of these, and tensors come back from there.
+
+The dispatcher opens no file. It says who writes or reads what, and in whose name: that of the client's principal.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from gt.bounds import MAX_TENSORS
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
+from gt.dispatcher.state.events import Send
+from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS, MessageState
+from gt.dispatcher.state.plan_cache import Entry
+from gt.errors import ProtocolError, SnapshotError
+from gt.ir.signal_path import check_path
+from gt.ir.spec import Spec, pack_spec, unpack_spec
+from gt.sharding.partition import box, extent
+from gt.sharding.placement import format_layout
+from gt.wire import messages as m
+from gt.wire.messages import Fault
+
+from .runs import MAX_ID
+
+if TYPE_CHECKING:
+    from gt.dispatcher.state.records import ClientRecord, WorkerRecord
+    from gt.dispatcher.state.shared_state import DispatcherState
+
+    from .session_mesh import SessionMeshes
+
+MAX_UNDER_WAY: Final = 8
+"""The most snapshots of one session that are being written or looked up at a time."""
+
+
+class SnapshotStage(Enum):
+    """What workers do for a request."""
+
+    WRITING = "writing"
+    COMMITTING = "committing"
+    READING = "reading"
+
+
+@dataclass(slots=True)
+class SnapshotRequest:
+    """A request of which some workers have not said that they are done. It goes on when its client leaves."""
+
+    client: int
+    request: int
+    stage: SnapshotStage
+    principal: str
+    name: str
+    parts: str = ""
+    waiting: Counter[int] = field(default_factory=Counter)
+    """How many answers each worker owes."""
+    files: list[Any] = field(default_factory=list)
+    which: list[int] = field(default_factory=list)
+    specs: list[Any] = field(default_factory=list)
+    body: bytes = b""
+    failed: bool = False
+
+
+class SnapshotHandler:
+    """All snapshots that are being written or looked up, and tensors that come from one."""
+
+    def __init__(self, service: DispatcherState, meshes: SessionMeshes) -> None:
+        self.service = service
+        self.meshes = meshes
+        self.numbers = itertools.count(1)
+        self.requests: dict[int, SnapshotRequest] = {}
+        self.awaited: dict[int, tuple[int, int]] = {}
+        """By client, the request that waits, and a tensor that has yet to arrive: the rest is not looked at before."""
+
+    # out
+
+    def snapshot(self, client: ClientRecord, message: m.WriteSnapshot) -> MessageState:
+        """Have the workers write tensors, once those have arrived there."""
+        if not self.service.ready(client):
+            return WAITING_WORKERS
+        distinct = self._arrived(client, message)
+        if distinct is None:
+            return WAITING_PUT
+        self._check_room(client)
+        entries = list(map(client.table.__getitem__, message.tensors))
+        numbers = {entry: number for number, entry in enumerate(distinct)}
+        which = list(map(numbers.__getitem__, entries))
+        request = SnapshotRequest(
+            client.number, message.request, SnapshotStage.WRITING, client.principal.name, message.name, message.parts,
+            which=which, specs=[pack_spec(entry.spec) for entry in numbers], body=bytes(message.body),
+        )  # fmt: skip
+        number = next(self.numbers)
+        self.requests[number] = request
+        kinds: list[Any] = [[pack_spec(entry.spec), format_layout(entry.resident.layout)] for entry in numbers]
+        of = {entry.mesh for entry in distinct}
+        for mesh in sorted(of):
+            everything = list(range(len(entries)))
+            places = everything if len(of) == 1 else [at for at in everything if entries[at].mesh == mesh]
+            record = self.service.meshes[mesh]
+            write = m.WritePart(
+                number, client.number, request.principal, message.name, message.parts, mesh,
+                list(map(message.tensors.__getitem__, places)), places, list(map(which.__getitem__, places)), kinds,
+            )  # fmt: skip
+            self.service.out.append(Send(record.identities, write))
+            request.waiting.update(worker.number for worker in record.workers)
+        self._go_on(number, request)
+        return DONE
+
+    def look(self, client: ClientRecord, request: int, name: str) -> MessageState:
+        """Have a worker read a manifest, or list all snapshots of a principal."""
+        if not self.service.ready(client):
+            return WAITING_WORKERS
+        self._check_room(client)
+        number = next(self.numbers)
+        found = self.requests[number] = SnapshotRequest(
+            client.number, request, SnapshotStage.READING, client.principal.name, name
+        )
+        self._ask_one(number, found, m.ReadSnapshots(number, found.principal, name))
+        return DONE
+
+    def _check_room(self, client: ClientRecord) -> None:
+        if sum(each.client == client.number for each in self.requests.values()) >= MAX_UNDER_WAY:
+            raise SnapshotError(f"{MAX_UNDER_WAY} snapshots of this session are under way: wait for one of them")
+
+    def _arrived(self, client: ClientRecord, message: m.WriteSnapshot | m.ConfirmTensors) -> set[Entry] | None:
+        """The distinct entries of tensors; None if one has yet to arrive. Raises the error of one that has a fault."""
+        table, tensors = client.table, message.tensors
+        request, last = self.awaited.pop(client.number, (-1, -1))
+        awaited = table.get(last)
+        if request == message.request and awaited is not None and awaited.landing:
+            self.awaited[client.number] = request, last
+            return None
+        found = set(map(table.get, tensors))
+        if None in found:
+            raise ProtocolError("a tensor of a snapshot does not exist")
+        distinct: set[Entry] = {entry for entry in found if entry is not None}
+        fault = next((entry.fault for entry in distinct if entry.fault is not None), None)
+        if fault is not None:
+            raise m.error_of(*fault)
+        if any(entry.landing for entry in distinct):
+            last = next(tensor for tensor in reversed(tensors) if table[tensor].landing)
+            self.awaited[client.number] = message.request, last
+            return None
+        return distinct
+
+    def report(self, worker: WorkerRecord, message: m.SnapshotReport) -> None:
+        """Process a worker's answer."""
+        request = self.requests.get(message.request)
+        if request is None or not request.waiting[worker.number]:
+            return
+        request.waiting[worker.number] -= 1
+        if message.fault:
+            self._fail(request, (message.fault[0], message.fault[-1]))
+        elif message.files:
+            request.files.append(message.files)
+        if request.stage is SnapshotStage.READING:
+            request.body = bytes(message.body)
+        self._go_on(message.request, request)
+
+    def _go_on(self, number: int, request: SnapshotRequest) -> None:
+        """Begin the next stage of a request when the last one is over."""
+        if any(request.waiting.values()):
+            return
+        client = self.service.by_number.get(request.client)
+        if request.failed:
+            del self.requests[number]
+            if request.parts and self.service.workers:
+                discard = m.DiscardParts(request.principal, request.name, request.parts)
+                self.service.send(next(iter(self.service.workers)), discard)
+        elif request.stage is SnapshotStage.WRITING:
+            request.stage = SnapshotStage.COMMITTING
+            commit = m.CommitSnapshot(
+                number, request.principal, request.name, request.parts, request.files, request.which, request.specs,
+                request.body,
+            )  # fmt: skip
+            self._ask_one(number, request, commit)
+        else:
+            del self.requests[number]
+            if client is not None:
+                client.unread_bytes += len(request.body)
+                facts = {"body": request.body} if request.stage is SnapshotStage.READING else {}
+                self.service.send(client.identity, m.Answer(request.request, facts))
+
+    def _ask_one(self, number: int, request: SnapshotRequest, message: m.Message) -> None:
+        """Have any worker do something: all see the same folder."""
+        workers = self.service.workers
+        if not workers:
+            self._fail(request, ("WorkerLost", "there is no worker that reads and writes snapshots"))
+            self._go_on(number, request)
+            return
+        identity = next(iter(workers))
+        request.waiting[workers[identity].number] += 1
+        self.service.send(identity, message)
+
+    def _fail(self, request: SnapshotRequest, fault: Fault) -> None:
+        """Tell a client that a request has failed; the files of it are removed when all who write them are done."""
+        if not request.failed:
+            request.failed = True
+            client = self.service.by_number.get(request.client)
+            if client is not None:
+                self.service.send(client.identity, m.Failed(request.request, *fault))
+
+    def lost(self, worker: WorkerRecord, fault: Fault) -> None:
+        """Fail what a lost worker had yet to do."""
+        for number, request in list(self.requests.items()):
+            if request.waiting.pop(worker.number, 0):
+                self._fail(request, (fault[0], f"{fault[1]}, so the snapshot {request.name!r} was not finished"))
+                self._go_on(number, request)
+
+    def forget(self, client: ClientRecord) -> None:
+        """A client has left: what it began is finished, and nobody is told."""
+        self.awaited.pop(client.number, None)
+
+    # in
+
+    def restore(self, client: ClientRecord, message: m.Restore) -> MessageState:
+        """Place a tensor that workers read from a snapshot. Raises `GTError`."""
+        service = self.service
+        if not service.ready(client):
+            return WAITING_WORKERS
+        spec = unpack_spec(message.spec)
+        path = check_path(message.signal)
+        _check(client, message)
+        planner = self.meshes.planner(client)
+        if isinstance(planner, MessageState):
+            return planner
+        mesh = planner.mesh
+        if not service.has_credit(mesh):
+            return WAITING_CREDIT
+        like = client.table.get(message.like)
+        if like is not None and like.fault is None and like.mesh == mesh.number and like.spec.shape == spec.shape:
+            resident = ResidentPlacement(like.resident.layout)
+        else:
+            resident = ResidentPlacement(planner.policy.put_layout(path, spec))
+        order = service.place_for(client, mesh)
+        service.multicast(
+            mesh,
+            m.LoadPart(
+                order, client.number, message.tensor, message.spec, mesh.number, format_layout(resident.layout),
+                message.signal, client.principal.name, message.name, message.parts, message.key,
+            ),
+        )  # fmt: skip
+        parts = [(member, box(spec.shape, resident.layout, mesh, rank)) for rank, member in enumerate(mesh.members)]
+        landing = frozenset(member for member, part in parts if part is not None and all(extent(part)))
+        client.table[message.tensor] = Entry(spec, mesh.number, resident, landing=landing)
+        service.counters.puts += 1
+        if service.recording is not None:
+            service.recording.put(client, message)
+        return DONE
+
+    def fail_restore(self, client: ClientRecord, message: m.Restore, fault: Fault) -> None:
+        """Give a tensor a fault instead of a value from a snapshot."""
+        client.arrived += 1
+        if client.is_full(1):
+            self.service.send(client.identity, m.Failed(0, *fault))
+        elif message.tensor not in client.table:
+            client.table[message.tensor] = Entry(_safe_spec(message), 0, ResidentPlacement(()), fault)
+        self.service.credit(client)
+
+    def loaded(self, worker: WorkerRecord, message: m.Loaded) -> ClientRecord | None:
+        """A worker has read its part of a tensor, or cannot. Returns the client whose messages may have waited for that."""
+        client = self.service.by_number.get(message.client)
+        entry = client.table.get(message.tensor) if client else None
+        if client is None or entry is None or worker.number not in entry.landing:
+            return None
+        if message.fault:  # nobody keeps a part of what has a fault: runs count on that
+            fault = (message.fault[0], message.fault[-1])
+            client.table[message.tensor] = replace(entry, fault=fault, landing=frozenset())
+            record = self.service.meshes[entry.mesh]
+            self.service.multicast(record.mesh, m.Release(client.number, [message.tensor]))
+            return client
+        left = entry.landing - {worker.number}
+        client.table[message.tensor] = replace(entry, landing=left)
+        return None if left else client
+
+    def confirm(self, client: ClientRecord, message: m.ConfirmTensors) -> MessageState:
+        """Answer when tensors have arrived. Raises the error of one that cannot."""
+        if self._arrived(client, message) is None:
+            return WAITING_PUT
+        self.service.send(client.identity, m.Answer(message.request, {}))
+        return DONE
+
+
+def _check(client: ClientRecord, message: m.Restore) -> None:
+    if message.tensor in client.table:
+        raise ProtocolError(f"tensor {message.tensor} exists already")
+    if not 0 <= message.tensor < MAX_ID:
+        raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
+    if client.is_full(1):
+        raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
+
+
+def _safe_spec(message: m.Restore) -> Spec:
+    """The spec of a tensor that failed, or an empty one if the spec itself was invalid."""
+    try:
+        return unpack_spec(message.spec)
+    except ProtocolError:
+        return unpack_spec(["f32", [0]])

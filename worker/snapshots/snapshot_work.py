@@ -1,0 +1,84 @@
+"""Reads and writes the files of snapshots for a worker, as a `SnapshotWork` says; each ends with a report or a value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gt.errors import SnapshotError
+from gt.ir.spec import unpack_spec
+from gt.snapshot_files.part_file import PartSummary, write_part
+from gt.snapshot_files.snapshot_folder import SnapshotFolder, pack_list
+from gt.snapshot_files.snapshot_names import principal_folder
+from gt.snapshot_files.snapshot_reader import SnapshotReader
+from gt.wire import messages as m
+from gt.wire.messages import Fault, fault_of
+from gt.worker.base.events import SnapshotIn, SnapshotWork
+
+
+class SnapshotFiles:
+    """The snapshots in a worker's folder `root`, each principal's in one of its own. The snapshot read last stays open."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.opened: tuple[tuple[str, str, str], SnapshotReader] | None = None
+
+    def do(self, work: SnapshotWork) -> m.SnapshotReport | SnapshotIn | None:
+        """Do some work. Raises nothing: an error is part of the answer."""
+        message = work.message
+        try:
+            folder = SnapshotFolder(principal_folder(self.root, message.principal))
+            if isinstance(message, m.LoadPart):
+                return self._load(folder, message, work)
+            if isinstance(message, m.WritePart):
+                return self._write(folder, message, work)
+            if isinstance(message, m.CommitSnapshot):
+                return self._commit(folder, message)
+            if isinstance(message, m.DiscardParts):
+                folder.discard(message.name, message.parts)
+                return None
+            body = folder.manifest_bytes(message.name)[0] if message.name else pack_list(folder.list())
+            return m.SnapshotReport(message.request, [], [], body)
+        except Exception as error:  # noqa: BLE001 — whatever it is, somebody waits for the answer
+            fault = _fault(error)
+            if isinstance(message, m.LoadPart):
+                return SnapshotIn(message.client, message.tensor, None, fault)
+            if isinstance(message, m.DiscardParts):
+                return None
+            return m.SnapshotReport(message.request, list(fault), [], b"")
+
+    def _write(self, folder: SnapshotFolder, message: m.WritePart, work: SnapshotWork) -> m.SnapshotReport:
+        """Write this worker's part file, if it has anything to write."""
+        if not work.values:
+            return m.SnapshotReport(message.request, [], [], b"")
+        path = folder.part(message.name, message.parts, f"part-{message.mesh}-{work.worker}")
+        return m.SnapshotReport(message.request, [], list(write_part(path, iter(work.values))), b"")
+
+    def _commit(self, folder: SnapshotFolder, message: m.CommitSnapshot) -> m.SnapshotReport:
+        specs = [unpack_spec(raw) for raw in message.specs]
+        files = [PartSummary(*each) for each in message.files]
+        folder.commit(message.name, message.parts, files, [specs[kind] for kind in message.which], bytes(message.body))
+        return m.SnapshotReport(message.request, [], [], b"")
+
+    def _load(self, folder: SnapshotFolder, message: m.LoadPart, work: SnapshotWork) -> SnapshotIn:
+        key = (message.principal, message.name, message.parts)
+        if self.opened is None or self.opened[0] != key:
+            self.close()
+            self.opened = key, folder.open(message.name, message.parts)
+        reader = self.opened[1]
+        if reader.spec(message.key) is not unpack_spec(message.spec):
+            raise SnapshotError(f"{message.key!r} of the snapshot {message.name!r} is {reader.spec(message.key)}")
+        return SnapshotIn(message.client, message.tensor, reader.read(message.key, work.box), None)
+
+    def close(self) -> None:
+        """Close the snapshot read last."""
+        if self.opened is not None:
+            self.opened[1].close()
+            self.opened = None
+
+
+def _fault(error: Exception) -> Fault:
+    """An error as a client is told of it: those of the file system name the file."""
+    if isinstance(error, OSError):
+        where = error.filename or "a file of a snapshot"
+        return "SnapshotError", f"{where}: {error.strerror or error}"
+    return fault_of(error)
