@@ -149,9 +149,14 @@ def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float 
     x = tensor_of("local_response_norm", input)
     if x.ndim < 3:
         raise ShapeError(f"local_response_norm takes (N, C, …) of at least three dimensions, not shape {x.shape}")
+    if size < 1:
+        raise ShapeError(f"local_response_norm: size is at least 1, not {size}")
     squares, channels = square(x), x.shape[1]
     reach, total = size // 2, squares
-    for shift in (*range(-reach, 0), *range(1, size - reach)):
+    for shift in (
+        *range(max(-reach, 1 - channels), 0),
+        *range(1, min(size - reach, channels)),
+    ):  # beyond these are zeros
         total = add(total, _shifted(squares, shift, channels))
     scale = arithmetic.pow(add(mul(total, alpha / size), float(k)), float(beta))
     return div(x, scale)
@@ -159,8 +164,6 @@ def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float 
 
 def _shifted(x: Tensor, shift: int, channels: int) -> Tensor:
     """Channel c + `shift` in the place of channel c; zeros where there is none."""
-    if abs(shift) >= channels:
-        return mul(x, 0.0)
     part = shape_ops.narrow(x, 1, max(shift, 0), channels - abs(shift))
     empty = mul(shape_ops.narrow(x, 1, 0, abs(shift)), 0.0)
     return join_and_pad.cat((part, empty) if shift > 0 else (empty, part), 1)

@@ -148,7 +148,7 @@ def test_a_service_that_was_frozen_goes_on(machine: Machine) -> None:
 
 def test_a_worker_that_was_lost_joins_anew(machine: Machine) -> None:
     """A worker that was frozen for longer than its lease is told to join as a new one, and serves the next session."""
-    machine.environment["GT_LEASE"] = "2"
+    machine.environment["GT_LEASE"] = "4"  # so long that on waking the worker knows of its own pause
     address, dispatcher, (worker,) = machine.service(1)
     worker.signal(signal.SIGSTOP)
     dispatcher.expect("worker 0 was lost")
