@@ -47,7 +47,7 @@ PING: Final = m.Ping()
 PUBLISHED: Final = 2
 """The place of that socket among those that are guarded."""
 OF_CONNECTION: Final = frozenset({m.Hello, m.Heard, m.Lapsed})
-"""What says something to this shell too."""
+"""The messages that say something about their sender's connections, which the shell acts on before the core does."""
 TICK_SECONDS: Final = 1.0
 """Seconds between two `Tick`s to the core, and between two heartbeats to every peer."""
 
@@ -113,7 +113,7 @@ class DispatcherShell:
         os.set_blocking(self.wake_write, False)
         self.here = host_facts()
         self.subscriber = transport.MessageSender()
-        """Who has sent the last subscription."""
+        """The sender of the last subscription that was read."""
         self.guard = MemoryGuard(
             [
                 Listener(self.control, self.router.sender),
@@ -125,7 +125,7 @@ class DispatcherShell:
             [self.control, self.relay.router.socket, self.published], connection_limit(descriptor_limit()), self.guard
         )
         self.connections_ended = 0
-        """How many connections the guard has ended, as far as it was noticed."""
+        """The number of connections that the guard had ended when it was last counted among the refused messages."""
 
     def run(self) -> None:
         """Serve until told to stop."""

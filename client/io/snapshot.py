@@ -101,7 +101,7 @@ class SavedSnapshot:
         self.time = manifest.time
         """When it was written, in seconds since 1970."""
         self.extra = manifest.extra
-        """What was saved as `extra`."""
+        """The JSON value that `gt.snapshot` was given as `extra`."""
         self._manifest = manifest
 
     def __repr__(self) -> str:
@@ -152,7 +152,7 @@ class SavedSnapshot:
         return pairs
 
     def _differences(self, kind: str, thing: Any, form: Any) -> Iterator[str]:
-        """What keeps a saved form from being loaded into an object."""
+        """The reasons, one line each, why a saved form cannot be loaded into an object; none if it can."""
         if kind == OPTIMIZER:
             sizes = [len(group["params"]) for group in thing.param_groups]
             groups = put_together(form, dict.fromkeys(_names_in(form)))["param_groups"]
@@ -244,7 +244,8 @@ def _names_in(form: Any) -> Iterator[str]:
 
 
 def _leaves(form: Any, place: str = "") -> Iterator[tuple[str, str | None]]:
-    """Where there is something in a form, and the name of the tensor there; None for anything else."""
+    """The leaves of a saved form: the path of each, such as `state.0.exp_avg`, and the name of its tensor; None for a leaf that is
+    no tensor."""
     kind, content = form
     if kind == "dict":
         for key, inner in content:
