@@ -16,7 +16,7 @@ FOLDERS = {"gt": "gt", **{room: f"gt.{room}" for room in ROOMS}}
 
 FLOOR = "gt.errors"
 """Modules of the package `gt` itself that all others may import: errors, bounds, and how the default session is started."""
-FLOOR_MODULES = {"gt.errors", "gt.bounds", "gt.bounded_msgpack", "gt.default_session"}
+FLOOR_MODULES = {"gt.errors", "gt.bounds", "gt.bounded_msgpack", "gt.default_session", "gt.turns"}
 
 # fmt: off
 PACKAGES = {

@@ -244,8 +244,8 @@ def _names_in(form: Any) -> Iterator[str]:
 
 
 def _leaves(form: Any, place: str = "") -> Iterator[tuple[str, str | None]]:
-    """The leaves of a saved form: the path of each, such as `state.0.exp_avg`, and the name of its tensor; None for a leaf that is
-    no tensor."""
+    """The leaves of a saved form: the path of each, such as `state.0.exp_avg`, and the name of its tensor; None for
+    a leaf that is no tensor."""
     kind, content = form
     if kind == "dict":
         for key, inner in content:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from gt.ir.instruction import Plan
-from gt.ir.turns import INSTRUCTIONS_PER_TURN
 from gt.sharding.placement import Mesh
+from gt.turns import INSTRUCTIONS_PER_TURN
 
 from .cost_model import Speeds
 from .plan_estimate import step_seconds

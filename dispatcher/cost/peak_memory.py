@@ -21,9 +21,9 @@ import numpy as np
 from gt.ir.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Plan, Tag, ref
 from gt.ir.microbatch_schedule import Item, order, repeats
 from gt.ir.spec import Spec, spec
-from gt.ir.turns import INSTRUCTIONS_PER_TURN, ITEMS_PER_TURN, finish
 from gt.sharding.partition import bounds, box, extent, present
 from gt.sharding.placement import Layout, Mesh, Partial, Replicate, Shard
+from gt.turns import INSTRUCTIONS_PER_TURN, ITEMS_PER_TURN, finish
 
 from .cost_model import VIEW_OPS, Speeds
 

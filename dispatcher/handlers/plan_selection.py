@@ -34,8 +34,8 @@ from gt.errors import ConfigError, GTError, ProtocolError
 from gt.ir.instruction import Plan, Segment
 from gt.ir.instruction_bytes import pack_plan, pack_plan_in_turns
 from gt.ir.spec import Spec
-from gt.ir.turns import ITEMS_PER_TURN, finish
 from gt.sharding.placement import Layout
+from gt.turns import ITEMS_PER_TURN, finish
 from gt.wire import messages as m
 
 from .compile_admission import CompileAdmission

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gt.bounds import MAX_TENSORS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import Entry
@@ -18,7 +17,7 @@ from gt.sharding.placement import format_layout
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
-from .runs import MAX_ID
+from .new_tensors import check_new, fail_new
 
 if TYPE_CHECKING:
     from gt.dispatcher.state.records import ClientRecord, WorkerRecord
@@ -85,32 +84,15 @@ class PutHandler:
 
     def fail(self, client: ClientRecord, message: m.Put, fault: Fault) -> None:
         """Give a put a fault instead of a value; its client need not send the bytes."""
-        client.arrived += 1
-        if client.is_full(1):
-            self.service.send(client.identity, m.Failed(0, *fault))
-        else:
-            client.table[message.tensor] = Entry(_safe_spec(message), 0, ResidentPlacement(()), fault)
+        fail_new(self.service, client, message.tensor, message.spec, fault)
         if message.bulk:
             self.service.send(client.identity, m.Cut(message.tensor, []))
         self.service.credit(client)
 
 
 def _check(client: ClientRecord, message: m.Put, spec: Spec) -> None:
-    if message.tensor in client.table:
-        raise ProtocolError(f"tensor {message.tensor} exists already")
-    if not 0 <= message.tensor < MAX_ID:
-        raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
+    check_new(client, message.tensor)
     if message.bulk and not client.bulk:
         raise ProtocolError("a put goes by the bulk socket only from a client that said which is its own")
-    if client.is_full(1):
-        raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
     if not message.bulk and len(message.data) != spec.nbytes:
         raise ProtocolError(f"{spec} takes {spec.nbytes} bytes, not {len(message.data)}")
-
-
-def _safe_spec(message: m.Put) -> Spec:
-    """The spec of a put that failed, or an empty one if the spec itself was invalid."""
-    try:
-        return unpack_spec(message.spec)
-    except ProtocolError:
-        return unpack_spec(["f32", [0]])

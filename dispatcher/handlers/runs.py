@@ -29,14 +29,13 @@ from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.messages import Fault
 
+from .new_tensors import MAX_ID
 from .plan_selection import SWITCH_AT, PlanSelection
 from .refused_instructions import faulty, without_oversized
 from .session_mesh import SessionMeshes
 
 MAX_REASONS: Final = 100
 """The most different reasons that are counted for one session."""
-MAX_ID: Final = 1 << 63
-"""The upper bound of tensor ids, so that they fit every integer type that carries them."""
 _SPEC: Final = attrgetter("spec")
 _FAULT: Final = attrgetter("fault")
 _LANDING: Final = attrgetter("landing")

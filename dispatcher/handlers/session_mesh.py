@@ -31,8 +31,8 @@ from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState, rele
 from gt.errors import ConfigError, ProtocolError
 from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec
-from gt.ir.turns import ITEMS_PER_TURN
 from gt.sharding.placement import Mesh, format_layout
+from gt.turns import ITEMS_PER_TURN
 from gt.wire import messages as m
 
 from .job_scheduler import JOB_NAMES, Job

@@ -11,20 +11,19 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from gt.bounds import MAX_TENSORS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import Entry
 from gt.errors import ProtocolError, SnapshotError
 from gt.ir.signal_path import check_path
-from gt.ir.spec import Spec, pack_spec, unpack_spec
+from gt.ir.spec import pack_spec, unpack_spec
 from gt.sharding.partition import box, extent
 from gt.sharding.placement import format_layout
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
-from .runs import MAX_ID
+from .new_tensors import check_new, fail_new
 
 if TYPE_CHECKING:
     from gt.dispatcher.state.records import ClientRecord, WorkerRecord
@@ -222,7 +221,7 @@ class SnapshotHandler:
             return WAITING_WORKERS
         spec = unpack_spec(message.spec)
         path = check_path(message.signal)
-        _check(client, message)
+        check_new(client, message.tensor)
         planner = self.meshes.planner(client)
         if isinstance(planner, MessageState):
             return planner
@@ -252,11 +251,7 @@ class SnapshotHandler:
 
     def fail_restore(self, client: ClientRecord, message: m.Restore, fault: Fault) -> None:
         """Give a tensor a fault instead of a value from a snapshot."""
-        client.arrived += 1
-        if client.is_full(1):
-            self.service.send(client.identity, m.Failed(0, *fault))
-        elif message.tensor not in client.table:
-            client.table[message.tensor] = Entry(_safe_spec(message), 0, ResidentPlacement(()), fault)
+        fail_new(self.service, client, message.tensor, message.spec, fault)
         self.service.credit(client)
 
     def loaded(self, worker: WorkerRecord, message: m.Loaded) -> ClientRecord | None:
@@ -281,20 +276,3 @@ class SnapshotHandler:
             return WAITING_PUT
         self.service.send(client.identity, m.Answer(message.request, {}))
         return DONE
-
-
-def _check(client: ClientRecord, message: m.Restore) -> None:
-    if message.tensor in client.table:
-        raise ProtocolError(f"tensor {message.tensor} exists already")
-    if not 0 <= message.tensor < MAX_ID:
-        raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
-    if client.is_full(1):
-        raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
-
-
-def _safe_spec(message: m.Restore) -> Spec:
-    """The spec of a tensor that failed, or an empty one if the spec itself was invalid."""
-    try:
-        return unpack_spec(message.spec)
-    except ProtocolError:
-        return unpack_spec(["f32", [0]])

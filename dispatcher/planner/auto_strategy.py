@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from gt.dispatcher.cost.peak_memory import peak_at_most_in_turns
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref
-from gt.ir.turns import INSTRUCTIONS_PER_TURN
+from gt.turns import INSTRUCTIONS_PER_TURN
 
 from .policy import Policy, RequestedPlacement, RequestedPlacements
 

@@ -23,8 +23,8 @@ from gt.dispatcher.cost.cost_model import Speeds, speeds_of
 from gt.ir.instruction import INPUT, MOVE, OUTPUT, Instruction, Pipeline, Plan, Segment
 from gt.ir.microbatch_schedule import hindrance, turns
 from gt.ir.spec import Spec
-from gt.ir.turns import ITEMS_PER_TURN, NAMES_PER_TURN, finish
 from gt.sharding.placement import REPLICATE, Layout, Mesh
+from gt.turns import ITEMS_PER_TURN, NAMES_PER_TURN, finish
 
 from .choice_cache import NO_LAYOUT, ChoiceCache, NumberedChoice, ResidentPlacement
 from .placement_walk import PlacementWalk

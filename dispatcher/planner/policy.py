@@ -16,11 +16,12 @@ from gt.errors import ConfigError
 from gt.ir.spec import Spec
 from gt.sharding.block_grid import deal
 from gt.sharding.config_meshes import show_mesh, stage_positions
-from gt.sharding.config_turns import batches, result_of, rules_in_turns
+from gt.sharding.config_turns import batches, rules_in_turns
 from gt.sharding.interned import Interned
 from gt.sharding.placement import Layout, Mesh, Placement, Shard
 from gt.sharding.signal_patterns import NamePattern, is_pattern, literal_length
 from gt.sharding.yaml_document import Key, show_key
+from gt.turns import finish
 
 if TYPE_CHECKING:
     from gt.ir.instruction import Tag
@@ -187,7 +188,7 @@ def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> P
 
     `kinds` is each rank's kind, 'cpu' or 'cuda'; None stands for workers that need not exist, which are of any kind asked for.
     """
-    return result_of(resolve_in_turns(config, mesh, kinds))
+    return finish(resolve_in_turns(config, mesh, kinds))
 
 
 def resolve_in_turns(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> Generator[None, None, Policy]:

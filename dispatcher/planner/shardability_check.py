@@ -15,7 +15,7 @@ from gt.errors import ConfigError
 from gt.ir.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec
-from gt.ir.turns import INSTRUCTIONS_PER_TURN, NAMES_PER_TURN
+from gt.turns import INSTRUCTIONS_PER_TURN, NAMES_PER_TURN
 
 from .choice_key import PRODUCT_FAMILIES
 from .policy import Policy, RequestedPlacement

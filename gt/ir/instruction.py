@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from gt.sharding.collectives import PAIRWISE_ALGORITHMS
 from gt.sharding.placement import Layout, format_layout
+from gt.turns import ITEMS_PER_TURN, finish
 
 from .attributes import Attributes
 from .dtypes import DType
 from .hints import NO_HINTS, Hints
 from .spec import Spec
-from .turns import ITEMS_PER_TURN, finish
 
 #: An operand is a reference: an index and what it indexes, in one integer.
 OUTPUT: Final = 0

@@ -28,6 +28,7 @@ from gt.bounds import (
 )
 from gt.errors import DTypeError, GTError, ProtocolError, ShapeError
 from gt.sharding.placement import Layout, format_layout, parse_layout
+from gt.turns import finish
 
 from .attributes import Attributes, pack_attributes
 from .dtypes import KINDS
@@ -38,7 +39,6 @@ from .ops import OPS
 from .refusals import UNKNOWN_SPEC, Refusals
 from .signal_path import check_path
 from .spec import Spec, pack_spec, unpack_spec
-from .turns import finish
 
 INSTRUCTIONS_PER_TURN: Final = 16
 """How many instructions of a definition are read in one turn."""

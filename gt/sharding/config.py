@@ -20,12 +20,13 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
 from gt.bounds import MAX_MICROBATCHES, MAX_NAMED_WORKERS, MAX_RULES
+from gt.turns import finish
 
 from . import config_meshes
 from .config_conflicts import contradictions
 from .config_errors import explain, written_key
 from .config_places import from_message, places_of_rules
-from .config_turns import MAX_SOUGHT_MISTAKES, plain_in_turns, result_of, rules_in_turns, short_top
+from .config_turns import MAX_SOUGHT_MISTAKES, plain_in_turns, rules_in_turns, short_top
 from .signal_patterns import is_pattern, matches
 from .spelling import are_two, nearest
 from .strategies import (
@@ -185,7 +186,7 @@ class Config(_Strict):
 
         `places` says where each key is written, as file:line; a key that it lacks is where the nearest above it is.
         """
-        return result_of(cls.from_plain_in_turns(plain, source, places))
+        return finish(cls.from_plain_in_turns(plain, source, places))
 
     @classmethod
     def from_plain_in_turns(
@@ -244,7 +245,7 @@ class Config(_Strict):
     @classmethod
     def from_wire(cls, message: object) -> Config:
         """The config that `to_wire` made, checked as if it had never been. Raises ConfigError."""
-        return result_of(cls.from_wire_in_turns(message))
+        return finish(cls.from_wire_in_turns(message))
 
     @classmethod
     def from_wire_in_turns(cls, message: object) -> Generator[None, None, Config]:
@@ -257,7 +258,7 @@ class Config(_Strict):
 
         Raises ConfigError where the two contradict each other.
         """
-        return result_of(self.overlay_in_turns(other))
+        return finish(self.overlay_in_turns(other))
 
     def overlay_in_turns(self, other: Config) -> Generator[None, None, Config]:
         """The same, some rules in each turn. The two share their rules, which were checked one by one when they were read."""
@@ -292,7 +293,7 @@ class Config(_Strict):
         lines = {name: [rule.where for rule in each] for name, each in self.rules.items()} | {
             signal: [where] * len(given)
         }
-        places = result_of(places_of_rules(((name, each or [where]) for name, each in lines.items()), self.mesh_where))
+        places = finish(places_of_rules(((name, each or [where]) for name, each in lines.items()), self.mesh_where))
         return Config.from_plain(plain, where, places)
 
     def near_miss(self, signal: str) -> str | None:
@@ -310,7 +311,7 @@ class Config(_Strict):
 
         The mesh that the config gives, or one derived from its rules.
         """
-        return result_of(config_meshes.mesh_in_turns(self, workers))
+        return finish(config_meshes.mesh_in_turns(self, workers))
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:

@@ -6,7 +6,7 @@ they say. Plain Python and no pydantic; `gt/sharding/config.py` checks what is i
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -30,16 +30,6 @@ ITEMS_PER_TURN: Final = 512
 TOP_KEYS: Final = keys_at("")
 RULE_KEYS: Final = keys_at("sharding_config.*")
 SHARD_KEYS: Final = keys_at("sharding_config.*.shard")
-
-
-def result_of(turns: Generator[object, None, T]) -> T:
-    """The result of a computation in turns, all of which are done at once."""
-    while True:
-        try:
-            next(turns)
-        except StopIteration as end:
-            result: T = end.value
-            return result
 
 
 def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -18,8 +18,8 @@ import numpy as np
 from gt.ir.instruction import INPUT, MOVE, OUTPUT, SCALAR, Plan, ref
 from gt.ir.instruction_bytes import unpack_plan
 from gt.ir.spec import Spec
-from gt.ir.turns import finish
 from gt.sharding.placement import Layout, Mesh
+from gt.turns import finish
 from gt.wire import messages as m
 
 if TYPE_CHECKING:

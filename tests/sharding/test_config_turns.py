@@ -16,11 +16,11 @@ from gt.sharding.config_turns import (
     WORK_PER_TURN,
     batches,
     plain_in_turns,
-    result_of,
     rules_in_turns,
     shortened,
 )
 from gt.sharding.strategies import ALLOWED_TEXTS, keys_at
+from gt.turns import finish
 
 MANY = 10 * MAX_NAMED_WORKERS
 
@@ -132,7 +132,7 @@ def test_all_turns_at_once_give_the_result() -> None:
     plain = parse(GOOD).to_plain()
     turns = [*islice(Config.from_plain_in_turns(plain), 1000)]
     assert 2 < len(turns) < 100
-    assert result_of(Config.from_plain_in_turns(plain)) == Config.from_plain(plain)
+    assert finish(Config.from_plain_in_turns(plain)) == Config.from_plain(plain)
     assert [*batches(range(5), 2)] == [[0, 1], [2, 3], [4]]
 
 

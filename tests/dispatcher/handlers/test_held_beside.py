@@ -15,8 +15,8 @@ from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.plan_cache import Entry, SharedStorage
 from gt.ir.dtypes import float32
 from gt.ir.spec import spec
-from gt.ir.turns import finish
 from gt.sharding.placement import REPLICATE
+from gt.turns import finish
 from gt.wire import messages as m
 
 RESIDENT = ResidentPlacement((REPLICATE,))

@@ -173,6 +173,21 @@ def test_a_put_that_cannot_be_is_a_fault() -> None:
     assert each.core.service.clients[b"c"].credited == each.core.service.clients[b"c"].arrived
 
 
+def test_a_put_of_an_id_that_is_taken_or_none_is_told_to_its_client() -> None:
+    """What has the id stays as it is; an id beyond all gets no entry."""
+    each = started(1)
+    each.hears("c")
+    for tensor, says in ((1, "tensor 1 exists already"), (-1, "tensor ids lie from 0")):
+        before = dict(each.table())
+        each.say("c", m.Put(tensor, ["f32", [4]], [], False, bytes(16)))
+        (told,) = each.hears("c", m.Failed)
+        assert (told.request, told.kind) == (0, "ProtocolError")
+        assert says in told.text
+        assert each.table() == before
+    each.say("c", m.Fetch(7, 1))
+    assert each.hears("w0", m.Collect)
+
+
 # fetches
 
 

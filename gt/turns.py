@@ -15,7 +15,7 @@ NAMES_PER_TURN: Final = 32
 """How many signals of tags' paths are compared with the rules, besides the path with which they exceed that."""
 
 
-def finish(turns: Generator[None, None, T]) -> T:
+def finish(turns: Generator[object, None, T]) -> T:
     """The result of work in turns, done at once."""
     while True:
         try:
