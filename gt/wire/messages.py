@@ -39,7 +39,7 @@ from gt.bounds import (
 )
 from gt.errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 9
+VERSION: Final = 10
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 TOPIC_BYTES: Final = 8
@@ -293,7 +293,82 @@ class ConfirmTensors(NamedTuple):
     tensors: list[int]
 
 
+class Resume(NamedTuple):
+    """The answer to `Rewind`: the messages that follow are those from a mark on, sent again, and then new ones. What the
+    dispatcher hears before it is of the time before the rewind, and has no effect.
+
+    From client to dispatcher.
+
+    * `session`: that of the `Rewind`.
+    * `mark`: the number of the last mark that the client has heard to be durable; 0 for the beginning of the session; -1 if
+      it does not have all messages that came after.
+    """
+
+    session: int
+    mark: int
+
+
+class Settled(NamedTuple):
+    """The client will not send anything again that a mark has: every earlier mark can be dropped.
+
+    From client to dispatcher.
+
+    * `mark`: the number of the mark.
+    """
+
+    mark: int
+
+
+class RequestMark(NamedTuple):
+    """The client keeps much that is in no mark: one is needed soon.
+
+    From client to dispatcher.
+    """
+
+
 # dispatcher to client
+
+
+class Durable(NamedTuple):
+    """A mark of the session is whole: what is in it need not be sent again. Answered by `Settled`, once all requests before it
+    are answered.
+
+    From dispatcher to client.
+
+    * `mark`: its number, more than that of any earlier one.
+    * `position`: how many of the client's messages are in it, counted from the first of the session. All count but `Hello`,
+      `Ping`, `Goodbye`, `Resume`, `Settled` and `RequestMark`.
+    * `done`: how many runs and puts are among these.
+    """
+
+    mark: int
+    position: int
+    done: int
+
+
+class Rewind(NamedTuple):
+    """Something that the session had is lost: it goes back to a mark, and needs all messages after that again. Answered by
+    `Resume`.
+
+    From dispatcher to client.
+
+    * `session`: the number of the session from now on.
+    * `text`: what was lost, and why.
+    """
+
+    session: int
+    text: str
+
+
+class Unkept(NamedTuple):
+    """No mark of the session can be taken: it need not keep its messages any more, and what is lost will be lost.
+
+    From dispatcher to client.
+
+    * `text`: why.
+    """
+
+    text: str
 
 
 class Credit(NamedTuple):
@@ -694,6 +769,49 @@ class LoadPart(NamedTuple):
     key: str
 
 
+class TakeMark(NamedTuple):
+    """The receiver keeps all tensors of a client as they are at this place of the stream, and writes them to a file while it goes
+    on with what follows. Answered by `MarkTaken`.
+
+    From dispatcher to worker.
+
+    * `mark`: the number of the mark.
+    * `client`: whose tensors they are.
+    * `mesh`: the mesh on which they are.
+    """
+
+    mark: int
+    client: int
+    mesh: int
+
+
+class DropMark(NamedTuple):
+    """The receiver forgets a mark, and removes its files.
+
+    From dispatcher to worker.
+
+    * `mark`: the number of the mark.
+    """
+
+    mark: int
+
+
+class RestoreMark(NamedTuple):
+    """The receiver gives a client the tensors that a mark has for the receiver's rank. A worker that took part in the mark has
+    them; another one reads the file of that rank. Answered by `MarkRestored`, before which it hears nothing else of that client.
+
+    From dispatcher to worker.
+
+    * `mark`: the number of the mark.
+    * `client`: whose tensors they are from now on.
+    * `mesh`: the mesh on which they are.
+    """
+
+    mark: int
+    client: int
+    mesh: int
+
+
 class PeerLost(NamedTuple):
     """A worker is gone, and whoever waits for it waits no longer.
 
@@ -848,6 +966,36 @@ class Loaded(NamedTuple):
 
     client: int
     tensor: int
+    fault: list[str]
+
+
+class MarkTaken(NamedTuple):
+    """The answer to `TakeMark`: the file is written, or cannot be.
+
+    From worker to dispatcher.
+
+    * `mark`: the number of the mark.
+    * `fault`: [], or the name and text of an error.
+    * `nanoseconds`: how long it took.
+    """
+
+    mark: int
+    fault: list[str]
+    nanoseconds: int
+
+
+class MarkRestored(NamedTuple):
+    """The answer to `RestoreMark`: the client's tensors are there, or cannot be.
+
+    From worker to dispatcher.
+
+    * `mark`: the number of the mark.
+    * `client`: whose tensors they are.
+    * `fault`: [], or the name and text of an error.
+    """
+
+    mark: int
+    client: int
     fault: list[str]
 
 
@@ -1058,6 +1206,7 @@ Message = (
     | Lapse | Unswitch | Heard | Lapsed
     | WriteSnapshot | Restore | ConfirmTensors | WritePart | CommitSnapshot | DiscardParts | ReadSnapshots | LoadPart
     | SnapshotReport | Loaded
+    | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1068,17 +1217,18 @@ CODES: Final[tuple[type[Any], ...]] = (
     Lapse, Unswitch, Heard, Lapsed,
     WriteSnapshot, Restore, ConfirmTensors, WritePart, CommitSnapshot, DiscardParts, ReadSnapshots, LoadPart,
     SnapshotReport, Loaded,
+    Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
 #: What each role may send to a dispatcher, whose table `MESSAGES` decides and says what handles it; a test holds both together.
 FROM_CLIENT: Final = (
     Hello, Ping, Goodbye, Configure, Define, Drop, Run, Put, Free, Fetch, Ask, Options, WriteSnapshot, Restore,
-    ConfirmTensors,
+    ConfirmTensors, Resume, Settled, RequestMark,
 )  # fmt: skip
 FROM_WORKER: Final = (
     Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events, Holdings, UniqueId, Heard, Lapsed,
-    SnapshotReport, Loaded,
+    SnapshotReport, Loaded, MarkTaken, MarkRestored,
 )  # fmt: skip
 FROM_PULSE: Final = (Hello, Ping, Health)
 FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel)
