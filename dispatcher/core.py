@@ -32,6 +32,7 @@ from gt.dispatcher.handlers.disconnect import Disconnect
 from gt.dispatcher.handlers.fetches import FetchHandler
 from gt.dispatcher.handlers.handshake import Handshake
 from gt.dispatcher.handlers.job_scheduler import SERVICE
+from gt.dispatcher.handlers.marks import MarkHandler
 from gt.dispatcher.handlers.memory_survey import MemorySurveys
 from gt.dispatcher.handlers.message_queues import MessageQueues
 from gt.dispatcher.handlers.plan_selection import PlanSelection
@@ -50,7 +51,7 @@ from gt.dispatcher.state.events import (
     Send,
     ShellError,
 )
-from gt.dispatcher.state.message_state import WAITING_READER
+from gt.dispatcher.state.message_state import WAITING_MARK, WAITING_READER
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
 from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
@@ -87,14 +88,18 @@ class DispatcherCore:
         self.surveys = MemorySurveys(service)
         self.puts = PutHandler(service, self.meshes)
         self.snapshots = SnapshotHandler(service, self.meshes)
+        self.marks = MarkHandler(service)
         runs = RunHandler(service, self.meshes, self.plan_selection)
-        self.queues = MessageQueues(
-            service, self.plan_selection, self.meshes, runs, self.puts, self.fetches, self.surveys, self.snapshots
-        )
         self.handshake = Handshake(service, self.subscribers, self.facts, worker_facts or {})
         self.disconnect = Disconnect(
-            service, self.handshake, self.subscribers, self.plan_selection, self.fetches, self.surveys, self.snapshots
-        )
+            service, self.handshake, self.subscribers, self.plan_selection, self.fetches, self.surveys, self.snapshots,
+            self.meshes, self.marks,
+        )  # fmt: skip
+        self.recovery = self.disconnect.recovery
+        self.queues = MessageQueues(
+            service, self.plan_selection, self.meshes, runs, self.puts, self.fetches, self.surveys, self.snapshots,
+            self.recovery,
+        )  # fmt: skip
         self.patience = patience
         self.lease = lease
         self.started: float | None = None
@@ -255,6 +260,9 @@ class DispatcherCore:
         if (sender := self.service.clients.get(peer)) is not None:
             role, handlers = CLIENT, CLIENT_HANDLERS
             sender.unread_bytes = unread
+            if sender.recovery.awaited and kind not in HEARD_BEFORE_RESUME:
+                sender.heard = now
+                return  # of the time before the session went back
         elif (sender := self.service.workers.get(peer)) is not None:
             role, handlers = WORKER, WORKER_HANDLERS
         elif (sender := self.subscribers.watchers.get(peer)) is not None:
@@ -298,6 +306,9 @@ class DispatcherCore:
             self.queues.pump_all()  # only now: whoever waited for the worker must find the mesh gone
 
     def _tick(self, now: float) -> None:
+        self.marks.tick()
+        for client in [each for each in self.service.clients.values() if each.head is WAITING_MARK]:
+            self.queues.pump(client)
         for peer in self.subscribers.late(now):
             self.subscribers.leave(peer)
         worker_lease = min(WORKER_LEASE_SECONDS, self.lease)
@@ -339,6 +350,7 @@ class DispatcherCore:
     def _ask(self, client: ClientRecord, ask: m.Ask) -> None:
         if ask.topic.startswith("why "):
             self.queues.explain_tensor(client, ask)
+            self.queues.take(client, m.Free([]))  # in its place in the order, for whoever counts messages
         else:
             self.queues.take(client, ask)
 
@@ -360,8 +372,12 @@ class DispatcherCore:
         self.service.log("error", said, client=client, worker=worker.number, order=order)
 
     def _landed(self, worker: WorkerRecord, landed: m.Landed) -> None:
-        client = self.puts.landed(worker, landed)
+        self._arrived(self.puts.landed(worker, landed))
+
+    def _arrived(self, client: ClientRecord | None) -> None:
+        """A tensor of a client has arrived at all of its workers."""
         if client is not None:
+            self.marks.take(client)
             self.queues.pump(client)
 
     def _part(self, worker: WorkerRecord, part: m.Part) -> None:
@@ -383,7 +399,25 @@ class DispatcherCore:
         self.snapshots.report(worker, report)
 
     def _loaded(self, worker: WorkerRecord, loaded: m.Loaded) -> None:
-        client = self.snapshots.loaded(worker, loaded)
+        self._arrived(self.snapshots.loaded(worker, loaded))
+
+    def _resume(self, client: ClientRecord, resume: m.Resume) -> None:
+        if self.recovery.resume(client, resume):
+            self.queues.pump(client)
+
+    def _settled(self, client: ClientRecord, settled: m.Settled) -> None:
+        self.marks.settled(client, settled)
+
+    def _request_mark(self, client: ClientRecord, _request: m.RequestMark) -> None:
+        self.marks.request(client)
+        if client.head is WAITING_MARK:
+            self.queues.pump(client)
+
+    def _mark_taken(self, worker: WorkerRecord, taken: m.MarkTaken) -> None:
+        self.marks.taken(worker, taken)
+
+    def _mark_restored(self, worker: WorkerRecord, restored: m.MarkRestored) -> None:
+        client = self.recovery.restored(worker, restored)
         if client is not None:
             self.queues.pump(client)
 
@@ -419,6 +453,10 @@ class DispatcherCore:
             self.queues.pump(client)
 
 
+HEARD_BEFORE_RESUME: Final = (m.Ping, m.Goodbye, m.Resume)
+"""What a client may say while its session waits for its `Resume`."""
+
+
 class Role(StrEnum):
     """What a peer says in its `Hello` that it is."""
 
@@ -446,6 +484,9 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.Restore: ((CLIENT,), DispatcherCore._take),
     m.ConfirmTensors: ((CLIENT,), DispatcherCore._take),
     m.Ask: ((CLIENT,), DispatcherCore._ask),
+    m.Resume: ((CLIENT,), DispatcherCore._resume),
+    m.Settled: ((CLIENT,), DispatcherCore._settled),
+    m.RequestMark: ((CLIENT,), DispatcherCore._request_mark),
     m.Done: ((WORKER,), DispatcherCore._done),
     m.Poisoned: ((WORKER,), DispatcherCore._poisoned),
     m.Landed: ((WORKER,), DispatcherCore._landed),
@@ -458,6 +499,8 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.Lapsed: ((WORKER,), DispatcherCore._ping),  # what it says is the shell's
     m.SnapshotReport: ((WORKER,), DispatcherCore._snapshot_report),
     m.Loaded: ((WORKER,), DispatcherCore._loaded),
+    m.MarkTaken: ((WORKER,), DispatcherCore._mark_taken),
+    m.MarkRestored: ((WORKER,), DispatcherCore._mark_restored),
     m.Health: ((PULSE,), DispatcherCore._health),
     m.Watch: ((WATCHER,), DispatcherCore._watch),
     m.Cancel: ((WATCHER,), DispatcherCore._cancel),

@@ -15,8 +15,11 @@ from gt.wire.messages import Fault
 
 from .fetches import FetchHandler
 from .handshake import Handshake
+from .marks import MarkHandler
 from .memory_survey import MemorySurveys
 from .plan_selection import PlanSelection
+from .recovery import RecoveryHandler
+from .session_mesh import SessionMeshes
 from .snapshots import SnapshotHandler
 
 MAX_ENDED: Final = 4096
@@ -28,7 +31,8 @@ class Disconnect:
 
     def __init__(
         self, service: DispatcherState, handshake: Handshake, subscribers: Subscribers, plan_selection: PlanSelection,
-        fetches: FetchHandler, surveys: MemorySurveys, snapshots: SnapshotHandler,
+        fetches: FetchHandler, surveys: MemorySurveys, snapshots: SnapshotHandler, meshes: SessionMeshes,
+        marks: MarkHandler,
     ) -> None:  # fmt: skip
         self.service = service
         self.handshake = handshake
@@ -37,6 +41,8 @@ class Disconnect:
         self.fetches = fetches
         self.surveys = surveys
         self.snapshots = snapshots
+        self.marks = marks
+        self.recovery = RecoveryHandler(service, meshes, marks, handshake.clients, self._leave)
         self.ended: dict[bytes, None] = {}
         """Peers whose processes have ended recently."""
 
@@ -57,6 +63,7 @@ class Disconnect:
         client = service.clients.pop(peer, None)
         if client is not None:
             self._forget(client)
+            self.marks.forget(client)
             if service.recording is not None:
                 service.recording.client_left(client, reason)
             service.log("info", f"client {client.number} left: {reason}", client=client.number)
@@ -106,9 +113,17 @@ class Disconnect:
             record.fault = fault
             record.workers.remove(worker)
             record.identities = tuple(other.identity for other in record.workers)
-        broken = [service.by_number[number] for number in dict.fromkeys(record.client for record in touched)]
+        broken = []
+        for number in dict.fromkeys(record.client for record in touched):
+            client = service.by_number[number]
+            if self.recovery.can_rewind(client, returns=returns):
+                self._rewind(client, fault[1])
+            else:
+                broken.append(client)
         self.fetches.lost(worker, {client.number for client in broken}, fault)
         for client in broken:
+            if client.recovery.resends:
+                self.marks.give_up(client, fault[1])
             kinds = set(client.table.values())
             lost = {entry: replace(entry, fault=entry.fault or fault, landing=frozenset()) for entry in kinds}
             client.table.update(zip(client.table, map(lost.__getitem__, client.table.values()), strict=True))
@@ -117,3 +132,10 @@ class Disconnect:
             if client.config is not None and client.config.mesh is not None and not returns:
                 client.fault = (fault[0], f"{fault[1]}; the session's mesh ({client.config.mesh_where}) no longer fits")
             service.credit(client)
+
+    def _rewind(self, client: ClientRecord, reason: str) -> None:
+        """Drop what a session is, so that it can begin again at a mark."""
+        self._forget(client)
+        if self.service.recording is not None:
+            self.service.recording.client_left(client, reason)
+        self.recovery.rewind(client, reason)

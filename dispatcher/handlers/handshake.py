@@ -95,6 +95,7 @@ class Handshake:
         program = program_of(peer, hello.facts, origin)
         self._make_way(program, now)
         client = ClientRecord(peer, next(self.clients), hello.facts, bulk, program, origin.principal, heard=now)
+        client.recovery.resends = hello.facts.get("resends") is True
         service.clients[peer] = service.by_number[client.number] = client
         facts = {**self.facts, "workers": len(service.workers), "credits": CLIENT_CREDITS}
         service.send(peer, m.Welcome(client.number, facts))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gt.bounds import MAX_QUEUED_MESSAGES, MAX_SEGMENTS, MAX_UNREAD_BYTES, MAX_WAITING_PUT_BYTES
-from gt.dispatcher.state.events import Reload
+from gt.dispatcher.state.events import Recovery, Reload
 from gt.dispatcher.state.message_state import (
     ACTING,
     DONE,
@@ -42,6 +42,7 @@ from .job_scheduler import JOB_NAMES, SERVICE, Job
 from .memory_survey import MemorySurveys, devices
 from .plan_selection import PlanSelection
 from .puts import PutHandler
+from .recovery import RecoveryHandler
 from .refused_instructions import RunnableDefinition, definition_in_turns
 from .runs import REDUCED_FROM, RunHandler
 from .session_mesh import SessionMeshes
@@ -62,6 +63,8 @@ WORK_MESSAGES: Final = (m.Run, m.Put, m.Fetch, m.WriteSnapshot, m.Restore, m.Con
 """The messages that are dropped when the work of their client is cancelled."""
 _WORK_NAMES: Final[dict[type, str]] = {m.Run: "runs", m.Put: "puts", m.Fetch: "fetches"}
 _ID_LISTS: Final = (m.Free, m.WriteSnapshot, m.ConfirmTensors)
+_OWN_MESSAGES: Final = (Recovery, Reload)
+"""The messages of a queue that no client has sent."""
 _ANSWERED_WORK: Final = (m.Fetch, m.WriteSnapshot, m.ConfirmTensors)
 """Of these messages, those by whose failure a client learns that its work was cancelled."""
 
@@ -72,6 +75,7 @@ class MessageQueues:
     def __init__(
         self, service: DispatcherState, plan_selection: PlanSelection, meshes: SessionMeshes, runs: RunHandler,
         puts: PutHandler, fetches: FetchHandler, surveys: MemorySurveys, snapshots: SnapshotHandler,
+        recovery: RecoveryHandler,
     ) -> None:  # fmt: skip
         self.service = service
         self.plan_selection = plan_selection
@@ -83,9 +87,11 @@ class MessageQueues:
         self.reloads: deque[Reload] = deque()
         """The configs of the service that have yet to be adopted."""
         self.snapshots = snapshots
+        self.recovery = recovery
         self.handlers: dict[type, Callable[[ClientRecord, Any], MessageState]] = {
             m.Configure: meshes.configure,
             Reload: meshes.reconfigure,
+            Recovery: recovery.recover,
             m.Define: self._define,
             m.Drop: self._drop,
             m.Run: runs.run,
@@ -136,7 +142,7 @@ class MessageQueues:
             for few in batches([*self.service.clients.values()], RELOADS_PER_TURN):
                 for client in (each for each in few if each.identity in self.service.clients):
                     client.queue.append(event)
-                    if len(client.queue) == 1:
+                    if len(client.queue) == 1 and not client.recovery.awaited:
                         begin(client)
                         self.pump(client)
                 yield
@@ -150,7 +156,9 @@ class MessageQueues:
         """Process a client's queue, in order, as far as possible and as far as one turn goes; a job goes on with the rest."""
         queue = client.queue
         left = MESSAGES_PER_TURN
-        while queue and client.identity in self.service.clients and client.identity not in self.service.ending:
+        while (
+            queue and self.service.clients.get(client.identity) is client and client.identity not in self.service.ending
+        ):
             message = queue[0]
             if left <= 0:
                 self._pause(client)
@@ -168,6 +176,7 @@ class MessageQueues:
     def _over(self, client: ClientRecord, message: Any) -> None:
         """Take a message that is over from the head of a client's queue."""
         client.queue.popleft()
+        client.recovery.over += not isinstance(message, _OWN_MESSAGES)
         client.dropping -= client.dropping > 0
         if isinstance(message, m.Put):
             client.waiting_bytes -= len(message.data)
@@ -230,6 +239,10 @@ class MessageQueues:
                 return landing or (mesh is not None and bool(mesh.pending))
             case MessageState.WAITING_MIGRATION:
                 return client.moving is not None
+            case MessageState.WAITING_MARK:
+                return client.recovery.due and landing
+            case MessageState.WAITING_RESTORE:
+                return bool(client.recovery.restoring)
             case MessageState.WAITING_COMPILATION:
                 return client.number in admission.waiting
         return jobs.has(client.number, JOB_NAMES[client.head])
@@ -248,6 +261,8 @@ class MessageQueues:
             self.service.send(client.identity, m.Failed(message.request, *fault))
             if isinstance(message, m.Configure):
                 client.change = client.survey = None
+        elif isinstance(message, Recovery):
+            self.recovery.fail(client, message.mark, fault)
         elif isinstance(message, Reload):
             client.change = client.survey = None
             text = f"client {client.number} stays with the config that it had: {fault[1]}"

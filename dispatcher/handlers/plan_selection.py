@@ -88,8 +88,12 @@ class PlanSelection:
         residents = tuple(map(_RESIDENT, entries))
         number = run.segment
         key = (number, residents)
-        cached = client.plans.get(key)
+        cached = client.plans.get(key) or self._from_mark(client, planner, key)
         if cached is not None:
+            if not cached.number:  # the workers of this mesh have not been told of it
+                if not self.admission.asks(client):
+                    return WAITING_COMPILATION
+                self._define(client, cached, number, "recovered")
             if len(client.table) > client.roomy:
                 missing = self._room(client, planner, cached.planned.plan, run, WAITING_PLAN)
                 if missing is None:
@@ -126,6 +130,18 @@ class PlanSelection:
         reason = "placements" if client.plans.has(number) else "new"
         client.misses[reason] += 1
         return self._remember(client, key, prepared.cached, reason, prepared.body)
+
+    def _from_mark(self, client: ClientRecord, planner: Planner, key: Any) -> CachedPlan | None:
+        """The plan that a session's mark has, if it has one, kept as any other from now on."""
+        saved = client.plans.saved.pop(key, None)
+        if saved is None:
+            return None
+        cached = saved.on(planner.mesh.number)
+        for old in client.plans.remember(key, cached):
+            self._drop(client, old)
+        if SEARCH_AT <= cached.runs < SWITCH_AT and not cached.searched:
+            self._search(client, planner, key, cached)
+        return cached
 
     def _prepared(
         self,
@@ -260,21 +276,8 @@ class PlanSelection:
         if missing is None:
             return False
         cached.runs += 1
-        segment = client.segments[key[0]]
-        assert not isinstance(segment, tuple)
         if cached.runs == SEARCH_AT:
-            if planner.searchable(segment, cached.planned):
-
-                def found(better: Planned | None) -> None:
-                    cached.better, cached.searched = better, True
-                    if self.service.recording is not None:
-                        text = f"plan {cached.number}: {'a better one takes over' if better else 'no better one was found'}"
-                        self.service.recording.decided(client.number, "searched", "info", text)
-
-                turns = planner.search(segment, key[1], cached.planned)
-                self.jobs.add(Job(client.program, client.number, JOB_NAMES[WAITING_SEARCH], turns, found))
-            else:
-                cached.searched = True
+            self._search(client, planner, key, cached)
         elif better is not None:
             cached.better = None
             if not missing:
@@ -286,6 +289,29 @@ class PlanSelection:
                     text = f"plan {cached.number} took over for segment {key[0]}"
                     self.service.recording.decided(client.number, "improved", "info", text)
         return True
+
+    def _search(
+        self,
+        client: ClientRecord,
+        planner: Planner,
+        key: tuple[int, tuple[ResidentPlacement, ...]],
+        cached: CachedPlan,
+    ) -> None:
+        """Have a job look for a better plan, if there may be one."""
+        segment = client.segments[key[0]]
+        assert not isinstance(segment, tuple)
+        if not planner.searchable(segment, cached.planned):
+            cached.searched = True
+            return
+
+        def found(better: Planned | None) -> None:
+            cached.better, cached.searched = better, True
+            if self.service.recording is not None:
+                text = f"plan {cached.number}: {'a better one takes over' if better else 'no better one was found'}"
+                self.service.recording.decided(client.number, "searched", "info", text)
+
+        turns = planner.search(segment, key[1], cached.planned)
+        self.jobs.add(Job(client.program, client.number, JOB_NAMES[WAITING_SEARCH], turns, found))
 
     def _choose(
         self,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
-from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_WORKERS, MessageState
+from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_MARK, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import Entry
 from gt.errors import ProtocolError
 from gt.ir.signal_path import check_path
@@ -17,6 +17,7 @@ from gt.sharding.placement import format_layout
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
+from .marks import is_landing
 from .new_tensors import check_new, fail_new
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class PutHandler:
     def put(self, client: ClientRecord, message: m.Put) -> MessageState:
         """Place a tensor that a client puts. Raises `GTError`."""
         service = self.service
+        if client.recovery.due and is_landing(client):
+            return WAITING_MARK
         if not service.ready(client):
             return WAITING_WORKERS
         spec = unpack_spec(message.spec)

@@ -27,6 +27,7 @@ from gt.dispatcher.state.message_state import (
 )
 from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.records import ClientRecord, MeshMigration, MeshRecord, TableSurvey, WorkerRecord
+from gt.dispatcher.state.session_marks import FrozenShape
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState, releases
 from gt.errors import ConfigError, ProtocolError
 from gt.ir.instruction_bytes import pack_plan
@@ -63,7 +64,7 @@ class SessionMeshes:
         if isinstance(found, MessageState):
             return found
         planner, record = found
-        self._join(record)
+        self.join(record)
         client.config, client.planner = config, planner
         return planner
 
@@ -135,11 +136,16 @@ class SessionMeshes:
             if other in hosts
         }
         mesh, speeds = measured_mesh(0, axes, numbers, facts, blocks, links)
+        if client.recovery.resends:  # what is computed again has the same bits only on shards of the same sizes
+            shape = client.recovery.shapes.setdefault(
+                (mesh.axes, mesh.sizes, blocks), FrozenShape(mesh.weights, speeds)
+            )
+            mesh, speeds = replace(mesh, weights=shape.weights), shape.speeds
         identities = tuple(worker.identity for worker in members)
         cards = () if blocks else cards_of([worker.facts for worker in members])
         return MeshRecord(client.number, mesh, speeds, members, identities, cards)
 
-    def _join(self, record: MeshRecord) -> None:
+    def join(self, record: MeshRecord) -> None:
         """Tell the members of a mesh about it."""
         mesh = record.mesh
         self.service.meshes[mesh.number] = record
@@ -259,14 +265,14 @@ class SessionMeshes:
             self.plan_selection.drop_plans(client)
             same = replace(record.mesh, number=old.number) == old
             if not same and survey.live:
-                self._join(record)
+                self.join(record)
                 return self._set_out(client, config, planner, old, survey.live)
             if same:
                 planner = Planner(old, planner.policy, planner.speeds)
             else:
                 self.service.drop_mesh(self.service.meshes[old.number])
         if old is None or not same:
-            self._join(record)
+            self.join(record)
         client.config, client.planner, client.table = config, planner, survey.unbound
         return DONE
 
@@ -279,7 +285,7 @@ class SessionMeshes:
         if members:
             record = self._record(client, {"workers": len(members)}, members)
             both = record.mesh = replace(record.mesh, number=next(self.service.mesh_numbers))
-            self._join(record)
+            self.join(record)
         client.moving = MeshMigration(config, planner, both, live[::-1])
         return self._move_on(client, client.moving)
 

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.events import Send
-from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS, MessageState
+from gt.dispatcher.state.message_state import (
+    DONE,
+    WAITING_CREDIT,
+    WAITING_MARK,
+    WAITING_PUT,
+    WAITING_WORKERS,
+    MessageState,
+)
 from gt.dispatcher.state.plan_cache import Entry
 from gt.errors import ProtocolError, SnapshotError
 from gt.ir.signal_path import check_path
@@ -23,6 +30,7 @@ from gt.sharding.placement import format_layout
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
+from .marks import is_landing
 from .new_tensors import check_new, fail_new
 
 if TYPE_CHECKING:
@@ -217,6 +225,8 @@ class SnapshotHandler:
     def restore(self, client: ClientRecord, message: m.Restore) -> MessageState:
         """Place a tensor that workers read from a snapshot. Raises `GTError`."""
         service = self.service
+        if client.recovery.due and is_landing(client):
+            return WAITING_MARK
         if not service.ready(client):
             return WAITING_WORKERS
         spec = unpack_spec(message.spec)

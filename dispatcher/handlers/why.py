@@ -12,6 +12,7 @@ from gt.dispatcher.state.message_state import (
     WAITING_CREDIT,
     WAITING_MIGRATION,
     WAITING_PUT,
+    WAITING_RESTORE,
     WAITING_WORKERS,
 )
 from gt.dispatcher.state.plan_cache import Entry
@@ -84,6 +85,8 @@ def describe_wait(service: DispatcherState, client: ClientRecord) -> str:
     message, state = client.queue[0], client.head
     if state is WAITING_WORKERS:
         return f"{len(service.workers)} of {service.workers_expected} workers have joined"
+    if state is WAITING_RESTORE:
+        return f"workers {sorted(client.recovery.restoring)[:MAX_WORKERS]} have yet to restore what a mark has"
     if state is WAITING_MIGRATION:
         return "the session moves to another mesh, when nothing is under way"
     if state is WAITING_PUT:

@@ -10,6 +10,8 @@ from gt.wire.principals import OWN_PROCESS, Origin
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
+    from .session_marks import SessionMark
+
 
 class Send(NamedTuple):
     """One message for a group of peers, all of which get the same bytes."""
@@ -70,6 +72,12 @@ class Reload(NamedTuple):
     """The service has a new config. It applies to all sessions, under the configs that they sent themselves."""
 
     config: Config
+
+
+class Recovery(NamedTuple):
+    """A session goes back to a mark. It is the first in the queue of its new incarnation."""
+
+    mark: SessionMark
 
 
 Event = Received | Malformed | Lost | ShellError | Tick | Publish | Reload | JobTurn

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gt.wire import messages as m
 
-from .events import Reload
+from .events import Recovery, Reload
 
 if TYPE_CHECKING:
     from .records import ClientRecord
@@ -55,6 +55,8 @@ class MessageState(StrEnum):
     WAITING_CREDIT = "waiting for credit"
     WAITING_IDLE = "waiting for an idle mesh"
     WAITING_MIGRATION = "waiting for a migration"
+    WAITING_MARK = "waiting for a mark"
+    WAITING_RESTORE = "waiting for what a mark has"
     DONE = "done"
     FAILED = "failed"
     DROPPED = "dropped"
@@ -70,11 +72,12 @@ WAITING_STRATEGY, WAITING_PLAN = MessageState.WAITING_STRATEGY, MessageState.WAI
 WAITING_SEARCH, WAITING_COMPILATION = MessageState.WAITING_SEARCH, MessageState.WAITING_COMPILATION
 WAITING_PUT, WAITING_CREDIT = MessageState.WAITING_PUT, MessageState.WAITING_CREDIT
 WAITING_IDLE, WAITING_MIGRATION = MessageState.WAITING_IDLE, MessageState.WAITING_MIGRATION
+WAITING_MARK, WAITING_RESTORE = MessageState.WAITING_MARK, MessageState.WAITING_RESTORE
 DONE, FAILED, DROPPED = MessageState.DONE, MessageState.FAILED, MessageState.DROPPED
 
 
 CLIENT_MESSAGES: Final = (
-    m.Configure, Reload, m.Define, m.Drop, m.Run, m.Put, m.Free, m.Fetch, m.Ask, m.Options, m.WriteSnapshot,
+    Recovery, m.Configure, Reload, m.Define, m.Drop, m.Run, m.Put, m.Free, m.Fetch, m.Ask, m.Options, m.WriteSnapshot,
     m.Restore, m.ConfirmTensors,
 )  # fmt: skip
 """All that a client's queue may hold."""
@@ -93,7 +96,8 @@ WAITS: Final[dict[MessageState, Wait]] = {
         CLIENT_MESSAGES, "messages of its client have taken a whole turn, and a job goes on with the next"
     ),
     WAITING_WORKERS: Wait(
-        (m.Run, m.Put, m.Configure, Reload, m.Ask, m.WriteSnapshot, m.Restore), "not all expected workers have joined"
+        (Recovery, m.Run, m.Put, m.Configure, Reload, m.Ask, m.WriteSnapshot, m.Restore),
+        "not all expected workers have joined",
     ),
     WAITING_CONFIG: Wait(
         (m.Run, m.Put, m.Configure, Reload, m.Restore),
@@ -110,6 +114,8 @@ WAITS: Final[dict[MessageState, Wait]] = {
     WAITING_CREDIT: Wait((m.Run, m.Put, m.Restore), "as many plans and puts of the mesh are in flight as may be"),
     WAITING_IDLE: Wait((m.Configure, Reload), "a plan or put of the session is in flight"),
     WAITING_MIGRATION: Wait((m.Configure, Reload), "tensors of the session move to another mesh"),
+    WAITING_MARK: Wait((m.Put, m.Restore), "a mark is due, and earlier puts have yet to arrive at workers"),
+    WAITING_RESTORE: Wait((Recovery,), "workers have yet to give the session back what a mark has"),
 }
 """The waits, in the order in which the states are declared."""
 
@@ -126,7 +132,8 @@ TRANSITIONS: Final[dict[MessageState, frozenset[MessageState]]] = {
     QUEUED: frozenset({ACTING, WAITING_TURN, DROPPED}),
     ACTING: frozenset({
         WAITING_READER, WAITING_WORKERS, WAITING_CONFIG, WAITING_DEFINITION, WAITING_STRATEGY, WAITING_PLAN,
-        WAITING_SEARCH, WAITING_COMPILATION, WAITING_PUT, WAITING_CREDIT, WAITING_IDLE, WAITING_MIGRATION, DONE, FAILED,
+        WAITING_SEARCH, WAITING_COMPILATION, WAITING_PUT, WAITING_CREDIT, WAITING_IDLE, WAITING_MIGRATION,
+        WAITING_MARK, WAITING_RESTORE, DONE, FAILED,
     }),
     WAITING_READER: frozenset({ACTING, DROPPED}),
     WAITING_TURN: frozenset({ACTING, DROPPED}),
@@ -141,6 +148,8 @@ TRANSITIONS: Final[dict[MessageState, frozenset[MessageState]]] = {
     WAITING_CREDIT: frozenset({ACTING, DROPPED}),
     WAITING_IDLE: frozenset({ACTING, DROPPED}),
     WAITING_MIGRATION: frozenset({ACTING, DROPPED}),
+    WAITING_MARK: frozenset({ACTING, DROPPED}),
+    WAITING_RESTORE: frozenset({ACTING, DROPPED}),
     DONE: frozenset(),
     FAILED: frozenset(),
     DROPPED: frozenset(),

@@ -6,9 +6,9 @@ State only: `handlers/plan_selection.py` decides which plan is made and which wo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gt.dispatcher.cost.peak_memory import looks_at
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
@@ -93,6 +93,28 @@ class CachedPlan:
         """The inputs whose resident placement the plan changes."""
 
 
+class SavedPlan(NamedTuple):
+    """A plan as it is in a mark: what a `CachedPlan` has that later runs depend on."""
+
+    residents: tuple[ResidentPlacement, ...]
+    planned: Planned
+    scalar_types: list[type]
+    runs: int
+    searched: bool
+    better: Planned | None
+
+    def on(self, mesh: int) -> CachedPlan:
+        """The plan on another mesh of the same shape, whose workers have not been told of it: its number is 0."""
+        cached = CachedPlan(self.residents, _on(self.planned, mesh), self.scalar_types)
+        cached.runs, cached.searched = self.runs, self.searched
+        cached.better = None if self.better is None else _on(self.better, mesh)
+        return cached
+
+
+def _on(planned: Planned, mesh: int) -> Planned:
+    return planned._replace(plan=replace(planned.plan, mesh=mesh))
+
+
 class PlanCache:
     """The plans of one session: by segment and resident placements of the inputs, and, for a faster look-up, by the
     inputs' entries.
@@ -100,13 +122,26 @@ class PlanCache:
     At most `MAX_PLANS` are kept; beyond that, the least recently used eighth is dropped.
     """
 
-    __slots__ = ("by_entries", "by_residents", "look_ups")
+    __slots__ = ("by_entries", "by_residents", "look_ups", "saved")
 
     def __init__(self) -> None:
         self.by_residents: dict[Any, CachedPlan] = {}
         self.by_entries: dict[tuple[int, tuple[Entry, ...]], CachedPlan] = {}
         """A short cut, which may be cleared at any time. Only for inputs that all have values, where the plan wants them."""
         self.look_ups = 0
+        self.saved: dict[Any, SavedPlan] = {}
+        """Plans from a mark that have not been asked for since, by the key that they will have."""
+
+    def saved_plans(self) -> dict[Any, SavedPlan]:
+        """All plans, as a mark keeps them: by segment and resident placements. Those that also check something are left
+        out, because they follow from others."""
+        found = dict(self.saved)
+        for key, each in self.by_residents.items():
+            if len(key) == 2:
+                found[key] = SavedPlan(
+                    each.residents, each.planned, each.scalar_types, each.runs, each.searched, each.better
+                )
+        return found
 
     def __len__(self) -> int:
         return len(self.by_residents)
@@ -146,10 +181,13 @@ class PlanCache:
 
     def drop(self, segment: int) -> list[CachedPlan]:
         """Forget all plans of a segment. Returns them."""
+        for key in [key for key in self.saved if key[0] == segment]:
+            del self.saved[key]
         return self._without([key for key in self.by_residents if key[0] == segment])
 
     def clear(self) -> list[CachedPlan]:
         """Forget all plans. Returns them."""
+        self.saved.clear()
         return self._without(list(self.by_residents))
 
     def values(self) -> Iterable[CachedPlan]:

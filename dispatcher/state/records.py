@@ -19,6 +19,7 @@ from .config_resolution import ConfigChange, ConfigResolution, SharedComputation
 from .gpu_health import GpuHealth
 from .message_state import DONE, MessageState
 from .plan_cache import Entry, PlanCache
+from .session_marks import SessionRecovery
 
 
 class ReducedSegment(NamedTuple):
@@ -119,6 +120,8 @@ class ClientRecord:
     """Why plans were made: the segment was `new` (or its plans had been dropped), or its inputs had other `placements`."""
     improved: int = 0
     hits: int = 0
+    recovery: SessionRecovery = field(default_factory=SessionRecovery)
+    """What is kept so that the session can go back after a loss."""
 
     @property
     def mesh(self) -> Mesh | None:

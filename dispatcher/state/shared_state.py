@@ -49,6 +49,9 @@ class Counters:
     plan_hits: int = 0
     """Of sessions that have ended, as the next one."""
     plans_improved: int = 0
+    marks: int = 0
+    recoveries: int = 0
+    """How often a session went back and on."""
     internal_errors: int = 0
     """Exceptions that should not be: bugs of the dispatcher."""
 
@@ -226,6 +229,8 @@ class DispatcherState:
             "poisoned": counters.poisoned,
             "fetches": counters.fetches,
             "puts": counters.puts,
+            "marks": counters.marks,
+            "recoveries": counters.recoveries,
             "session": {"tensors": len(client.table), "segments": len(client.segments), "plans_made": client.made,
                         "plan_hits": client.hits, "queued": len(client.queue), "gpipe": dict(client.gpipe),
                         "plans_improved": client.improved, "plan_misses": dict(client.misses)},

@@ -1,0 +1,144 @@
+"""Taking marks of sessions: places of their streams to which they can go back after a loss.
+
+A mark is due some seconds after the last one, so that writing takes at most `MAX_SHARE` of the time, or when the client asks
+for one. It is taken between two messages of the client, when none of its puts is on its way to a worker. Every worker of the
+mesh takes it at the same place of the order, writes beside its other work, and reports; then the mark is whole, and the client
+is told. Until the client has said that it is done with what the mark has, the earlier mark stays as well.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Final
+
+from gt.dispatcher.state.events import Send
+from gt.dispatcher.state.session_marks import FIRST_MARK_SECONDS, SessionMark, capture
+from gt.wire import messages as m
+
+if TYPE_CHECKING:
+    from gt.dispatcher.state.records import ClientRecord, WorkerRecord
+    from gt.dispatcher.state.shared_state import DispatcherState
+
+MAX_SHARE: Final = 0.02
+"""The most of the time that is spent on writing marks, unless that takes longer than this share of `MAX_MARK_SECONDS`."""
+MAX_MARK_SECONDS: Final = 30.0
+"""The most seconds between two marks of a session that computes."""
+
+
+class MarkHandler:
+    """The marks of all sessions."""
+
+    def __init__(self, service: DispatcherState) -> None:
+        self.service = service
+        self.numbers = itertools.count(1)
+        self.taking: dict[int, ClientRecord] = {}
+        """By number, the clients whose marks are being written."""
+
+    def tick(self) -> None:
+        """Take the marks that are due."""
+        now = self.service.now
+        for client in list(self.service.clients.values()):
+            recovery = client.recovery
+            if not recovery.resends or client.planner is None or recovery.awaited:
+                continue
+            if not recovery.next_at:
+                recovery.next_at = now + FIRST_MARK_SECONDS
+            newest = recovery.marks[-1].position if recovery.marks else 0
+            if recovery.due or (now >= recovery.next_at and recovery.over > newest and recovery.taking is None):
+                recovery.due = True
+                self.take(client)
+
+    def request(self, client: ClientRecord) -> None:
+        """A client keeps much: take a mark soon."""
+        if client.recovery.resends and client.recovery.taking is None:
+            client.recovery.due = True
+            self.take(client)
+
+    def take(self, client: ClientRecord) -> None:
+        """Take a mark that is due, unless something of the session is on its way."""
+        recovery, planner = client.recovery, client.planner
+        if not recovery.due or recovery.taking is not None or recovery.awaited or recovery.restoring:
+            return
+        if planner is None or client.moving is not None:
+            return
+        record = self.service.meshes[planner.mesh.number]
+        if record.fault is not None:
+            return
+        unable = next((worker for worker in record.workers if worker.facts.get("marks") is not True), None)
+        if unable is not None:
+            self.give_up(
+                client, f"worker {unable.number} keeps no marks, because it was started without a folder for them"
+            )
+            return
+        if is_landing(client):
+            return
+        recovery.due = False
+        mark = capture(client, next(self.numbers), planner.known_speeds, self.service.config)
+        recovery.taking, self.taking[mark.number] = mark, client
+        self.service.multicast(planner.mesh, m.TakeMark(mark.number, client.number, planner.mesh.number))
+
+    def taken(self, worker: WorkerRecord, message: m.MarkTaken) -> None:
+        """A worker has written its tensors for a mark, or cannot."""
+        client = self.taking.get(message.mark)
+        mark = None if client is None else client.recovery.taking
+        if client is None or mark is None or worker.number not in mark.waiting:
+            return
+        if message.fault:
+            self.abandon(client)
+            self.give_up(client, f"worker {worker.number}: {message.fault[-1]}")
+            return
+        mark.waiting.discard(worker.number)
+        mark.seconds = max(mark.seconds, message.nanoseconds / 1e9)
+        if mark.waiting:
+            return
+        del self.taking[mark.number]
+        recovery = client.recovery
+        recovery.taking = None
+        recovery.marks.append(mark)
+        pause = min(MAX_MARK_SECONDS, max(FIRST_MARK_SECONDS, mark.seconds / MAX_SHARE))
+        recovery.next_at = self.service.now + pause
+        self.service.counters.marks += 1
+        self.service.send(client.identity, m.Durable(mark.number, mark.position, mark.done))
+        text = (
+            f"mark {mark.number} of client {client.number} took {mark.seconds * 1e3:.1f} ms; the next in {pause:.0f} s"
+        )
+        self.service.detail(text, client=client.number)
+
+    def settled(self, client: ClientRecord, message: m.Settled) -> None:
+        """A client will go back to no earlier mark than this one."""
+        marks = client.recovery.marks
+        while len(marks) > 1 and marks[0].number < message.mark:
+            self.drop(client, marks.pop(0))
+
+    def drop(self, client: ClientRecord, mark: SessionMark) -> None:
+        """Have the workers that may have something of a mark forget it."""
+        numbers = {*mark.mesh.members, *(client.mesh.members if client.mesh is not None else ())}
+        to = tuple(worker.identity for worker in self.service.workers.values() if worker.number in numbers)
+        if to:
+            self.service.out.append(Send(to, m.DropMark(mark.number)))
+
+    def abandon(self, client: ClientRecord) -> None:
+        """Give up the mark that is being written, if there is one."""
+        mark, client.recovery.taking = client.recovery.taking, None
+        if mark is not None:
+            del self.taking[mark.number]
+            self.drop(client, mark)
+
+    def forget(self, client: ClientRecord) -> None:
+        """A session has ended: nothing goes back to its marks."""
+        self.abandon(client)
+        marks, client.recovery.marks = client.recovery.marks, []
+        for mark in marks:
+            self.drop(client, mark)
+
+    def give_up(self, client: ClientRecord, reason: str) -> None:
+        """Take no more marks of a session, and tell its client."""
+        client.recovery.resends = client.recovery.due = False
+        self.forget(client)
+        self.service.log("warning", f"client {client.number} has no marks: {reason}", client=client.number)
+        self.service.send(client.identity, m.Unkept(reason))
+
+
+def is_landing(client: ClientRecord) -> bool:
+    """Whether a put of a session, or a tensor from a snapshot, has yet to arrive at a worker."""
+    return any(entry.landing for entry in {*client.table.values()})

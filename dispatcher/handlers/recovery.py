@@ -1,0 +1,200 @@
+"""Going back to a mark: what becomes of a session when a worker that it uses is lost.
+
+The session begins a new *incarnation*: another record for the same client, with a new number, a new mesh and new orders. The
+workers are told to forget the old one, so whatever of it is still under way is recognised by its numbers and dropped. The client
+is told (`Rewind`) and all that it says before its answer (`Resume`) is ignored. Then the first message in the new queue is a
+`Recovery`: it waits for the workers, gives the session a mesh of the same shape with another worker in the place of the lost
+one, and has all of them restore the tensors of the mark. What the client sends again is behind it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gt.dispatcher.cost.nccl_cards import cards_of
+from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.state.events import Recovery, Reload
+from gt.dispatcher.state.message_state import DONE, WAITING_RESTORE, WAITING_WORKERS, MessageState, begin
+from gt.dispatcher.state.records import ClientRecord, MeshRecord, ReducedSegment, WorkerRecord
+from gt.dispatcher.state.session_marks import FIRST_MARK_SECONDS, MAX_IDLE_REWINDS, SessionMark, entries_on
+from gt.errors import ProtocolError
+from gt.wire import messages as m
+from gt.wire.messages import Fault
+
+from .marks import MarkHandler
+from .session_mesh import SessionMeshes
+
+if TYPE_CHECKING:
+    from gt.dispatcher.state.shared_state import DispatcherState
+
+
+class RecoveryHandler:
+    """All sessions on their way back to a mark. `numbers` gives the numbers of sessions, and `leave` drops what a session has on
+    its workers."""
+
+    def __init__(
+        self, service: DispatcherState, meshes: SessionMeshes, marks: MarkHandler, numbers: itertools.count[int],
+        leave: Callable[[ClientRecord], None],
+    ) -> None:  # fmt: skip
+        self.service = service
+        self.meshes = meshes
+        self.marks = marks
+        self.numbers = numbers
+        self.leave = leave
+
+    def can_rewind(self, client: ClientRecord, *, returns: bool) -> bool:
+        """Whether a session that has lost a worker can go back. `returns`: another worker will come in its place."""
+        recovery = client.recovery
+        if not recovery.resends or recovery.idle >= MAX_IDLE_REWINDS:
+            return False
+        needed = max((len(mark.mesh.members) for mark in recovery.marks), default=1)
+        return returns or len(self.service.workers) >= needed
+
+    def rewind(self, client: ClientRecord, text: str) -> None:
+        """Begin a new incarnation of a session, which has been taken out of everything but the table of clients."""
+        service, recovery = self.service, client.recovery
+        self.marks.abandon(client)
+        recovery.note_loss()
+        if not recovery.awaited and not recovery.restoring:
+            recovery.since = service.now
+        recovery.awaited, recovery.due = True, False
+        recovery.restoring = set()
+        fresh = ClientRecord(
+            client.identity, next(self.numbers), client.facts, client.bulk, client.program, client.principal, heard=client.heard,
+            unread_bytes=client.unread_bytes, gpipe=client.gpipe, made=client.made, misses=client.misses,
+            improved=client.improved, hits=client.hits, recovery=recovery,
+        )  # fmt: skip
+        service.clients[client.identity] = service.by_number[fresh.number] = fresh
+        service.send(fresh.identity, m.Rewind(fresh.number, text))
+        service.log(
+            "warning",
+            f"client {client.number} goes back, and is client {fresh.number} now: {text}",
+            "rewind",
+            fresh.number,
+        )
+        if service.recording is not None:
+            service.recording.client_joined(fresh)
+
+    def resume(self, client: ClientRecord, message: m.Resume) -> bool:
+        """A client is ready to send again what came after a mark. Returns whether its queue has something to do.
+
+        Raises `ProtocolError` for a mark that it was never told of.
+        """
+        recovery = client.recovery
+        if not recovery.awaited or message.session != client.number:
+            return False  # of an incarnation that is over
+        recovery.awaited = False
+        mark = next((each for each in recovery.marks if each.number == message.mark), None)
+        if mark is None and message.mark != 0:
+            raise ProtocolError(f"mark {message.mark} is not one of this session, so it cannot go on from there")
+        for each in recovery.marks:
+            if each is not mark:
+                self.marks.drop(client, each)
+        recovery.marks = [] if mark is None else [mark]
+        recovery.next_at = self.service.now + FIRST_MARK_SECONDS
+        client.queue.clear()  # at most new configs of the service
+        if mark is None:
+            recovery.over = 0
+            self.service.counters.recoveries += 1
+            return False
+        recovery.over, client.arrived, client.credited = mark.position, mark.done, mark.done
+        client.queue.append(Recovery(mark))
+        if mark.base is not self.service.config and self.service.config is not None:
+            client.queue.append(Reload(self.service.config))
+        begin(client)
+        return True
+
+    def recover(self, client: ClientRecord, message: Recovery) -> MessageState:
+        """Give a session back what its mark has. Raises `GTError` if there are no workers for that."""
+        recovery, mark = client.recovery, message.mark
+        if recovery.restoring:
+            return WAITING_RESTORE
+        if client.planner is not None or mark not in recovery.marks:
+            return DONE  # all is there, or nothing will come back
+        if not self.service.ready(client):
+            return WAITING_WORKERS
+        members = self._members(mark)
+        if members is None:
+            raise m.error_of(
+                "WorkerLost", f"{len(mark.mesh.members)} workers are needed to go on, and so many are not there"
+            )
+        self._set_state(client, mark)
+        self._set_mesh(client, mark, members)
+        recovery.restoring = {worker.number for worker in members}
+        assert client.mesh is not None
+        restore = m.RestoreMark(mark.number, client.number, client.mesh.number)
+        self.service.multicast(client.mesh, restore)
+        return WAITING_RESTORE
+
+    def _members(self, mark: SessionMark) -> list[WorkerRecord] | None:
+        """Who takes each rank: those who had it, and for others workers like them that serve the fewest sessions; None if there
+        are not enough."""
+        by_number = {worker.number: worker for worker in self.service.workers.values()}
+        kept = {number for number in mark.mesh.members if number in by_number}
+        spare = [worker for number, worker in by_number.items() if number not in kept]
+        used: dict[int, int] = dict.fromkeys(by_number, 0)
+        for record in self.service.meshes.values():
+            for member in record.mesh.members:
+                if member in used:
+                    used[member] += 1
+        spare.sort(key=lambda worker: (used[worker.number], worker.number), reverse=True)
+        found: list[WorkerRecord] = []
+        for number in mark.mesh.members:
+            if number in kept:
+                found.append(by_number[number])
+            elif spare:
+                found.append(spare.pop())
+            else:
+                return None
+        return found
+
+    def _set_state(self, client: ClientRecord, mark: SessionMark) -> None:
+        """Give a session what a mark has, but for its mesh and tensors."""
+        client.segments, client.refused = dict(mark.segments), dict(mark.refused)
+        client.own, client.config = mark.own, mark.config
+        client.verify, client.tf32, client.runs = mark.verify, mark.tf32, mark.checked
+        client.warned = set(mark.warned)
+
+    def _set_mesh(self, client: ClientRecord, mark: SessionMark, workers: list[WorkerRecord]) -> None:
+        """Give a session a mesh like that of a mark, with all plans and tensors there."""
+        number = next(self.service.mesh_numbers)
+        mesh = replace(mark.mesh, number=number, members=tuple(worker.number for worker in workers))
+        cards = () if mark.policy.deterministic else cards_of([worker.facts for worker in workers])
+        identities = tuple(worker.identity for worker in workers)
+        self.meshes.join(MeshRecord(client.number, mesh, mark.speeds, list(workers), identities, cards))
+        client.planner = Planner(mesh, mark.policy.copy(mesh), mark.speeds)
+        client.reduced = {segment: ReducedSegment(number, hidden) for segment, hidden in mark.reduced.items()}
+        client.plans.saved = dict(mark.plans)
+        client.table = entries_on(mark.table, number)
+
+    def fail(self, client: ClientRecord, mark: SessionMark, fault: Fault) -> None:
+        """Nothing comes back: every tensor of a mark has this error, and what follows is computed on the workers that there
+        are."""
+        client.recovery.restoring = set()
+        self.leave(client)
+        self._set_state(client, mark)
+        lost = {entry: replace(entry, fault=entry.fault or fault, root=None) for entry in {*mark.table.values()}}
+        client.table = {tensor: lost[entry] for tensor, entry in mark.table.items()}
+        self.marks.give_up(client, fault[1])
+
+    def restored(self, worker: WorkerRecord, message: m.MarkRestored) -> ClientRecord | None:
+        """A worker has given a session back its tensors, or cannot. Returns the client whose queue can go on."""
+        client = self.service.by_number.get(message.client)
+        if client is None or worker.number not in client.recovery.restoring:
+            return None
+        recovery = client.recovery
+        if message.fault:
+            text = f"what worker {worker.number} is to restore cannot be had: {message.fault[-1]}"
+            self.fail(client, recovery.marks[0], (message.fault[0], text))
+            return client
+        recovery.restoring.discard(worker.number)
+        if recovery.restoring:
+            return None
+        self.service.counters.recoveries += 1
+        took = self.service.now - recovery.since
+        text = f"client {client.number} goes on from mark {message.mark}, after {took:.2f} s"
+        self.service.log("info", text, "recovered", client.number)
+        return client

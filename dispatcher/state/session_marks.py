@@ -1,0 +1,121 @@
+"""Marks: what a session was at a place of its stream, so that it can go back there after a loss.
+
+A mark is between two messages of the client. It has all that later plans, and so the bits of values, depend on: the tensor
+table, definitions, plans and how often they ran, the config and what was decided under it, and the mesh with its frozen
+weights and speeds. The workers of the mesh have the values (`TakeMark` in `gt/wire/messages.py`). State only:
+`handlers/marks.py` takes marks, and `handlers/recovery.py` goes back to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from gt.dispatcher.planner.policy import Policy
+from gt.sharding.placement import Mesh
+
+from .plan_cache import Entry, SavedPlan
+
+if TYPE_CHECKING:
+    from gt.dispatcher.cost.cost_model import Speeds
+
+    from .records import ClientRecord
+
+FIRST_MARK_SECONDS: Final = 2.0
+"""Seconds between a session's first tensor, or its return from a mark, and the next mark."""
+MAX_IDLE_REWINDS: Final = 5
+"""How often in a row a session goes back without having come further than before: what it runs then ends its worker."""
+
+
+@dataclass(slots=True, eq=False)
+class SessionMark:
+    """One mark. `position` counts the client's messages before it, and `done` the runs and puts among them."""
+
+    number: int
+    position: int
+    done: int
+    mesh: Mesh
+    speeds: Speeds
+    policy: Policy
+    table: dict[int, Entry]
+    segments: dict[int, Any]
+    refused: dict[int, dict[int, Entry]]
+    reduced: dict[int, int]
+    """Of the definitions of which a reduced form is run on this mesh, the number of that."""
+    plans: dict[Any, SavedPlan]
+    own: Any
+    config: Any
+    base: Any
+    """The service's config at that time."""
+    verify: float
+    tf32: bool
+    checked: int
+    """How many runs had been checked, or passed over."""
+    warned: set[tuple[str, float]]
+    waiting: set[int] = field(default_factory=set)
+    """The workers that have yet to write their tensors."""
+    seconds: float = 0.0
+    """What the slowest worker took for that."""
+
+
+class FrozenShape(NamedTuple):
+    """The weights and speeds that a session's mesh had when it was first made; another like it gets the same."""
+
+    weights: tuple[tuple[int, ...], ...]
+    speeds: Speeds
+
+
+@dataclass(slots=True, eq=False)
+class SessionRecovery:
+    """What is kept of a session so that it can go back. It passes from one incarnation of the session to the next."""
+
+    resends: bool = False
+    """Whether the client keeps its messages and can send them again."""
+    over: int = 0
+    """How many of the client's messages are over, counted from the first of the session."""
+    marks: list[SessionMark] = field(default_factory=list)
+    """The whole marks, oldest first: the one to which the client would go back, and newer ones."""
+    taking: SessionMark | None = None
+    """The mark that workers are writing."""
+    due: bool = False
+    """Whether a mark is to be taken as soon as nothing lands."""
+    next_at: float = 0.0
+    """When the next mark is due, in seconds on the shell's clock; 0 before the first tensor."""
+    awaited: bool = False
+    """Whether the client has yet to say `Resume`: whatever else it says is of the time before."""
+    restoring: set[int] = field(default_factory=set)
+    """The workers that have yet to give the session back what a mark has."""
+    since: float = 0.0
+    """When it began to go back."""
+    shapes: dict[Any, FrozenShape] = field(default_factory=dict)
+    """By axes, sizes and number of blocks."""
+    furthest: int = 0
+    """The most messages that were over at any time."""
+    idle: int = 0
+    """How often in a row it went back without having come further."""
+
+    def note_loss(self) -> None:
+        """Note that the session has to go back."""
+        self.idle = 0 if self.over > self.furthest else self.idle + 1
+        self.furthest = max(self.furthest, self.over)
+
+
+def capture(client: ClientRecord, number: int, speeds: Speeds, base: Any) -> SessionMark:
+    """The mark of a session as it is now, between two of its messages, when none of its tensors lands or moves."""
+    planner = client.planner
+    assert planner is not None
+    mesh = planner.mesh
+    reduced = {segment: each.number for segment, each in client.reduced.items() if each.mesh == mesh.number}
+    return SessionMark(
+        number, client.recovery.over, client.arrived, mesh, speeds, planner.policy.copy(mesh), dict(client.table),
+        dict(client.segments), dict(client.refused), reduced, client.plans.saved_plans(), client.own, client.config,
+        base, client.verify, client.tf32, client.runs, set(client.warned), set(mesh.members),
+    )  # fmt: skip
+
+
+def entries_on(table: dict[int, Entry], mesh: int) -> dict[int, Entry]:
+    """A mark's tensor table with another mesh in place of its own. Memory that tensors shared is each one's own now."""
+    moved = {
+        entry: entry if entry.fault is not None else replace(entry, mesh=mesh, root=None) for entry in {*table.values()}
+    }
+    return dict(zip(table, map(moved.__getitem__, table.values()), strict=True))

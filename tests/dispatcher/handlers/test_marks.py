@@ -1,0 +1,134 @@
+"""Marks of sessions: when they are taken, and what becomes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from marking_dispatcher import FAULT, mark_due, pass_time, service
+from one_dispatcher import leave_nothing, made
+
+from gt.dispatcher.handlers.marks import MAX_MARK_SECONDS
+from gt.dispatcher.state.events import Lost
+from gt.dispatcher.state.session_marks import FIRST_MARK_SECONDS
+from gt.wire import messages as m
+
+@pytest.fixture(autouse=True)
+def nothing_stays() -> Any:
+    made.clear()
+    yield
+    for each in made:
+        leave_nothing(each)
+
+
+def test_a_mark_is_taken_when_time_has_passed_and_something_was_done() -> None:
+    each = service()
+    taken = mark_due(each)
+    assert taken == m.TakeMark(1, 1, each.core.service.clients[b"c"].planner.mesh.number)
+    pass_time(each, 40.0)
+    assert not each.hears("w0", m.TakeMark), "one at a time"
+    each.say("w0", m.MarkTaken(1, [], 1000))
+    assert each.hears("c", m.Durable) == [m.Durable(1, 2, 1)]
+    pass_time(each, 40.0)
+    assert not each.hears("w0", m.TakeMark), "nothing was done since"
+    each.run(1, 10, [1])
+    pass_time(each, 40.0)
+    assert [told.mark for told in each.hears("w0", m.TakeMark)] == [2]
+
+
+def test_marks_of_programs_that_keep_nothing_are_not_taken() -> None:
+    each = service()
+    each.client("d")
+    each.put(1, "d")
+    each.done()
+    pass_time(each, 0.0)
+    pass_time(each, 40.0)
+    taken = [told for worker in ("w0", "w1") for told in each.hears(worker, m.TakeMark)]
+    assert [told.client for told in taken] == [1]
+    each.say("d", m.RequestMark())
+    assert not each.hears("w1", m.TakeMark)
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.001, FIRST_MARK_SECONDS), (0.1, 5.0), (3.0, MAX_MARK_SECONDS)])
+def test_marks_take_a_fiftieth_of_the_time(took: float, pause: float) -> None:
+    each = service()
+    mark = mark_due(each)
+    each.say("w0", m.MarkTaken(mark.mark, [], int(took * 1e9)))
+    each.run(1, 10, [1])
+    pass_time(each, pause - 0.01)
+    assert not each.hears("w0", m.TakeMark)
+    pass_time(each, 0.02)
+    assert each.hears("w0", m.TakeMark)
+
+
+def test_a_client_that_keeps_much_gets_a_mark_at_once() -> None:
+    each = service()
+    each.say("c", m.RequestMark())
+    assert len(each.hears("w0", m.TakeMark)) == 1
+    each.say("c", m.RequestMark())
+    assert not each.hears("w0", m.TakeMark), "it is under way"
+
+
+def test_a_mark_waits_for_puts_that_land_and_holds_up_others() -> None:
+    """Otherwise a program that puts without a pause would never get one."""
+    each = service()
+    each.put(2, bulk=True)
+    each.say("c", m.RequestMark())
+    assert not each.hears("w0", m.TakeMark)
+    each.put(3, bulk=True)
+    assert "waiting for a mark" in each.core.service.clients[b"c"].head
+    each.say("w0", m.Landed(1, 2))
+    told = each.hears("w0")
+    assert [type(message) for message in told] == [m.TakeMark, m.Store]
+    each.say("w0", m.Landed(1, 3), m.MarkTaken(1, [], 0))
+    (durable,) = each.hears("c", m.Durable)
+    assert (durable.position, durable.done) == (3, 2)
+
+
+def test_every_worker_of_the_mesh_takes_part() -> None:
+    rules = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
+    each = service(config=rules)
+    mark = mark_due(each)
+    assert each.hears("w1", m.TakeMark) == [mark]
+    each.say("w1", m.MarkTaken(mark.mark, [], 0), m.MarkTaken(mark.mark, [], 0))
+    assert not each.hears("c", m.Durable)
+    each.say("w0", m.MarkTaken(mark.mark, [], 0))
+    assert each.hears("c", m.Durable)
+
+
+def test_the_earlier_mark_stays_until_the_client_is_done_with_it() -> None:
+    each = service()
+    first = mark_due(each)
+    each.say("w0", m.MarkTaken(first.mark, [], 0))
+    each.run(1, 10, [1])
+    each.say("c", m.Settled(first.mark), m.RequestMark())
+    (second,) = each.hears("w0", m.TakeMark)
+    each.say("w0", m.MarkTaken(second.mark, [], 0))
+    assert not each.hears("w0", m.DropMark)
+    each.say("c", m.Settled(second.mark))
+    assert each.hears("w0", m.DropMark) == [m.DropMark(first.mark)]
+    each.event(Lost(b"c", "it ended"))
+    assert each.hears("w0", m.DropMark) == [m.DropMark(second.mark)]
+
+
+def test_a_mark_that_cannot_be_written_ends_marks_and_is_said_once() -> None:
+    each = service()
+    mark = mark_due(each)
+    each.say("w0", m.MarkTaken(mark.mark, FAULT, 0))
+    assert each.hears("c", m.Unkept) == [m.Unkept("worker 0: no space left")]
+    assert each.hears("w0", m.DropMark) == [m.DropMark(mark.mark)]
+    each.run(1, 10, [1])
+    pass_time(each, 40.0)
+    each.say("c", m.RequestMark())
+    assert not each.hears("w0", m.TakeMark)
+    assert not each.hears("c", m.Unkept)
+    assert sum("has no marks" in line for line in each.log) == 1
+
+
+def test_workers_without_a_folder_keep_no_marks() -> None:
+    each = service(marks=False)
+    pass_time(each, 0.0)
+    pass_time(each, FIRST_MARK_SECONDS)
+    (unkept,) = each.hears("c", m.Unkept)
+    assert "without a folder" in unkept.text
+    assert not each.hears("w0", m.TakeMark)

@@ -1,0 +1,298 @@
+"""Sessions that go back to a mark when they have lost a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from marking_dispatcher import FAULT, mark_due, pass_time, service
+from one_dispatcher import NEG, Service, fault_of, leave_nothing, made
+
+from gt.dispatcher.handlers.plan_selection import SWITCH_AT
+from gt.dispatcher.state.events import Lost
+from gt.dispatcher.state.session_marks import MAX_IDLE_REWINDS
+from gt.ir.instruction_bytes import pack_segment, unpack_plan
+from gt.wire import messages as m
+
+RULES: dict[str, Any] = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays() -> Iterator[None]:
+    made.clear()
+    yield
+    for each in made:
+        leave_nothing(each)
+
+
+def lose(each: Service, name: str, *, returns: bool = True) -> None:
+    """A worker's process ends; it is started again, if it `returns`."""
+    each.core.service.workers[name.encode()].facts["supervised"] = returns
+    each.event(Lost(name.encode(), "its process ended", ended=True))
+
+
+def settled_mark(each: Service) -> int:
+    """A whole mark that the client has settled on."""
+    number: int = mark_due(each).mark
+    for worker in [*each.core.service.workers]:
+        each.say(worker.decode(), m.MarkTaken(number, [], 0))
+    each.say("c", m.Settled(number))
+    each.told.clear()
+    return number
+
+
+def number_of(each: Service, client: str = "c") -> int:
+    found: int = each.core.service.clients[client.encode()].number
+    return found
+
+
+def restore(each: Service, mark: int) -> None:
+    """All workers give the session back what a mark has."""
+    for name in [worker.decode() for worker in each.core.service.workers]:
+        for told in each.hears(name, m.RestoreMark):
+            each.say(name, m.MarkRestored(told.mark, told.client, []))
+
+
+def test_without_a_mark_a_session_begins_again() -> None:
+    """What the client sends before it has answered is of the time before; from then on all is as at the first time."""
+    each = service(1)
+    each.run(1, 10, [1])
+    lose(each, "w0")
+    (rewind,) = each.hears("c")
+    assert isinstance(rewind, m.Rewind)
+    assert rewind.session == number_of(each) == 2
+    assert "worker 0 was lost" in rewind.text
+    each.run(1, 11, [10])
+    each.say("c", m.Fetch(5, 11))
+    assert not each.hears("c"), "it is of the session before"
+    each.say("c", m.Resume(2, 0))
+    each.put(1)
+    each.join("w1", marks=True)
+    each.define(1)
+    each.run(1, 10, [1])
+    assert [type(told).__name__ for told in each.hears("w1", m.Store, m.Execute)] == ["Store", "Execute"]
+    each.say("c", m.Fetch(5, 10))
+    assert each.hears("w1", m.Collect)[0].client == 2
+    assert each.core.service.counters.recoveries == 1
+
+
+def test_a_session_goes_back_to_its_mark() -> None:
+    """Tensors, definitions and plans are as they were at the mark, on a mesh with another worker in the lost one's place."""
+    each = service(2, config=RULES)
+    each.run(1, 10, [1])
+    mark = settled_mark(each)
+    each.run(1, 11, [10], dying=[0])
+    before = each.core.service.meshes[each.core.service.clients[b"c"].planner.mesh.number].mesh
+    lose(each, "w1")
+    (rewind,) = each.hears("c", m.Rewind)
+    each.say("c", m.Resume(rewind.session, mark))
+    assert not each.hears("w0", m.RestoreMark), "two workers are needed"
+    each.join("w2", marks=True)
+    client = each.core.service.clients[b"c"]
+    assert client.head == "waiting for what a mark has"
+    mesh = client.planner.mesh
+    assert (mesh.members, mesh.sizes, mesh.weights) == ((0, 2), before.sizes, before.weights)
+    assert mesh.number > before.number
+    each.run(1, 11, [10], dying=[0])
+    each.run(1, 12, [1])
+    assert set(each.table()) == {1, 10}, "first everything is there"
+    restore(each, mark)
+    assert set(each.table()) == {1, 11, 12}
+    assert (client.arrived, client.credited) == (4, 2)
+    each.done()
+    each.say("c", m.Fetch(3, 11))
+    assert each.hears("w2", m.Collect)[0].client == rewind.session
+
+
+def test_restored_workers_see_only_what_comes_after() -> None:
+    each = service(1)
+    mark = settled_mark(each)
+    lose(each, "w0")
+    each.join("w1", marks=True)
+    each.hears("w1")
+    each.say("c", m.Resume(2, mark))
+    each.run(1, 10, [1])
+    told = each.hears("w1")
+    assert [type(message) for message in told] == [m.DefineMesh, m.RestoreMark]
+    each.say("w1", m.MarkRestored(mark, 2, []))
+    assert [type(message) for message in each.hears("w1")] == [m.DefinePlan, m.Execute]
+
+
+@pytest.mark.parametrize("runs_before", range(SWITCH_AT + 2))
+def test_plans_are_improved_at_the_same_run(runs_before: int) -> None:
+    """The bits of later runs depend on which plan they get, so how often it ran belongs to the mark."""
+
+    def plans(goes_back: bool) -> list[bytes]:
+        each = service(2, config=RULES)
+        heard = []
+
+        def run(base: int) -> None:
+            each.run(1, base, [1])
+            each.done()
+
+        def hear(worker: str) -> None:
+            told = [body for _, body in map(tuple, each.hears(worker, m.DefinePlan))]
+            heard.extend(str(unpack_plan(bytes(body)).instructions).encode() for body in told)
+
+        for at in range(runs_before):
+            run(10 + at)
+        mark = settled_mark(each)
+        if goes_back:
+            run(100)
+            lose(each, "w1")
+            each.join("w2", marks=True)
+            each.say("c", m.Resume(number_of(each), mark))
+            restore(each, mark)
+            each.told.clear()
+        known = each.core.service.clients[b"c"]
+        counts = []
+        for at in range(SWITCH_AT + 2):
+            run(100 + at)
+            cached = next(iter(known.plans.values()))
+            counts.append(f"{cached.runs} {cached.searched}".encode())
+        return counts
+
+    assert plans(goes_back=True) == plans(goes_back=False)
+
+
+def test_definitions_of_a_mark_are_known() -> None:
+    each = service(1)
+    each.define(2, NEG)
+    mark = settled_mark(each)
+    each.say("c", m.Drop(2))
+    lose(each, "w0")
+    each.join("w1", marks=True)
+    each.say("c", m.Resume(2, mark))
+    restore(each, mark)
+    each.say("c", m.Drop(2), m.Define(2, pack_segment(NEG)))
+    assert not each.hears("c", m.Failed)
+
+
+def test_a_second_loss_on_the_way_begins_again() -> None:
+    each = service(2, config=RULES)
+    mark = settled_mark(each)
+    lose(each, "w1")
+    each.join("w2", marks=True)
+    each.say("c", m.Resume(2, mark))
+    assert each.hears("w0", m.RestoreMark)
+    lose(each, "w2")
+    rewinds = each.hears("c", m.Rewind)
+    assert [told.session for told in rewinds] == [2, 3]
+    each.say("c", m.Resume(2, mark))
+    each.say("w0", m.MarkRestored(mark, 2, []))
+    each.join("w3", marks=True)
+    assert not each.hears("w0", m.RestoreMark), "it has not heard of the second loss"
+    each.say("c", m.Resume(3, mark))
+    restore(each, mark)
+    each.run(1, 10, [1])
+    assert each.hears("w0", m.Execute)
+    assert each.hears("w3", m.Execute)
+
+
+def test_an_unsettled_mark_serves_as_well() -> None:
+    """The client says from which mark it can go on; the others are dropped."""
+    each = service(1)
+    first = settled_mark(each)
+    each.run(1, 10, [1])
+    each.say("c", m.RequestMark())
+    (second,) = each.hears("w0", m.TakeMark)
+    each.say("w0", m.MarkTaken(second.mark, [], 0))
+    lose(each, "w0")
+    each.join("w1", marks=True)
+    each.say("c", m.Resume(2, first))
+    assert each.hears("w1", m.DropMark, m.RestoreMark) == [
+        m.RestoreMark(first, 2, each.core.service.clients[b"c"].planner.mesh.number)
+    ]
+    restore(each, first)
+    each.say("w1", m.MarkRestored(first, 2, []))
+    assert set(each.table()) == {1}
+
+
+def test_a_mark_that_is_being_written_is_given_up() -> None:
+    each = service(2, config=RULES)
+    each.say("c", m.RequestMark())
+    (taken,) = each.hears("w0", m.TakeMark)
+    lose(each, "w1")
+    assert each.hears("w0", m.DropMark) == [m.DropMark(taken.mark)]
+    each.say("w0", m.MarkTaken(taken.mark, [], 0))
+    assert not each.hears("c", m.Durable)
+
+
+def test_what_cannot_be_restored_is_lost_in_words() -> None:
+    """Each tensor has the error; the session goes on."""
+    each = service(1)
+    mark = settled_mark(each)
+    lose(each, "w0")
+    each.join("w1", marks=True)
+    each.say("c", m.Resume(2, mark))
+    each.run(1, 10, [1])
+    each.say("w1", m.MarkRestored(mark, 2, FAULT))
+    assert len(each.hears("c", m.Unkept)) == 1
+    kind, text = fault_of(each, 10)
+    assert kind == "SnapshotError"
+    assert "no space left" in text
+    each.put(20)
+    each.run(1, 21, [20])
+    assert each.hears("w1", m.Execute)
+
+
+def test_a_worker_that_nobody_starts_again_is_replaced_if_there_is_another() -> None:
+    """And if there is none the session loses what it had, as it is told."""
+    each = service(2)
+    mark = settled_mark(each)
+    lose(each, "w0", returns=False)
+    each.say("c", m.Resume(2, mark))
+    assert each.hears("w1", m.RestoreMark)
+    restore(each, mark)
+    each.say("w1", m.MarkRestored(mark, 2, []))
+    lose(each, "w1", returns=False)
+    assert [type(told) for told in each.hears("c", m.Rewind, m.Unkept)][-1] is m.Unkept
+    assert fault_of(each, 1)[0] == "WorkerLost"
+
+
+def test_a_session_that_ends_its_workers_is_not_tried_for_ever() -> None:
+    each = service(1)
+    for attempt in range(MAX_IDLE_REWINDS + 2):
+        each.run(1, 10, [1])
+        lose(each, f"w{attempt}")
+        each.join(f"w{attempt + 1}", marks=True)
+        if not each.hears("c", m.Rewind):
+            break
+        each.say("c", m.Resume(number_of(each), 0))
+        each.put(1)
+        each.define(1)
+    assert attempt == MAX_IDLE_REWINDS + 1
+    assert "worker 6 was lost" in fault_of(each, 1)[1]
+
+
+def test_others_see_nothing_but_time() -> None:
+    """Sessions on other workers are not touched."""
+    each = service(2)
+    each.client("d", resends=True)
+    each.put(1, "d")
+    each.define(1, client="d")
+    mine = each.core.service.clients[b"d"].mesh.members
+    assert mine != each.core.service.clients[b"c"].mesh.members
+    each.told.clear()
+    lose(each, "w0")
+    each.run(1, 10, [1], "d")
+    assert each.hears("w1", m.Execute)
+    assert not each.hears("d", m.Rewind, m.PeerLost)
+
+
+def test_a_mark_of_nobody_ends_the_session() -> None:
+    each = service(1)
+    lose(each, "w0")
+    each.say("c", m.Resume(2, 77))
+    assert "mark 77" in each.hears("c", m.Goodbye)[0].text
+
+
+def test_a_client_may_leave_on_the_way() -> None:
+    each = service(2, config=RULES)
+    mark = settled_mark(each)
+    lose(each, "w1")
+    each.say("c", m.Resume(2, mark))
+    pass_time(each, 0.5)
+    each.event(Lost(b"c", "it ended"))
+    assert each.hears("w0", m.DropMark) == [m.DropMark(mark)]

@@ -1,0 +1,39 @@
+"""A dispatcher's core whose workers keep marks, and a client that resends: for tests of marks and recovery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from one_dispatcher import Service
+
+from gt.dispatcher.state.events import Tick
+from gt.dispatcher.state.session_marks import FIRST_MARK_SECONDS
+from gt.wire import messages as m
+
+FAULT = ["SnapshotError", "no space left"]
+
+
+def service(workers: int = 2, *, marks: bool = True, config: Any = None) -> Service:
+    """Workers that keep marks, and a client "c" that resends, with tensor 1 and segment 1."""
+    each = Service(0, config=config, expected=workers)
+    for number in range(workers):
+        each.join(f"w{number}", **({"marks": True} if marks else {}))
+    each.client(resends=True)
+    each.put(1)
+    each.define(1)
+    each.done()
+    each.told.clear()
+    return each
+
+
+def pass_time(each: Service, seconds: float) -> None:
+    each.now += seconds
+    each.event(Tick())
+
+
+def mark_due(each: Service, worker: str = "w0") -> m.TakeMark:
+    """The mark that a worker is to take after the time for the first one."""
+    pass_time(each, 0.0)
+    pass_time(each, FIRST_MARK_SECONDS)
+    (taken,) = each.hears(worker, m.TakeMark)
+    return taken
