@@ -143,6 +143,8 @@ class Group:
         for process in self.processes:
             process.kill()
             process.wait()
+        for socket in (self.shell.control, self.shell.relay.router.socket):
+            socket.disable_monitor()  # ZeroMQ's thread would wait for ever for somebody to read what it has to tell
         for socket in (
             *self.shell.limit.monitors,
             self.shell.control,

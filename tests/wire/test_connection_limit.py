@@ -1,0 +1,48 @@
+"""The thread that hears of connections goes on whatever happens: a monitor that nobody reads stops all connections."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gt.wire import transport
+from gt.wire.connection_limit import ConnectionLimit
+
+
+class BrokenGuard:
+    """A guard with a bug."""
+
+    def accepted(self, _listener: int, _descriptor: int) -> None:
+        raise KeyError("put in")
+
+    def look(self) -> float:
+        raise KeyError("put in")
+
+
+@pytest.mark.process
+def test_a_bug_of_the_guard_is_logged_once_and_connections_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ZeroMQ's own thread waits when a thousand events are unread, so more than that come."""
+    caplog.set_level(logging.ERROR)
+    address = f"ipc://{tmp_path}/s"
+    router = transport.router(address, 1000)
+    guard: Any = BrokenGuard()
+    limit = ConnectionLimit([router], 1 << 20, guard)
+    limit.start()
+    until = time.monotonic() + 60
+    for number in range(1500):
+        dealer = transport.Dealer(address, transport.new_identity())
+        transport.send(dealer.socket, [b"hello"])
+        while (heard := transport.receive(router)) is None:
+            assert time.monotonic() < until, f"connection {number} is not served"
+        assert heard[1] == b"hello"
+        dealer.close()
+    assert limit.guard is None
+    assert len([record for record in caplog.records if "looked for no more" in record.message]) == 1
+    router.disable_monitor()
+    router.close(linger=0)
