@@ -6,7 +6,7 @@ from typing import Any
 
 from one_dispatcher import Service
 
-from gt.dispatcher.state.events import Tick
+from gt.dispatcher.state.events import Lost, Tick
 from gt.dispatcher.state.session_marks import FIRST_MARK_SECONDS
 from gt.wire import messages as m
 
@@ -37,3 +37,26 @@ def mark_due(each: Service, worker: str = "w0") -> m.TakeMark:
     pass_time(each, FIRST_MARK_SECONDS)
     (taken,) = each.hears(worker, m.TakeMark)
     return taken
+
+
+def lose(each: Service, name: str, *, returns: bool = True) -> None:
+    """A worker's process ends; it is started again, if it `returns`."""
+    each.core.service.workers[name.encode()].facts["supervised"] = returns
+    each.event(Lost(name.encode(), "its process ended", ended=True))
+
+
+def settled_mark(each: Service) -> int:
+    """A whole mark that the client has settled on."""
+    number: int = mark_due(each).mark
+    for worker in [*each.core.service.workers]:
+        each.say(worker.decode(), m.MarkTaken(number, [], 0))
+    each.say("c", m.Settled(number))
+    each.told.clear()
+    return number
+
+
+def restore(each: Service, mark: int) -> None:
+    """All workers give the session back what a mark has."""
+    for name in [worker.decode() for worker in each.core.service.workers]:
+        for told in each.hears(name, m.RestoreMark):
+            each.say(name, m.MarkRestored(told.mark, told.client, []))

@@ -262,8 +262,11 @@ def test_random_streams_never_do_more_than_be_refused() -> None:
         ),
         lambda: m.ConfirmTensors(int(random.integers(0, 4)), ids()),
         lambda: m.Ask(1, some("snapshots", "snapshot a")),
+        lambda: m.RequestMark(),
+        lambda: m.Settled(int(random.integers(0, 4))),
+        lambda: m.Resume(int(random.integers(0, 4)), 0),
     ]
-    each.client()
+    each.client(resends=True)
     for _ in range(3000):
         each.say("c", kinds[int(random.integers(len(kinds)))]())
         if random.random() < 0.3:

@@ -92,6 +92,17 @@ SAMPLES: tuple[Any, ...] = (
     m.LoadPart(9, 3, 7, ["f32", [2]], 1, "S0", ["net"], "user 1000", "a", "0123456789abcdef", "model.weight"),
     m.SnapshotReport(2, [], ["part-1-0", 99, 7], b"{}"),
     m.Loaded(3, 7, ["SnapshotError", "it is damaged"]),
+    m.Resume(4, 2),
+    m.Settled(2),
+    m.RequestMark(),
+    m.Durable(2, 1 << 40, 1 << 39),
+    m.Rewind(4, "worker 1 was lost"),
+    m.Unkept("no space left"),
+    m.TakeMark(2, 3, 1),
+    m.DropMark(1),
+    m.RestoreMark(2, 4, 3),
+    m.MarkTaken(2, [], 1_700_000),
+    m.MarkRestored(2, 4, ["SnapshotError", "it is damaged"]),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

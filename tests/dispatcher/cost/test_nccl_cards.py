@@ -44,7 +44,7 @@ class Introduced:
         self.fabric.say(b"client", m.Hello(m.VERSION, "client", {"host": "one", "pid": 1, "bulk": b""}))
         (client,) = service.clients.values()
         record = self.core.meshes._record(client, {"a": 2}, (1, 2))
-        self.core.meshes._join(record)
+        self.core.meshes.join(record)
         self.mesh: Mesh = record.mesh
         self.fabric.run()
 

@@ -13,6 +13,7 @@ from gt.dispatcher.state.events import Lost
 from gt.dispatcher.state.session_marks import FIRST_MARK_SECONDS
 from gt.wire import messages as m
 
+
 @pytest.fixture(autouse=True)
 def nothing_stays() -> Any:
     made.clear()

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from marking_dispatcher import FAULT, mark_due, pass_time, service
+from builders import Lines
+from marking_dispatcher import FAULT, lose, pass_time, restore, service, settled_mark
 from one_dispatcher import NEG, Service, fault_of, leave_nothing, made
 
-from gt.dispatcher.handlers.plan_selection import SWITCH_AT
+from gt.dispatcher.handlers.plan_selection import SEARCH_AT, SWITCH_AT
 from gt.dispatcher.state.events import Lost
 from gt.dispatcher.state.session_marks import MAX_IDLE_REWINDS
-from gt.ir.instruction_bytes import pack_segment, unpack_plan
+from gt.ir.instruction import Segment
+from gt.ir.instruction_bytes import pack_segment
 from gt.wire import messages as m
 
 RULES: dict[str, Any] = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
@@ -26,32 +28,9 @@ def nothing_stays() -> Iterator[None]:
         leave_nothing(each)
 
 
-def lose(each: Service, name: str, *, returns: bool = True) -> None:
-    """A worker's process ends; it is started again, if it `returns`."""
-    each.core.service.workers[name.encode()].facts["supervised"] = returns
-    each.event(Lost(name.encode(), "its process ended", ended=True))
-
-
-def settled_mark(each: Service) -> int:
-    """A whole mark that the client has settled on."""
-    number: int = mark_due(each).mark
-    for worker in [*each.core.service.workers]:
-        each.say(worker.decode(), m.MarkTaken(number, [], 0))
-    each.say("c", m.Settled(number))
-    each.told.clear()
-    return number
-
-
 def number_of(each: Service, client: str = "c") -> int:
     found: int = each.core.service.clients[client.encode()].number
     return found
-
-
-def restore(each: Service, mark: int) -> None:
-    """All workers give the session back what a mark has."""
-    for name in [worker.decode() for worker in each.core.service.workers]:
-        for told in each.hears(name, m.RestoreMark):
-            each.say(name, m.MarkRestored(told.mark, told.client, []))
 
 
 def test_without_a_mark_a_session_begins_again() -> None:
@@ -119,21 +98,27 @@ def test_restored_workers_see_only_what_comes_after() -> None:
     assert [type(message) for message in each.hears("w1")] == [m.DefinePlan, m.Execute]
 
 
+def shuffled() -> Segment:
+    """Instructions for which a better plan than the first is worth a search."""
+    lines = Lines()
+    last = lines.input(4)
+    for _ in range(4):
+        last = lines.op("neg", lines.op("neg", last, signal=("net",)))
+    return lines.segment(last)
+
+
 @pytest.mark.parametrize("runs_before", range(SWITCH_AT + 2))
 def test_plans_are_improved_at_the_same_run(runs_before: int) -> None:
-    """The bits of later runs depend on which plan they get, so how often it ran belongs to the mark."""
+    """The bits of later runs depend on which plan they get, so how often it ran, and what was found, belong to the mark."""
 
-    def plans(goes_back: bool) -> list[bytes]:
+    def runs(*, goes_back: bool) -> list[tuple[int, bool, bool, int]]:
         each = service(2, config=RULES)
-        heard = []
+        each.define(2, shuffled())
+        known = each.core.service.clients[b"c"]
 
         def run(base: int) -> None:
-            each.run(1, base, [1])
+            each.run(2, base, [1])
             each.done()
-
-        def hear(worker: str) -> None:
-            told = [body for _, body in map(tuple, each.hears(worker, m.DefinePlan))]
-            heard.extend(str(unpack_plan(bytes(body)).instructions).encode() for body in told)
 
         for at in range(runs_before):
             run(10 + at)
@@ -144,16 +129,44 @@ def test_plans_are_improved_at_the_same_run(runs_before: int) -> None:
             each.join("w2", marks=True)
             each.say("c", m.Resume(number_of(each), mark))
             restore(each, mark)
-            each.told.clear()
-        known = each.core.service.clients[b"c"]
-        counts = []
+            known = each.core.service.clients[b"c"]
+        found = []
         for at in range(SWITCH_AT + 2):
             run(100 + at)
-            cached = next(iter(known.plans.values()))
-            counts.append(f"{cached.runs} {cached.searched}".encode())
-        return counts
+            (cached,) = known.plans.values()
+            found.append((cached.runs, cached.searched, cached.better is not None, known.improved))
+        return found
 
-    assert plans(goes_back=True) == plans(goes_back=False)
+    assert runs(goes_back=True) == runs(goes_back=False)
+
+
+def test_a_search_that_was_under_way_is_begun_again() -> None:
+    """And the run that waits for it goes on."""
+    each = service(2, config=RULES)
+    each.define(2, shuffled())
+    for at in range(SEARCH_AT - 1):
+        each.run(2, 10 + at, [1])
+        each.done()
+    each.idle = False
+    each.run(2, 20, [1])
+    (cached,) = each.core.service.clients[b"c"].plans.values()
+    assert (cached.runs, cached.searched) == (SEARCH_AT, False)
+    each.idle = True
+    mark = 1
+    each.core.service.clients[b"c"].recovery.due = True
+    each.core.marks.take(each.core.service.clients[b"c"])
+    for worker in ("w0", "w1"):
+        each.say(worker, m.MarkTaken(mark, [], 0))
+    each.say("c", m.Settled(mark))
+    lose(each, "w1")
+    each.join("w2", marks=True)
+    each.say("c", m.Resume(number_of(each), mark))
+    restore(each, mark)
+    for at in range(SWITCH_AT):
+        each.run(2, 30 + at, [1])
+        each.done()
+    last = len(shuffled().instructions) - 1
+    assert set(each.table()) >= {30 + at + last for at in range(SWITCH_AT)}
 
 
 def test_definitions_of_a_mark_are_known() -> None:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from builders import Lines
+from marking_dispatcher import lose, service, settled_mark
 from one_dispatcher import NEG, RULES, Service, started
 
 from gt.bounds import MAX_UNREAD_BYTES
 from gt.dispatcher.core import HANDLERS, MESSAGES, Role
 from gt.dispatcher.handlers.message_queues import MESSAGES_PER_TURN
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
-from gt.dispatcher.state.events import JobTurn, Lost, Received, Reload
+from gt.dispatcher.state.events import JobTurn, Lost, Received, Recovery, Reload
 from gt.dispatcher.state.message_state import TRANSITIONS, WAITS, MessageState, enter
 from gt.dispatcher.state.shared_state import MAX_TO_COMPILE, MESH_CREDITS
 from gt.ir.instruction import Segment
@@ -43,7 +44,8 @@ def test_the_table_of_handlers_has_what_each_role_may_send(role: Role, allowed: 
 
 def test_whatever_a_client_queues_has_a_handler() -> None:
     queued = {kind for kind, (roles, _) in MESSAGES.items() if roles == (Role.CLIENT,)}
-    assert set(started().core.queues.handlers) == {*queued, Reload}
+    queued -= {m.Resume, m.Settled, m.RequestMark}
+    assert set(started().core.queues.handlers) == {*queued, Reload, Recovery}
 
 
 def test_every_state_has_a_row_and_every_wait_begins_and_ends_with_acting() -> None:
@@ -191,6 +193,23 @@ def waits_for_a_migration() -> Service:
     return each
 
 
+def waits_for_a_mark() -> Service:
+    each = service(1)
+    each.put(2, bulk=True)
+    each.say("c", m.RequestMark())
+    each.put(3)
+    return each
+
+
+def waits_for_what_a_mark_has() -> Service:
+    each = service(1)
+    mark = settled_mark(each)
+    lose(each, "w0")
+    each.join("w1", marks=True)
+    each.say("c", m.Resume(2, mark))
+    return each
+
+
 CASES: dict[MessageState, Callable[[], Service]] = {
     MessageState.WAITING_READER: waits_for_its_reader,
     MessageState.WAITING_TURN: waits_for_a_turn,
@@ -205,6 +224,8 @@ CASES: dict[MessageState, Callable[[], Service]] = {
     MessageState.WAITING_CREDIT: waits_for_credit,
     MessageState.WAITING_IDLE: waits_for_an_idle_mesh,
     MessageState.WAITING_MIGRATION: waits_for_a_migration,
+    MessageState.WAITING_MARK: waits_for_a_mark,
+    MessageState.WAITING_RESTORE: waits_for_what_a_mark_has,
 }
 
 
@@ -218,6 +239,10 @@ def test_each_wait_is_one_in_which_messages_are_and_it_ends(state: MessageState)
         each.say("c", m.Ping())
     if state is MessageState.WAITING_WORKERS:
         each.join("w1")
+    if state is MessageState.WAITING_MARK:
+        each.say("w0", m.Landed(1, 2))
+    if state is MessageState.WAITING_RESTORE:
+        each.say("w1", m.MarkRestored(1, 2, []))
     if state is MessageState.WAITING_PUT:
         each.say("w0", m.Landed(1, 2))
         each.say("w1", m.Landed(1, 2))
