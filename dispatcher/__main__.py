@@ -249,7 +249,7 @@ class DispatcherShell:
                 self._of_connection(peer, message, unread)
             else:
                 self._handle(Received(peer, message, unread))
-            if self.instruction_log is not None:
+            if self.instruction_log is not None and not self.core.is_repeated(peer):
                 self._log(self.instruction_log, peer, message)
         if router.refused:
             self._refused()

@@ -203,6 +203,11 @@ class DispatcherCore:
         """Whether a peer has said `Hello`, also one whose process has ended since."""
         return self.knows(peer) or peer in self.handshake.pulses or peer in self.disconnect.ended
 
+    def is_repeated(self, peer: bytes) -> bool:
+        """Whether the last message of a client was one that it has sent before, or will send again."""
+        client = self.service.clients.get(peer)
+        return client is not None and self.recovery.is_repeated(client)
+
     def check(self) -> None:
         """The invariants between events."""
         self.subscribers.check()

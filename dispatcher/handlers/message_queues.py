@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gt.bounds import MAX_QUEUED_MESSAGES, MAX_SEGMENTS, MAX_UNREAD_BYTES, MAX_WAITING_PUT_BYTES
-from gt.dispatcher.state.events import Recovery, Reload
+from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload
 from gt.dispatcher.state.message_state import (
     ACTING,
     DONE,
@@ -63,8 +63,6 @@ WORK_MESSAGES: Final = (m.Run, m.Put, m.Fetch, m.WriteSnapshot, m.Restore, m.Con
 """The messages that are dropped when the work of their client is cancelled."""
 _WORK_NAMES: Final[dict[type, str]] = {m.Run: "runs", m.Put: "puts", m.Fetch: "fetches"}
 _ID_LISTS: Final = (m.Free, m.WriteSnapshot, m.ConfirmTensors)
-_OWN_MESSAGES: Final = (Recovery, Reload)
-"""The messages of a queue that no client has sent."""
 _ANSWERED_WORK: Final = (m.Fetch, m.WriteSnapshot, m.ConfirmTensors)
 """Of these messages, those by whose failure a client learns that its work was cancelled."""
 
@@ -176,7 +174,7 @@ class MessageQueues:
     def _over(self, client: ClientRecord, message: Any) -> None:
         """Take a message that is over from the head of a client's queue."""
         client.queue.popleft()
-        client.recovery.over += not isinstance(message, _OWN_MESSAGES)
+        client.recovery.over += not isinstance(message, OWN_MESSAGES)
         client.dropping -= client.dropping > 0
         if isinstance(message, m.Put):
             client.waiting_bytes -= len(message.data)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.planner.planner import Planner
-from gt.dispatcher.state.events import Recovery, Reload
+from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload
 from gt.dispatcher.state.message_state import DONE, WAITING_RESTORE, WAITING_WORKERS, MessageState, begin
 from gt.dispatcher.state.records import ClientRecord, MeshRecord, ReducedSegment, WorkerRecord
 from gt.dispatcher.state.session_marks import FIRST_MARK_SECONDS, MAX_IDLE_REWINDS, SessionMark, entries_on
@@ -58,6 +58,7 @@ class RecoveryHandler:
         service, recovery = self.service, client.recovery
         self.marks.abandon(client)
         recovery.note_loss()
+        recovery.taken = max(recovery.taken, _taken(client))
         if not recovery.awaited and not recovery.restoring:
             recovery.since = service.now
         recovery.awaited, recovery.due = True, False
@@ -77,6 +78,11 @@ class RecoveryHandler:
         )
         if service.recording is not None:
             service.recording.client_joined(fresh)
+
+    def is_repeated(self, client: ClientRecord) -> bool:
+        """Whether the last message of a client was one that it has sent before, or, while it has not answered, will send again."""
+        recovery = client.recovery
+        return recovery.awaited or (recovery.taken > 0 and _taken(client) <= recovery.taken)
 
     def resume(self, client: ClientRecord, message: m.Resume) -> bool:
         """A client is ready to send again what came after a mark. Returns whether its queue has something to do.
@@ -198,3 +204,8 @@ class RecoveryHandler:
         text = f"client {client.number} goes on from mark {message.mark}, after {took:.2f} s"
         self.service.log("info", text, "recovered", client.number)
         return client
+
+
+def _taken(client: ClientRecord) -> int:
+    """How many of a client's messages are over or in its queue, counted from the first of the session."""
+    return client.recovery.over + sum(not isinstance(message, OWN_MESSAGES) for message in client.queue)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.wire import messages as m
 from gt.wire.principals import OWN_PROCESS, Origin
@@ -80,4 +80,6 @@ class Recovery(NamedTuple):
     mark: SessionMark
 
 
+OWN_MESSAGES: Final = (Recovery, Reload)
+"""What is in the queues of clients and was sent by none of them."""
 Event = Received | Malformed | Lost | ShellError | Tick | Publish | Reload | JobTurn

@@ -89,6 +89,8 @@ class SessionRecovery:
     """When it began to go back."""
     shapes: dict[Any, FrozenShape] = field(default_factory=dict)
     """By axes, sizes and number of blocks."""
+    taken: int = 0
+    """The most messages of the client that had been taken when the session went back."""
     furthest: int = 0
     """The most messages that were over at any time."""
     idle: int = 0

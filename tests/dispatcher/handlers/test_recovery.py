@@ -294,6 +294,25 @@ def test_others_see_nothing_but_time() -> None:
     assert not each.hears("d", m.Rewind, m.PeerLost)
 
 
+def test_messages_that_are_sent_again_are_known_as_such() -> None:
+    """So that the instruction log has each once."""
+    each = service(1)
+    mark = settled_mark(each)
+    each.run(1, 10, [1])
+    each.run(1, 11, [1])
+    each.run(1, 12, [1])
+    assert not each.core.is_repeated(b"c")
+    lose(each, "w0")
+    each.run(1, 13, [1])
+    assert each.core.is_repeated(b"c"), "it will come again"
+    each.say("c", m.Resume(2, mark))
+    for base in (10, 11, 12):
+        each.run(1, base, [1])
+        assert each.core.is_repeated(b"c")
+    each.run(1, 13, [1])
+    assert not each.core.is_repeated(b"c")
+
+
 def test_a_mark_of_nobody_ends_the_session() -> None:
     each = service(1)
     lose(each, "w0")
