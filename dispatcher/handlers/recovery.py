@@ -80,7 +80,7 @@ class RecoveryHandler:
             service.recording.client_joined(fresh)
 
     def is_repeated(self, client: ClientRecord) -> bool:
-        """Whether the last message of a client was one that it has sent before, or, while it has not answered, will send again."""
+        """Whether the last message of a client was one that it has sent before, or will send again (before its `Resume`)."""
         recovery = client.recovery
         return recovery.awaited or (recovery.taken > 0 and _taken(client) <= recovery.taken)
 
