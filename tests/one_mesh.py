@@ -20,7 +20,7 @@ from gt.sharding.placement import REPLICATE, Layout, Shard, format_layout, unifo
 from gt.wire import messages as m
 from gt.wire.slab import Slab
 from gt.worker.base.backend import backend
-from gt.worker.base.events import BulkOut, Forgotten, ToDispatcher, ToPeer, Unreachable
+from gt.worker.base.events import BulkOut, Forgotten, MarkWork, ToDispatcher, ToPeer, Unreachable
 from gt.worker.core import WorkerCore
 from gt.worker.transfer.compression import Packer
 from gt.worker.transfer.link_probe import LinkProbes
@@ -115,7 +115,7 @@ class Ranks:
                 self.pieces.append((int(send.address.partition("#")[0]), m.decode(m.encode(send.message))))
             elif isinstance(send, Unreachable):
                 self.unreachable.append((rank, send.worker))
-            elif isinstance(send, (BulkOut, Forgotten)):
+            elif isinstance(send, (BulkOut, Forgotten, MarkWork)):
                 said.append(send)
             else:
                 assert isinstance(send, ToDispatcher)

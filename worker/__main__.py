@@ -47,7 +47,17 @@ from gt.wire.pool import Pool, half_of_memory
 from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.wire.subscription import Subscription
 from gt.worker.base.backend import Backend, backend
-from gt.worker.base.events import BulkIn, BulkOut, SnapshotWork, ToDispatcher, ToPeer, Unreachable
+from gt.worker.base.events import (
+    BulkIn,
+    BulkOut,
+    MarkIn,
+    MarkWork,
+    SnapshotIn,
+    SnapshotWork,
+    ToDispatcher,
+    ToPeer,
+    Unreachable,
+)
 from gt.worker.device.async_copies import Staging
 from gt.worker.device.malloc_tuning import keep_freed_memory
 from gt.worker.device.nvml import HealthSamples, NvmlGpu
@@ -58,7 +68,9 @@ from gt.worker.lifecycle.calibrate import facts as measured
 from gt.worker.lifecycle.calibrate import threads
 from gt.worker.memory_limit.limiter import MemoryLimiter, memory_limiter
 from gt.worker.nccl.communicators import Communicators, in_thread
-from gt.worker.snapshots.snapshot_thread import SnapshotThread
+from gt.worker.snapshots.file_thread import FileThread
+from gt.worker.snapshots.mark_files import MarkFiles
+from gt.worker.snapshots.snapshot_work import SnapshotFiles
 from gt.worker.telemetry.recorder import Instruments
 from gt.worker.transfer.compression import packer
 from gt.worker.transfer.link_probe import LinkProbes
@@ -78,6 +90,8 @@ EAGER_POLL_SECONDS: Final = 0.002
 """The seconds after an arrival from a GPU for which it is polled without pause; later it is polled every millisecond."""
 LOOK_SECONDS: Final = 0.25
 """The seconds between two looks at the connections."""
+MARKS_NAME: Final = "marks"
+"""The folder of marks' files in that of daemons that were started together."""
 HEARTBEAT_SECONDS: Final = 1.0
 """The seconds between two heartbeats; less than what `ActiveClock` takes for a pause of the process."""
 
@@ -87,7 +101,7 @@ class WorkerShell:
 
     def __init__(
         self, address: str, device: str | None, *, watch: int | None = None, folder: str | None = None,
-        listen: str | None = None, announce: str | None = None, logs: DaemonLog | None = None,
+        listen: str | None = None, announce: str | None = None, logs: DaemonLog | None = None, marks: str | None = None,
     ) -> None:  # fmt: skip
         if announce:
             # it must be an address, or every other worker would stumble over it
@@ -154,7 +168,14 @@ class WorkerShell:
         """The sockets of the dispatcher to which the poller listens; they change when a connection is opened again."""
         self.look_at = 0.0
         """When the connections are looked at next."""
-        self.snapshots = SnapshotThread(default_folder(), self._wake)
+        self.snapshots: FileThread[SnapshotWork, m.SnapshotReport | SnapshotIn] = FileThread(
+            "gt-snapshots", SnapshotFiles(default_folder()), self._wake
+        )
+        self.mark_folder = Path(marks) if marks else self.shared_folder and self.shared_folder / MARKS_NAME
+        """Where all workers of the service keep the files of marks, if they do."""
+        self.marks: FileThread[MarkWork, m.MarkTaken | MarkIn] = FileThread(
+            "gt-marks", MarkFiles(self.mark_folder, time.monotonic_ns), self._wake
+        )
         self.streams = Bulk(borrower=Borrower() if limit else None)
         self.pool = Pool(half_of_memory())
         """The memory for what comes in chunks."""
@@ -181,7 +202,8 @@ class WorkerShell:
             **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
             "nvlink_group_size": self.group_size, "supervised": self.watch is not None,
-            **self.core.facts, **measured(self.core.backend, time.time()),
+            **({} if self.mark_folder is None else {"marks": True}), **self.core.facts,
+            **measured(self.core.backend, time.time()),
         }  # fmt: skip
         self._say(m.Hello(m.VERSION, "worker", facts))
         for source in (self.peers_in, self.wake_read):
@@ -367,11 +389,11 @@ class WorkerShell:
             pass
         if not self.stopping:
             self._handle(None)
-            for answer in self.snapshots.answers():
-                if isinstance(answer, m.SnapshotReport):
-                    self._say(answer)
-                else:
+            for answer in (*self.snapshots.answers(), *self.marks.answers()):
+                if isinstance(answer, SnapshotIn | MarkIn):
                     self._handle(answer)
+                else:
+                    self._say(answer)
 
     def _asking(self, staging: Staging) -> int | None:
         """The milliseconds until the device is polled again; None if nothing is on its way from it."""
@@ -471,6 +493,8 @@ class WorkerShell:
                 self.peers.send(send.address, m.encode(send.message))
             elif isinstance(send, SnapshotWork):
                 self.snapshots.add(send)
+            elif isinstance(send, MarkWork):
+                self.marks.add(send)
             elif isinstance(send, Unreachable):
                 self.peers.forget(send.worker, send.address)
             else:
@@ -640,11 +664,13 @@ def serve(
     listen: str | None = None,
     announce: str | None = None,
     log_format: str = "text",
+    marks: str | None = None,
 ) -> int:
     """Runs a worker of the dispatcher at `address`. Returns the exit status. `watch` is a descriptor whose end of file
     means: stop.
 
-    Other workers reach it at `announce`, which leads to where it listens.
+    Other workers reach it at `announce`, which leads to where it listens. `marks` is a folder for the files of marks, the same
+    for all workers of the service; by default it is in `folder`, and without that one there are none.
     """
     logs = DaemonLog("worker", level=log_level, form=log_format, folder=folder)
     keep_freed_memory()
@@ -652,7 +678,9 @@ def serve(
         raise_descriptor_limit()
         patience = CONNECT_TIMEOUT if watch is None else start_timeout()  # it may have been started with its dispatcher
         transport.await_listener(address, patience, lambda: not is_orphaned(watch))
-        shell = WorkerShell(address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs)
+        shell = WorkerShell(
+            address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs, marks=marks
+        )
     except GTError as error:
         if is_orphaned(watch):  # whoever started it ended before it was up, and took the folder along: that is no error
             return 0

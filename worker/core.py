@@ -27,7 +27,7 @@ from gt.errors import ProtocolError, VerificationError
 from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 from gt.worker.base.backend import Backend
-from gt.worker.base.events import BulkIn, Forgotten, Send, SnapshotIn, SnapshotWork, ToDispatcher
+from gt.worker.base.events import BulkIn, Forgotten, MarkIn, MarkWork, Send, SnapshotIn, SnapshotWork, ToDispatcher
 from gt.worker.cuda_graphs.capturable_run import CapturableRun
 from gt.worker.cuda_graphs.graphs import CudaGraphs
 from gt.worker.device.cuda_ipc import CardMemory
@@ -35,6 +35,7 @@ from gt.worker.execution.deferred_checks import DeferredChecks
 from gt.worker.execution.device_failure import FailureWatch, WatchedDevice
 from gt.worker.execution.done_reports import DoneReports
 from gt.worker.execution.execution import Execution, MeshInfo
+from gt.worker.execution.marks import Marks
 from gt.worker.execution.moves import MAX_OUTGOING_PIECES, WorkerMoves
 from gt.worker.execution.plan_state import SUSPENDED, PlanState
 from gt.worker.execution.program_cache import ProgramCache, lines_of
@@ -113,6 +114,7 @@ class WorkerCore:
         self.finished = 0
         self.out: list[Send] = self.peers.out
         self.stored = TensorStore(backend, limiter, self.queue, self.out)
+        self.marks = Marks(self.stored)
         self.graphs = None
         if backend.capture is not None and backend.checks is not None:
             self.graphs = CudaGraphs(backend.capture, backend.checks)
@@ -201,6 +203,11 @@ class WorkerCore:
 
     def _snapshot_in(self, event: SnapshotIn, _now: float) -> None:
         self.stored.receive_load(event)
+
+    def _mark_in(self, event: MarkIn, _now: float) -> None:
+        answer = self.marks.receive(event)
+        if answer is not None:
+            self.out.append(ToDispatcher(answer))
 
     def check(self) -> None:
         """Assert the invariants between events, in terms of plans' states (`execution/plan_state.py`)."""
@@ -296,6 +303,7 @@ class WorkerCore:
 
     def _forget(self, message: m.Forget, _now: float) -> None:
         self.stored.forget(message.client)
+        self.marks.forget(message.client)
         self.out.append(Forgotten(message.client))
 
     def _survey(self, message: m.Survey, _now: float) -> None:
@@ -320,6 +328,25 @@ class WorkerCore:
 
     def _snapshot_files(self, message: m.CommitSnapshot | m.DiscardParts | m.ReadSnapshots, _now: float) -> None:
         self.out.append(SnapshotWork(message, self.number))
+
+    def _take_mark(self, message: m.TakeMark, _now: float) -> None:
+        clock = self.instruments.clock if self.instruments is not None else int
+        began = clock()
+        try:
+            work = self.marks.take(message, self.meshes[message.mesh].rank, self.deferred_checks)
+        except Exception as error:  # noqa: BLE001 — no memory on the host for it: there is no such mark
+            fault = list(self.stored.fault(error))
+            self.out.append(ToDispatcher(m.MarkTaken(message.mark, fault, clock() - began)))
+        else:
+            self.out.append(work._replace(nanoseconds=clock() - began))
+
+    def _drop_mark(self, message: m.DropMark, _now: float) -> None:
+        self.marks.drop(message.mark)
+        self.out.append(MarkWork(message, -1))
+
+    def _restore_mark(self, message: m.RestoreMark, _now: float) -> None:
+        answer = self.marks.restore(message, self.meshes[message.mesh].rank)
+        self.out.append(answer if isinstance(answer, MarkWork) else ToDispatcher(answer))
 
     def _define_plan(self, message: m.DefinePlan, _now: float) -> None:
         self.programs.define(message.plan, bytes(message.body))
@@ -615,6 +642,7 @@ UNORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], Non
     m.UniqueId: (Sender.DISPATCHER, WorkerCore._unique_id),
     BulkIn: (Sender.SHELL, WorkerCore._bulk_in),
     SnapshotIn: (Sender.SHELL, WorkerCore._snapshot_in),
+    MarkIn: (Sender.SHELL, WorkerCore._mark_in),
     m.CommitSnapshot: (Sender.DISPATCHER, WorkerCore._snapshot_files),
     m.DiscardParts: (Sender.DISPATCHER, WorkerCore._snapshot_files),
     m.ReadSnapshots: (Sender.DISPATCHER, WorkerCore._snapshot_files),
@@ -637,6 +665,9 @@ ORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], None]
     m.Survey: (Sender.DISPATCHER, WorkerCore._survey),
     m.WritePart: (Sender.DISPATCHER, WorkerCore._write_part),
     m.LoadPart: (Sender.DISPATCHER, WorkerCore._load_part),
+    m.TakeMark: (Sender.DISPATCHER, WorkerCore._take_mark),
+    m.DropMark: (Sender.DISPATCHER, WorkerCore._drop_mark),
+    m.RestoreMark: (Sender.DISPATCHER, WorkerCore._restore_mark),
 }
 """What is handled in its turn, after all plans that came before it: who may send it, and what handles it."""
 

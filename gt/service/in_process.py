@@ -24,9 +24,11 @@ from gt.wire.pool import Pool, half_of_memory
 from gt.wire.principals import OWN_PROCESS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gt.sharding.config import Config
     from gt.worker.base.backend import Backend
-    from gt.worker.base.events import SnapshotIn, SnapshotWork
+    from gt.worker.base.events import MarkIn, MarkWork, SnapshotIn, SnapshotWork
     from gt.worker.core import WorkerCore as Worker
     from gt.worker.nccl.communicators import Communicators
 
@@ -42,27 +44,28 @@ class Fabric:
     """One dispatcher core, `workers` worker cores, and the messages between them in the order in which they were sent.
 
     With `codec`, every message is encoded and decoded, as by sockets. `facts[n]` is what worker n reports about itself,
-    `devices[n]` what it computes on.
+    `devices[n]` what it computes on. `marks` is a folder for the files of marks, without which there are none.
     """
 
     def __init__(
         self, workers: int, config: Config | None, *, codec: bool = False, facts: Sequence[dict[str, Any]] = (),
-        devices: Sequence[str] = (),
+        devices: Sequence[str] = (), marks: Path | None = None,
     ) -> None:  # fmt: skip
         from gt.dispatcher.core import DispatcherCore as Dispatcher
         from gt.dispatcher.state.events import JobTurn, Lost, Publish, Received
         from gt.worker.base.backend import backend
-        from gt.worker.base.events import BulkOut, SnapshotWork, ToDispatcher, ToPeer
+        from gt.worker.base.events import BulkOut, MarkWork, SnapshotWork, ToDispatcher, ToPeer
         from gt.worker.core import WorkerCore
         from gt.worker.execution.device_failure import DeviceFailed
         from gt.worker.memory_limit.limiter import memory_limiter
+        from gt.worker.snapshots.mark_files import MarkFiles
         from gt.worker.snapshots.snapshot_work import SnapshotFiles
         from gt.worker.telemetry.recorder import Instruments
 
         self.device_failed = DeviceFailed
         self.received, self.lost, self.work, self.publish = Received, Lost, JobTurn, Publish
         self.bulk_out, self.to_dispatcher, self.to_peer = BulkOut, ToDispatcher, ToPeer
-        self.snapshot_work = SnapshotWork
+        self.snapshot_work, self.mark_work = SnapshotWork, MarkWork
         self.snapshots = SnapshotFiles(default_folder())
         self.codec = codec
         self.time = 0
@@ -85,6 +88,7 @@ class Fabric:
         }
         self.on_gpus = any(each.staging is not None for each in computed)
         """Whether some worker may have to be asked whether its GPU has finished."""
+        self.marks = {identity: MarkFiles(marks, self._clock) for identity in self.workers}
         self.rest: dict[bytes, int] = {}
         """When a watched worker ran out of work."""
         self.inboxes: dict[bytes, deque[m.Message]] = {}
@@ -92,8 +96,9 @@ class Fabric:
         for number, (identity, worker) in enumerate(self.workers.items()):
             said = facts[number] if facts else {}
             on = {"device": worker.backend.name, "kind": worker.backend.kind}
+            keeps = {} if marks is None else {"marks": True}
             joined = {"nvlink_group_size": for_workers.get("nvlink_group_size", 0)}
-            hello = {"address": identity.decode(), "bulk": identity, **on, **joined, **worker.facts, **said}
+            hello = {"address": identity.decode(), "bulk": identity, **on, **joined, **keeps, **worker.facts, **said}
             self.say(identity, m.Hello(m.VERSION, "worker", hello))
         self.run()
 
@@ -165,6 +170,16 @@ class Fabric:
                 self.queue.append((target, send.address.encode(), send.message))
             elif isinstance(send, self.snapshot_work):
                 self._work_on_snapshot(target, send)
+            elif isinstance(send, self.mark_work):
+                self._work_on_mark(target, send)
+
+    def _work_on_mark(self, target: bytes, work: MarkWork) -> None:
+        """Write, read or remove files of a mark for a worker, at once."""
+        answer = self.marks[target].do(work)
+        if isinstance(answer, m.MarkTaken):
+            self.say(target, answer)
+        elif answer is not None and target in self.workers:
+            self._pass_on(target, self._act(target, self.workers[target], answer))
 
     def _work_on_snapshot(self, target: bytes, work: SnapshotWork) -> None:
         """Read or write files for a worker, at once: the caller's thread does everything."""
@@ -181,7 +196,7 @@ class Fabric:
         """Whether a transfer from a GPU is in progress at a worker, or may begin."""
         return self.on_gpus and any(worker.asks or worker.busy for worker in self.workers.values())
 
-    def _act(self, target: bytes, worker: Worker, message: m.Message | SnapshotIn | None) -> list[Any]:
+    def _act(self, target: bytes, worker: Worker, message: m.Message | SnapshotIn | MarkIn | None) -> list[Any]:
         """What a worker sends in response to a message; the time until then counts as idle."""
         self._rested(target, worker)
         try:

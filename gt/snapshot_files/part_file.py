@@ -26,6 +26,8 @@ from gt.errors import ProtocolError, SnapshotError
 from gt.ir.spec import Spec, pack_spec, unpack_spec
 from gt.sharding.partition import Box, extent
 
+from .whole_file import whole_file
+
 HEADER: Final = b"GTpart1\n"
 END: Final = b"GTend01\n"
 FOOTER: Final = struct.Struct("<QQQI8s")
@@ -62,48 +64,28 @@ class PartSummary(NamedTuple):
 def write_part(path: Path, values: Iterator[tuple[int, Spec, Box, np.ndarray[Any, Any]]]) -> PartSummary:
     """Write a part file of values by position: whole, and on the disk when this returns, or not at all. Raises `OSError` that
     names the file."""
-    draft = path.with_name(f".{path.name}.draft")
     entries: list[Any] = []
     sums = bytearray()
-    try:
-        with draft.open("wb") as file:
-            file.write(HEADER)
-            for position, spec, box, array in values:
-                entries.append([position, pack_spec(spec), [list(pair) for pair in box]])
-                data: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-                for at in range(0, len(data), CHUNK_BYTES):
-                    chunk = data[at : at + CHUNK_BYTES]
-                    sums += zlib.crc32(chunk).to_bytes(4, "little")
-                    file.write(chunk)
-                del data, array
-            size = file.tell() - len(HEADER)
-            index = json.dumps(entries, separators=(",", ":")).encode("ascii")
-            checksum = zlib.crc32(sums, zlib.crc32(index))
-            file.write(index)
-            file.write(sums)
-            file.write(FOOTER.pack(size, len(index), len(sums), checksum, END))
-            nbytes = file.tell()
-            file.flush()
-            os.fsync(file.fileno())
+    with whole_file(path, sync=True) as file:
+        file.write(HEADER)
+        for position, spec, box, array in values:
+            entries.append([position, pack_spec(spec), [list(pair) for pair in box]])
+            data: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            for at in range(0, len(data), CHUNK_BYTES):
+                chunk = data[at : at + CHUNK_BYTES]
+                sums += zlib.crc32(chunk).to_bytes(4, "little")
+                file.write(chunk)
+            del data, array
+        size = file.tell() - len(HEADER)
+        index = json.dumps(entries, separators=(",", ":")).encode("ascii")
+        checksum = zlib.crc32(sums, zlib.crc32(index))
+        file.write(index)
+        file.write(sums)
+        file.write(FOOTER.pack(size, len(index), len(sums), checksum, END))
+        nbytes = file.tell()
         if len(index) > MAX_INDEX_BYTES or len(sums) > MAX_SUM_BYTES:
             raise SnapshotError(f"{path} would hold more than one part of a snapshot may")
-        draft.replace(path)
-        sync_folder(path.parent)
-    except BaseException as error:
-        draft.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # as where the disk is full
-            raise OSError(error.errno, error.strerror, str(path)) from None
-        raise
     return PartSummary(path.name, nbytes, checksum)
-
-
-def sync_folder(folder: Path) -> None:
-    """See that the names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class PartReader:

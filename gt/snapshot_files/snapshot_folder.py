@@ -19,9 +19,10 @@ from gt.errors import SnapshotError
 from gt.ir.spec import Spec
 
 from .manifest import MANIFEST_NAME, Manifest, check_body, pack_manifest, unpack_manifest
-from .part_file import PartSummary, sync_folder
+from .part_file import PartSummary
 from .snapshot_names import check_name, check_parts
 from .snapshot_reader import SnapshotReader
+from .whole_file import sync_folder
 
 MAX_LISTED: Final = 1 << 12
 """The most snapshots of one principal that are listed."""

@@ -28,8 +28,9 @@ import gt.worker.__main__
 import gt.worker.transfer.peer_connections
 from gt.daemon.active_clock import ActiveClock
 from gt.errors import GTError
-from gt.worker.base.events import SnapshotWork
-from gt.worker.snapshots import snapshot_thread
+from gt.worker.base.events import MarkWork, SnapshotWork
+from gt.worker.snapshots import file_thread
+from gt.worker.snapshots.mark_files import MarkFiles
 from gt.worker.snapshots.snapshot_work import SnapshotFiles
 
 from .network import Link, VirtualTransport
@@ -131,6 +132,18 @@ class SlowFiles(SnapshotFiles):
         self.service.scheduler.wait([], self.service.slow_files.random() ** 3)
 
 
+class SlowMarks(MarkFiles):
+    """A worker's files of marks, which take a while."""
+
+    def __init__(self, folder: Path | None, clock: Callable[[], int], service: Service) -> None:
+        super().__init__(folder, clock)
+        self.service = service
+
+    def do(self, work: MarkWork) -> Any:
+        self.service.scheduler.wait([], self.service.slow_files.random() ** 3)
+        return super().do(work)
+
+
 class NoMemoryGuard:
     """In place of a guard of real connections."""
 
@@ -205,9 +218,10 @@ class Service:
         put("threads", lambda: 1, worker)
         put("packer", lambda: None, worker)
         put("_limited", lambda _backend: None, worker)
-        put("threading", threading, snapshot_thread)
-        put("SimpleQueue", VirtualQueue, snapshot_thread)
-        put("SnapshotFiles", lambda root: SlowFiles(root, self), snapshot_thread)
+        put("threading", threading, file_thread)
+        put("SimpleQueue", VirtualQueue, file_thread)
+        put("SnapshotFiles", lambda root: SlowFiles(root, self), worker)
+        put("MarkFiles", lambda folder, clock: SlowMarks(folder, clock, self), worker)
         put("default_folder", lambda: Path(self.snapshots.name), worker)
         put("_default", DefaultSessions(scheduler), sessions)
         put("_no_builders", _own_builders, sessions)

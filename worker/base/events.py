@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from gt.sharding.partition import Box
 from gt.wire import messages as m
 from gt.wire.bulk import Key
 from gt.wire.messages import Fault
+from gt.worker.device.buffers import BufferView
 
 
 class ToDispatcher(NamedTuple):
@@ -62,7 +63,62 @@ class SnapshotWork(NamedTuple):
     box: Box = ()
 
 
-Send = ToDispatcher | ToPeer | BulkOut | Forgotten | Unreachable | SnapshotWork
+class MarkBuffer(NamedTuple):
+    """The memory of tensors of a mark: its bytes in memory of the host, and the array that owns it there. Without an `array` it
+    is a copy, of which nobody knows whether the next mark has the same one."""
+
+    data: memoryview
+    array: np.ndarray[Any, Any] | None
+
+
+class MarkedView(NamedTuple):
+    """A tensor of a mark: how it looks at the buffer of this number.
+
+    `owns`: it is the array that owns the buffer, in row-major order. `scalar`: it is a NumPy scalar.
+    """
+
+    buffer: int
+    view: BufferView
+    owns: bool
+    scalar: bool
+
+
+class MarkContents(NamedTuple):
+    """What one worker has of a session in a mark.
+
+    By tensor: where its values are, the fault of one that could not be computed, or None for one of which the worker has no
+    part; and by tensor the signal in which it was made, where there is one.
+    """
+
+    buffers: Sequence[MarkBuffer]
+    tensors: Mapping[int, MarkedView | Fault | None]
+    signals: Mapping[int, str]
+
+
+class MarkWork(NamedTuple):
+    """Files of marks to be written, removed or read for a message, beside everything else. A `TakeMark` ends with a `MarkTaken`,
+    a `RestoreMark` with a `MarkIn`.
+
+    `rank` is the worker's in the mesh of the message; `contents` makes what a `TakeMark` writes, in any thread, and
+    `nanoseconds` is how long the worker needed for it until now.
+    """
+
+    message: m.TakeMark | m.DropMark | m.RestoreMark
+    rank: int
+    contents: Callable[[], MarkContents] | None = None
+    nanoseconds: int = 0
+
+
+Send = ToDispatcher | ToPeer | BulkOut | Forgotten | Unreachable | SnapshotWork | MarkWork
+
+
+class MarkIn(NamedTuple):
+    """An event: what this worker is to have of a mark was read, or cannot be, for the reason `fault`."""
+
+    mark: int
+    client: int
+    contents: MarkContents | None
+    fault: Fault | None
 
 
 class SnapshotIn(NamedTuple):

@@ -32,7 +32,7 @@ def parts_to_write(
         key, value = (message.client, tensor), store.get(tensor)
         if value is None:
             value = missing_tensor(tensor, worker)
-        fault = value.fault if isinstance(value, Poison) else _settled(stored, checks, key)
+        fault = value.fault if isinstance(value, Poison) else settled_fault(stored, checks, key)
         if fault is not None:
             raise error_of(*fault)
         if part is None:
@@ -46,7 +46,7 @@ def parts_to_write(
     return found
 
 
-def _settled(stored: TensorStore, checks: DeferredChecks | None, key: tuple[int, int]) -> Fault | None:
+def settled_fault(stored: TensorStore, checks: DeferredChecks | None, key: tuple[int, int]) -> Fault | None:
     """The error that a deferred check of a value has found, once the device has answered all."""
     found = () if checks is None else checks.of(key)
     if not all(check.settled() for check in found):

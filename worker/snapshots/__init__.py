@@ -1,4 +1,4 @@
-"""A worker's part in snapshots: the thread that reads and writes their files.
+"""A worker's part in snapshots and marks: the threads that read and write their files.
 
 May import `base` and `gt.snapshot_files`.
 """

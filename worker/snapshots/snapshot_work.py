@@ -39,7 +39,7 @@ class SnapshotFiles:
             body = folder.manifest_bytes(message.name)[0] if message.name else pack_list(folder.list())
             return m.SnapshotReport(message.request, [], [], body)
         except Exception as error:  # noqa: BLE001 — whatever it is, somebody waits for the answer
-            fault = _fault(error)
+            fault = file_fault(error)
             if isinstance(message, m.LoadPart):
                 return SnapshotIn(message.client, message.tensor, None, fault)
             if isinstance(message, m.DiscardParts):
@@ -76,9 +76,9 @@ class SnapshotFiles:
             self.opened = None
 
 
-def _fault(error: Exception) -> Fault:
+def file_fault(error: Exception) -> Fault:
     """An error as a client is told of it: those of the file system name the file."""
     if isinstance(error, OSError):
-        where = error.filename or "a file of a snapshot"
+        where = error.filename or "a file"
         return "SnapshotError", f"{where}: {error.strerror or error}"
     return fault_of(error)

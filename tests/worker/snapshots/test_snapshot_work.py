@@ -12,7 +12,7 @@ from gt.ir.dtypes import float32
 from gt.ir.spec import pack_spec, spec
 from gt.wire import messages as m
 from gt.worker.base.events import SnapshotIn, SnapshotWork
-from gt.worker.snapshots.snapshot_thread import SnapshotThread
+from gt.worker.snapshots.file_thread import FileThread
 from gt.worker.snapshots.snapshot_work import SnapshotFiles
 
 PARTS = "0123456789abcdef"
@@ -140,7 +140,9 @@ def test_a_thread_answers_in_order_and_wakes_who_waits(tmp_path: Path) -> None:
     import threading
 
     woken = threading.Semaphore(0)
-    thread = SnapshotThread(tmp_path, woken.release)
+    thread: FileThread[SnapshotWork, m.SnapshotReport | SnapshotIn] = FileThread(
+        "files", SnapshotFiles(tmp_path), woken.release
+    )
     for work in (write(), look(), discard(parts="f" * 16), look(name="b")):
         thread.add(work)
     for _ in range(4):

@@ -1,0 +1,187 @@
+"""Tensors of a session as a mark has them, and back: the same bits in the same layout, since on that depends in which order NumPy
+and BLAS add up.
+
+A tensor is a view of a buffer, and buffers are written whole, as evicted ones are (`worker/spill/spill_file.py`); what is stored
+takes at least half of its buffer (`storable`). So tensors that shared memory share it again, and an array that owned its memory,
+which may be overwritten when nobody else has it (`worker/device/exclusive_array.py`), owns it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+
+from gt.wire.messages import Fault
+from gt.worker.base.events import MarkBuffer, MarkContents, MarkedView
+from gt.worker.device.buffers import BufferView
+from gt.worker.memory_limit.limiter import SpillCause
+from gt.worker.spill.memory_accounting import Origins
+from gt.worker.spill.spill_file import SpilledValue
+
+from .deferred_checks import DeferredChecks
+from .snapshot_parts import settled_fault
+from .tensor_store import ABSENT, Poison, TensorStore
+
+Array = np.ndarray[Any, Any]
+
+
+class _Collected:
+    """The contents of a mark, as far as they are known."""
+
+    def __init__(self) -> None:
+        self.buffers: list[MarkBuffer] = []
+        self.numbers: dict[Hashable, int] = {}
+        self.tensors: dict[int, MarkedView | Fault | None] = {}
+
+    def add_host(self, tensor: int, value: Any, *, kept: bool) -> None:
+        """Add an array or a scalar of NumPy. `kept`: it is not overwritten before the mark is dropped."""
+        array: Array = np.asarray(value)
+        root = array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        forwards: tuple[Any, ...] = (..., *(slice(None, None, -1 if stride < 0 else 1) for stride in root.strides))
+        lowest = root[forwards]
+        number = self.numbers.get(id(root))
+        if number is None:
+            number = self.numbers[id(root)] = len(self.buffers)
+            self.buffers.append(MarkBuffer(_bytes(lowest), root if kept else None))
+        offset = _address(array) - _address(lowest) if array.size else 0
+        owns = array is value and array.base is None and array.flags.c_contiguous and _is_plain(array)
+        view = BufferView(array.dtype, array.shape, array.strides, offset)
+        self.tensors[tensor] = MarkedView(number, view, owns, isinstance(value, np.generic))
+
+    def contents(self, signals: Mapping[int, str]) -> MarkContents:
+        return MarkContents(self.buffers, self.tensors, signals)
+
+
+def _is_plain(array: Array) -> bool:
+    """Whether an array has the strides of a new one in row-major order. An axis of length 1 may have any other, on which depends
+    which kernel BLAS chooses."""
+    stride = array.itemsize
+    for count, found in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        if found != stride:
+            return False
+        stride *= count
+    return True
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _bytes(lowest: Array) -> memoryview:
+    """All bytes from the first to the last that an array without negative strides looks at."""
+    size = lowest.itemsize
+    if lowest.size == 0:
+        return memoryview(b"")
+    span = size + sum((count - 1) * stride for count, stride in zip(lowest.shape, lowest.strides, strict=True))
+    flat = np.lib.stride_tricks.as_strided(lowest, (span // size,), (size,), writeable=False)
+    return flat.view(np.uint8).data
+
+
+def host_contents(values: Mapping[int, Any], client: int, origins: Origins) -> MarkContents:
+    """The contents of a mark of a worker whose values are the host's, and stay as they are until the mark is dropped. Any thread
+    may make them."""
+    found = _Collected()
+    for tensor, value in values.items():
+        if value is ABSENT or isinstance(value, Poison):
+            found.tensors[tensor] = value.fault if isinstance(value, Poison) else None
+        else:
+            found.add_host(tensor, value, kept=True)
+    return found.contents(signals_by_tensor(values, client, origins))
+
+
+def copied_contents(stored: TensorStore, client: int, checks: DeferredChecks | None) -> MarkContents:
+    """The contents of a mark of a worker whose memory is limited, or a GPU's: copies on the host, and nothing of the device is
+    kept. What was evicted comes back for that. Raises `MemoryError` and `OSError`."""
+    found = _Collected()
+    store = stored.tensors.get(client, {})
+    for tensor in list(store):
+        key, value = (client, tensor), store[tensor]
+        if value is ABSENT or isinstance(value, Poison):
+            found.tensors[tensor] = value.fault if isinstance(value, Poison) else None
+            continue
+        fault = settled_fault(stored, checks, key)
+        if fault is not None:
+            found.tensors[tensor] = fault
+            continue
+        if type(value) is SpilledValue and stored.limiter is not None:
+            stored.limiter.cause = SpillCause(client)
+            value = stored.limiter.fetched(value, key, stored.tensors, stored.queue)
+        if stored.backend.staging is None:
+            found.add_host(tensor, value, kept=False)
+        else:
+            _add_device(found, tensor, value, stored)
+    return found.contents(signals_by_tensor(store, client, stored.origins))
+
+
+def _add_device(found: _Collected, tensor: int, value: Any, stored: TensorStore) -> None:
+    buffers = stored.backend.buffers
+    known = buffers.of(value)
+    if known is None:  # it has no elements
+        found.add_host(tensor, np.empty(value.shape, value.dtype), kept=False)
+        return
+    number = found.numbers.get(known[0])
+    if number is None:
+        number = found.numbers[known[0]] = len(found.buffers)
+        found.buffers.append(MarkBuffer(buffers.dump(value), None))
+    found.tensors[tensor] = MarkedView(number, buffers.view(value), owns=False, scalar=False)
+
+
+def signals_by_tensor(values: Mapping[int, Any], client: int, origins: Origins) -> dict[int, str]:
+    """The signals in which tensors of a client were made, where there are any."""
+    tensors = list(values)
+    return {tensor: signal for tensor, signal in zip(tensors, origins.signals(client, tensors), strict=True) if signal}
+
+
+def restore_contents(stored: TensorStore, client: int, contents: MarkContents) -> None:
+    """Store the tensors of a mark for a client. Others are evicted for them if necessary. Raises `MemoryError` and `OSError`, and
+    then the client has some of them."""
+    store = stored.tensors.setdefault(client, {})
+    views: dict[int, list[tuple[int, MarkedView]]] = {}
+    for tensor, value in contents.tensors.items():
+        if isinstance(value, MarkedView):
+            views.setdefault(value.buffer, []).append((tensor, value))
+        else:
+            store[tensor] = ABSENT if value is None else Poison(value)
+    for tensor, signal in contents.signals.items():
+        stored.origins.note(client, tensor, {0: signal}, contents.tensors)
+    if stored.limiter is not None:
+        stored.limiter.cause = SpillCause(client)
+    for number, buffer in enumerate(contents.buffers):
+        looks = _looking_at(stored, buffer)
+        for tensor, value in views.get(number, ()):
+            store[tensor] = looks(value)
+
+
+def _looking_at(stored: TensorStore, buffer: MarkBuffer) -> Any:
+    """What makes the values that look at a buffer, whose memory is the worker's from now on."""
+    limiter, backend = stored.limiter, stored.backend
+    array = buffer.array
+    assert array is not None, "what was read has an array"
+    if backend.staging is None:
+        if limiter is not None:
+            limiter.receives(array, stored.tensors, stored.queue)
+        memory = array.reshape(-1).view(np.uint8)
+
+        def look(value: MarkedView) -> Any:
+            view = value.view
+            if value.owns:
+                return array
+            looking: Array = np.ndarray(view.shape, view.dtype, memory, view.offset, view.strides)
+            return looking[()] if value.scalar else looking
+
+        return look
+    if not array.nbytes:
+        return lambda value: backend.from_host(np.empty(value.view.shape, value.view.dtype))
+    if limiter is not None:
+        limiter.expect(array.nbytes, stored.tensors, stored.queue)
+
+    def fill(memory: memoryview) -> None:
+        memory[:] = buffer.data
+
+    root = backend.buffers.restore(array.nbytes, fill)
+    return lambda value: backend.buffers.look(root, value.view)

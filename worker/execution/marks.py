@@ -1,0 +1,86 @@
+"""The marks of which a worker has a part: what it keeps of them, and how a session gets that again.
+
+A worker whose values are in the host's memory keeps references to them: nothing overwrites an array that somebody else has. One
+whose memory is limited, or a GPU's, keeps nothing, and reads its file again. Part of the worker's core: no file is touched here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from gt.wire import messages as m
+from gt.worker.base.events import MarkIn, MarkWork
+from gt.worker.spill.memory_accounting import Origins, SignalsByOffset
+
+from .deferred_checks import DeferredChecks
+from .mark_contents import copied_contents, host_contents, restore_contents
+from .tensor_store import TensorStore
+
+
+class PinnedMark(NamedTuple):
+    """What a worker keeps of a mark: its rank then, the values by tensor, and the signals in which they were made."""
+
+    rank: int
+    values: Mapping[int, Any]
+    made: Mapping[int, SignalsByOffset]
+
+
+class Marks:
+    """The marks of a worker, by their numbers."""
+
+    def __init__(self, stored: TensorStore) -> None:
+        self.stored = stored
+        self.pinned: dict[int, PinnedMark] = {}
+        self.restoring: dict[int, int] = {}
+        """By client: the mark that is being read for it."""
+
+    def take(self, message: m.TakeMark, rank: int, checks: DeferredChecks | None) -> MarkWork:
+        """Keep what a client has now, to be written. Raises `MemoryError` and `OSError`."""
+        stored, client = self.stored, message.client
+        if stored.limiter is not None or stored.backend.staging is not None:
+            contents = copied_contents(stored, client, checks)
+            return MarkWork(message, rank, lambda: contents)
+        values = dict(stored.tensors.get(client, {}))
+        made = dict(stored.origins.made.get(client, {}))
+        self.pinned[message.mark] = PinnedMark(rank, values, made)
+        origins = Origins()
+        origins.made[client] = made
+        return MarkWork(message, rank, partial(host_contents, values, client, origins))
+
+    def drop(self, mark: int) -> None:
+        """Keep nothing of a mark any more."""
+        self.pinned.pop(mark, None)
+
+    def restore(self, message: m.RestoreMark, rank: int) -> MarkWork | m.MarkRestored:
+        """Give a client what a mark has for a rank: at once, or when that is read. Mark 0 has nothing."""
+        client, pinned = message.client, self.pinned.get(message.mark)
+        if message.mark and (pinned is None or pinned.rank != rank):
+            self.restoring[client] = message.mark
+            return MarkWork(message, rank)
+        self.stored.forget(client)
+        self.stored.tensors[client] = {} if pinned is None else dict(pinned.values)
+        if pinned is not None and pinned.made:
+            self.stored.origins.made[client] = dict(pinned.made)
+        return m.MarkRestored(message.mark, client, [])
+
+    def receive(self, event: MarkIn) -> m.MarkRestored | None:
+        """What a mark has for a client was read, or cannot be; None if the client was forgotten meanwhile."""
+        mark, client, contents, fault = event
+        if self.restoring.get(client) != mark:
+            return None
+        del self.restoring[client]
+        self.stored.forget(client)
+        if contents is not None:
+            try:
+                restore_contents(self.stored, client, contents)
+            except Exception as error:  # noqa: BLE001 — no memory for it: the session cannot go on here
+                self.stored.forget(client)
+                kind, text = self.stored.fault(error)
+                fault = kind, f"a mark of the session: {text}"
+        return m.MarkRestored(mark, client, list(fault or ()))
+
+    def forget(self, client: int) -> None:
+        """Drop what is being read for a client that is gone. What marks have is theirs."""
+        self.restoring.pop(client, None)

@@ -1,0 +1,68 @@
+"""The threads in which a worker reads and writes files, of snapshots and of marks, while it computes."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Final, Generic, Protocol, TypeVar
+
+IDLE_SECONDS: Final = 2.0
+"""Seconds without work after which files that are open are closed."""
+Work_contra = TypeVar("Work_contra", contravariant=True)
+Work = TypeVar("Work")
+Answer = TypeVar("Answer")
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+class WorkFiles(Protocol[Work_contra, Answer_co]):
+    """What does the work of a thread."""
+
+    def do(self, work: Work_contra) -> Answer_co | None:
+        """Do some work. Raises nothing: an error is part of the answer."""
+
+    def close(self) -> None:
+        """Close what stayed open for the next work."""
+
+
+class FileThread(Generic[Work, Answer]):
+    """Does work in its order, beside the caller's thread. `wake` is called in the thread when an answer is there."""
+
+    def __init__(self, name: str, files: WorkFiles[Work, Answer], wake: Callable[[], None]) -> None:
+        self.name = name
+        self.files = files
+        self.wake = wake
+        self.queue: SimpleQueue[Work] = SimpleQueue()
+        self.finished: deque[tuple[Work, Answer | None]] = deque()
+        self.thread: threading.Thread | None = None
+
+    def add(self, work: Work) -> None:
+        """Have some work done."""
+        if self.thread is None:
+            self.thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+            self.thread.start()
+        self.queue.put(work)
+
+    def answers(self) -> list[Answer]:
+        """The answers since the last time. The arrays of what is done are given up in the caller's thread, not in the other."""
+        found = []
+        while self.finished:
+            _, answer = self.finished.popleft()
+            if answer is not None:
+                found.append(answer)
+        return found
+
+    def _run(self) -> None:
+        patience: float | None = None
+        while True:
+            try:
+                work = self.queue.get(timeout=patience)
+            except Empty:
+                self.files.close()  # what nobody reads any more may be removed
+                patience = None
+                continue
+            self.finished.append((work, self.files.do(work)))
+            del work
+            patience = IDLE_SECONDS
+            self.wake()

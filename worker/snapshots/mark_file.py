@@ -1,0 +1,175 @@
+"""Mark files: what one worker has of a session in a mark, with checksums.
+
+    header   8 bytes
+    data     buffers, one after the other, as they lie in memory
+    index    msgpack: [buffers, tensors, signals]
+    footer   the size of the index, its CRC-32, and 8 bytes that end the file
+
+Of a buffer the index has [file, offset, bytes, CRC-32]: file 0 is this one, another number is a file of an earlier mark that has
+the buffer already (`mark_files.py` says where it is). Of a tensor it has [number, buffer, dtype, shape, strides, offset, owns,
+scalar], as in `MarkedView`; or [number, kind, text] of the fault that it has instead; or [number]. A signal is [name, tensors].
+
+A file protects against the end of a process, not of the machine: it is whole or not there, but it need not be on the disk.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import msgpack
+import numpy as np
+
+from gt.errors import DTypeError, SnapshotError
+from gt.ir.dtypes import BY_SHORT, as_dtype
+from gt.snapshot_files.whole_file import whole_file
+from gt.worker.base.events import MarkBuffer, MarkContents, MarkedView
+from gt.worker.device.buffers import BufferView
+
+HEADER: Final = b"GTmark1\n"
+END: Final = b"GTmend1\n"
+FOOTER: Final = struct.Struct("<QI8s")
+CHUNK_BYTES: Final = 1 << 20
+"""Bytes that are added to a checksum and written at once, while they are in the processor's cache."""
+
+
+class StoredBuffer(NamedTuple):
+    """Where a buffer is: in the file of this number, from `offset` on; and the CRC-32 of its bytes."""
+
+    file: int
+    offset: int
+    nbytes: int
+    checksum: int
+
+
+def write_mark(path: Path, contents: MarkContents, known: Sequence[StoredBuffer | None]) -> list[StoredBuffer]:
+    """Write a mark file: whole, or not at all. Buffers that are `known` from earlier files are not written again. Returns where
+    each is. Raises `OSError` that names the file."""
+    places: list[StoredBuffer] = []
+    with whole_file(path, sync=False) as file:
+        file.write(HEADER)
+        for buffer, place in zip(contents.buffers, known, strict=True):
+            places.append(_written(file, buffer.data) if place is None else place)
+        index = msgpack.packb([places, _packed_tensors(contents), _packed_signals(contents)])
+        file.write(index)
+        file.write(FOOTER.pack(len(index), zlib.crc32(index), END))
+    return places
+
+
+def _written(file: BinaryIO, data: memoryview) -> StoredBuffer:
+    offset, checksum = file.tell(), 0
+    for at in range(0, len(data), CHUNK_BYTES):
+        chunk = data[at : at + CHUNK_BYTES]
+        checksum = zlib.crc32(chunk, checksum)
+        file.write(chunk)
+    return StoredBuffer(0, offset, len(data), checksum)
+
+
+def _packed_tensors(contents: MarkContents) -> list[list[Any]]:
+    rows: list[list[Any]] = []
+    for tensor, value in contents.tensors.items():
+        if isinstance(value, MarkedView):
+            dtype, shape, strides, offset = value.view
+            looks = as_dtype(dtype).short, shape, strides, offset
+            rows.append([tensor, value.buffer, *looks, value.owns, value.scalar])
+        else:
+            rows.append([tensor, *(value or ())])
+    return rows
+
+
+def _packed_signals(contents: MarkContents) -> list[tuple[str, list[int]]]:
+    tensors: dict[str, list[int]] = {}
+    for tensor, signal in contents.signals.items():
+        tensors.setdefault(signal, []).append(tensor)
+    return list(tensors.items())
+
+
+def read_mark(path: Path, other: Callable[[int], Path]) -> MarkContents:
+    """The contents of a mark file; `other` says where an earlier file is, by its number from 1. Raises `SnapshotError` that names
+    a file which is missing or damaged."""
+    places, tensors, signals = _read_index(path)
+    shapes: dict[int, BufferView] = {
+        value.buffer: value.view for value in tensors.values() if isinstance(value, MarkedView) and value.owns
+    }
+    buffers: list[MarkBuffer | None] = [None] * len(places)
+    for number in sorted({place.file for place in places}):
+        wanted = {at: place for at, place in enumerate(places) if place.file == number}
+        source = other(number) if number else path
+        with _opened(source) as file:
+            for at, place in wanted.items():
+                buffers[at] = _read_buffer(source, file, place, shapes.get(at))
+    return MarkContents([buffer for buffer in buffers if buffer is not None], tensors, signals)
+
+
+def _damaged(path: Path, why: str) -> SnapshotError:
+    return SnapshotError(f"{path} is damaged: {why}")
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise SnapshotError(f"{path}: {error.strerror}; all workers of a service must see the same files") from None
+
+
+def _read_buffer(path: Path, file: BinaryIO, place: StoredBuffer, owner: BufferView | None) -> MarkBuffer:
+    """A buffer in new memory: that of the array that owns it, if a tensor is that array."""
+    array = np.empty(place.nbytes, np.uint8) if owner is None else np.empty(owner.shape, owner.dtype)
+    data = array.reshape(-1).view(np.uint8).data
+    if len(data) != place.nbytes:
+        raise _damaged(path, "a tensor does not fit its memory")
+    checksum = at = 0
+    try:
+        file.seek(place.offset)
+        while at < len(data):
+            count = file.readinto(data[at : at + CHUNK_BYTES])  # type: ignore[attr-defined]
+            if not count:
+                raise _damaged(path, f"it ends at byte {place.offset + at}")
+            checksum = zlib.crc32(data[at : at + count], checksum)
+            at += count
+    except OSError as error:
+        raise _damaged(path, f"it cannot be read: {error.strerror}") from None
+    if checksum != place.checksum:
+        raise _damaged(path, f"the checksum of bytes {place.offset} to {place.offset + place.nbytes} does not match")
+    return MarkBuffer(data, array)
+
+
+def _read_index(
+    path: Path,
+) -> tuple[list[StoredBuffer], dict[int, MarkedView | tuple[str, str] | None], dict[int, str]]:
+    with _opened(path) as file:
+        try:
+            nbytes = file.seek(0, 2)
+            file.seek(0)
+            if nbytes < len(HEADER) + FOOTER.size or file.read(len(HEADER)) != HEADER:
+                raise _damaged(path, "it does not begin as a mark file does")
+            file.seek(nbytes - FOOTER.size)
+            size, checksum, end = FOOTER.unpack(file.read(FOOTER.size))
+            if end != END or size > nbytes - len(HEADER) - FOOTER.size:
+                raise _damaged(path, "it does not end as a mark file does")
+            file.seek(nbytes - FOOTER.size - size)
+            index = file.read(size)
+        except OSError as error:
+            raise _damaged(path, f"it cannot be read: {error.strerror}") from None
+    if zlib.crc32(index) != checksum:
+        raise _damaged(path, "the checksum of its list of tensors does not match")
+    try:
+        raw_places, raw_tensors, raw_signals = msgpack.unpackb(index)
+        places = [StoredBuffer(*raw) for raw in raw_places]
+        tensors = {tensor: _unpacked(rest) for tensor, *rest in raw_tensors}
+        signals = {tensor: signal for signal, found in raw_signals for tensor in found}
+    except (ValueError, TypeError, KeyError, DTypeError, msgpack.UnpackException):
+        raise _damaged(path, "its list of tensors is malformed") from None
+    return places, tensors, signals
+
+
+def _unpacked(rest: list[Any]) -> MarkedView | tuple[str, str] | None:
+    if not rest:
+        return None
+    if len(rest) == 2:
+        return rest[0], rest[1]
+    buffer, dtype, shape, strides, offset, owns, scalar = rest
+    return MarkedView(buffer, BufferView(BY_SHORT[dtype].numpy, tuple(shape), tuple(strides), offset), owns, scalar)

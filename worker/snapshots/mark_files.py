@@ -1,0 +1,136 @@
+"""Writes, reads and removes the files of marks for a worker, as a `MarkWork` says.
+
+All workers of a service use one folder. The file of a mark is called by the mark and the rank of who wrote it, `7-0`, and the
+files of earlier marks that it refers to have further names, `7-0.1`, `7-0.2`, …: hard links. So a file is there as long as some
+mark needs it, and whoever removes a mark removes all files that begin with its number, whoever has written them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from gt.errors import SnapshotError
+from gt.wire import messages as m
+from gt.worker.base.events import MarkBuffer, MarkContents, MarkIn, MarkWork
+
+from .mark_file import StoredBuffer, read_mark, write_mark
+from .snapshot_work import file_fault
+
+MIN_SHARE: Final = 0.5
+"""The share of an earlier file that a mark must need to refer to it; what it needs of others is written again."""
+
+
+class WrittenBuffer(NamedTuple):
+    """A buffer that this worker has written: the array that owns it, the file and all its bytes of data, and the place."""
+
+    array: np.ndarray[Any, Any]
+    name: str
+    size: int
+    place: StoredBuffer
+
+
+class MarkFiles:
+    """The files of marks in a folder; without one no mark can be taken. `clock` counts nanoseconds."""
+
+    def __init__(self, folder: Path | None, clock: Callable[[], int]) -> None:
+        self.folder = folder
+        self.clock = clock
+        self.written: dict[int, dict[int, WrittenBuffer]] = {}
+        """What this worker has written or referred to, by mark and by the id of the array, which lives as long as it is here."""
+
+    def do(self, work: MarkWork) -> m.MarkTaken | MarkIn | None:
+        """Do some work. Raises nothing: an error is part of the answer."""
+        message = work.message
+        if isinstance(message, m.TakeMark):
+            began = self.clock()
+            try:
+                self._write(message.mark, work)
+                fault = []
+            except Exception as error:  # noqa: BLE001 — whatever it is, the dispatcher waits for the answer
+                fault = list(file_fault(error))
+                name = f"{message.mark}-{work.rank}"
+                self._remove(message.mark, name, f"{name}.*")
+            return m.MarkTaken(message.mark, fault, work.nanoseconds + self.clock() - began)
+        if isinstance(message, m.DropMark):
+            self._remove(message.mark, f"{message.mark}-*", f".{message.mark}-*")
+            return None
+        try:
+            return MarkIn(message.mark, message.client, self._read(message.mark, work.rank), None)
+        except Exception as error:  # noqa: BLE001 — as above
+            return MarkIn(message.mark, message.client, None, file_fault(error))
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+    def _in_folder(self) -> Path:
+        if self.folder is None:
+            raise SnapshotError("this worker has no folder for the files of marks")
+        return self.folder
+
+    def _write(self, mark: int, work: MarkWork) -> None:
+        folder = self._in_folder()
+        folder.mkdir(mode=0o700, exist_ok=True)
+        assert work.contents is not None, "a mark has contents"
+        contents = work.contents()
+        name = f"{mark}-{work.rank}"
+        found = [self._found(buffer) for buffer in contents.buffers]
+        linked = self._link(folder, name, [each for each in found if each is not None])
+        known = [
+            each.place._replace(file=linked[each.name]) if each and each.name in linked else None for each in found
+        ]
+        places = write_mark(folder / name, contents, known)
+        size = sum(place.nbytes for place in places if not place.file)
+        sizes = {number: each.size for each in found if each and (number := linked.get(each.name))}
+        self.written[mark] = {
+            id(buffer.array): WrittenBuffer(
+                buffer.array,
+                f"{name}.{place.file}" if place.file else name,
+                sizes[place.file] if place.file else size,
+                place,
+            )
+            for buffer, place in zip(contents.buffers, places, strict=True)
+            if buffer.array is not None
+        }
+
+    def _found(self, buffer: MarkBuffer) -> WrittenBuffer | None:
+        """Where the newest mark that has a buffer has it."""
+        for written in reversed(self.written.values()):
+            found = written.get(id(buffer.array))
+            if found is not None:
+                return found
+        return None
+
+    def _link(self, folder: Path, name: str, found: list[WrittenBuffer]) -> dict[str, int]:
+        """Give the earlier files that a mark needs enough of names of its own. Returns their numbers."""
+        needed: dict[str, int] = {}
+        for each in found:
+            needed[each.name] = needed.get(each.name, 0) + each.place.nbytes
+        linked: dict[str, int] = {}
+        for each in found:
+            if each.name not in linked and needed[each.name] >= MIN_SHARE * each.size:
+                link = folder / f"{name}.{len(linked) + 1}"
+                link.unlink(missing_ok=True)
+                with contextlib.suppress(
+                    OSError
+                ):  # it is gone, or there are no links in this folder: it is written again
+                    os.link(folder / each.name, link)
+                    linked[each.name] = len(linked) + 1
+        return linked
+
+    def _read(self, mark: int, rank: int) -> MarkContents:
+        folder, name = self._in_folder(), f"{mark}-{rank}"
+        return read_mark(folder / name, lambda number: folder / f"{name}.{number}")
+
+    def _remove(self, mark: int, *patterns: str) -> None:
+        """Remove the files of a mark that have such names, and forget what this worker has written of it."""
+        self.written.pop(mark, None)
+        found = [] if self.folder is None else [path for pattern in patterns for path in self.folder.glob(pattern)]
+        for path in found:
+            with contextlib.suppress(OSError):  # another worker was faster
+                path.unlink()
