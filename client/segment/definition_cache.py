@@ -57,6 +57,13 @@ class Definitions:
         self.seen: dict[int, None] = {}
         """Hashes of the keys that were defined, and of their instructions alone; used as an ordered set."""
 
+    def forget(self) -> None:
+        """Empty the cache, because the dispatcher has forgotten it. Numbers are not used again."""
+        self.known.clear()
+        self.recent.clear()
+        self.last = None
+        self.defined = 0
+
     def find(self, key: Any) -> int | None:
         """The number under which the dispatcher knows the segment with this key, None if it does not."""
         last = self.last

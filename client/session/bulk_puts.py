@@ -7,7 +7,7 @@ until workers that can read it there have heard of it. Nothing in here knows a s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -32,10 +32,11 @@ class BulkPut:
     `guess`: where the parts are thought to go; `offered`: to whom they were offered.
     """
 
-    __slots__ = ("array", "guess", "kind", "offered", "parts")
+    __slots__ = ("array", "guess", "kind", "nbytes", "offered", "parts")
 
     def __init__(self, kind: Hashable, array: Array) -> None:
         self.kind = kind
+        self.nbytes = array.nbytes
         self.array: Array | None = array
         self.parts: dict[Box, Array] = {}
         self.guess: PartOwners = ()
@@ -46,6 +47,8 @@ class BulkPut:
         if self.array is not None:
             return self.array
         first = next(iter(self.parts.values()))
+        if len(self.parts) == 1:
+            return first
         array = np.empty([max(box[at][1] for box in self.parts) for at in range(first.ndim)], first.dtype)
         for box, part in self.parts.items():
             array[_window(box)] = part
@@ -53,11 +56,15 @@ class BulkPut:
 
 
 class BulkPuts:
-    """Puts that workers have not heard of, and those that lie in the pool while workers use them."""
+    """Puts that workers have not heard of, and those that lie in the pool while workers use them.
 
-    def __init__(self, pool: Pool, outbox: Outbox) -> None:
+    With `keeps`, the parts of a put that was cut are never the program's own array: they may be sent again later.
+    """
+
+    def __init__(self, pool: Pool, outbox: Outbox, *, keeps: bool = False) -> None:
         self.pool = pool
         self.outbox = outbox
+        self.keeps = keeps
         self.waiting: dict[int, BulkPut] = {}
         """By tensor, until the dispatcher has said where its parts go."""
         self.known: dict[Hashable, PartOwners] = {}
@@ -93,12 +100,12 @@ class BulkPuts:
         for worker, identity, box in put.offered:
             if (worker, identity, box) not in where:
                 self.outbox.retract((PUT, client, tensor, worker))
-        if not where:
-            return  # it was refused
-        boxes = _boxes(where)
-        if boxes != tuple(put.parts):
-            array = put.whole()
-            put.parts = self._copied(array, boxes) or {box: np.ascontiguousarray(array[_window(box)]) for box in boxes}
+        if not where:  # it was refused, and may be again
+            if self.keeps and put.array is not None:
+                put.array = put.array.copy()
+            return
+        self._cut_up(put, _boxes(where))
+        boxes = tuple(put.parts)
         if where != put.guess:
             self.known[put.kind] = where
             if len(self.known) > MAX_KNOWN_LAYOUTS:
@@ -107,15 +114,38 @@ class BulkPuts:
         if len(boxes) == 1 and self.pool.place(put.parts[boxes[0]]) is not None:
             self.shown[tensor] = put.parts[boxes[0]]
 
+    def _cut_up(self, put: BulkPut, boxes: tuple[Box, ...]) -> None:
+        """See that a put has these parts, in the pool if there is room."""
+        known = boxes == tuple(put.parts)
+        if known and (put.nbytes > self.pool.limit or self.pool.place(put.parts[boxes[0]]) is not None):
+            return
+        array = put.whole()
+        parts = self._copied(array, boxes)
+        if parts or not known:
+            put.parts = parts or {box: self._own(array[_window(box)]) for box in boxes}
+        if self.keeps or parts:
+            put.array = None
+
+    def _own(self, part: Array) -> Array:
+        """A part in row-major order, outside the pool."""
+        return np.array(part, order="C") if self.keeps else np.ascontiguousarray(part)
+
+    def again(self, puts: Mapping[int, BulkPut]) -> None:
+        """Keep puts, by tensor, which the dispatcher is told of later, until it says where they go."""
+        for put in puts.values():
+            put.guess = put.offered = ()
+        self.waiting.update(puts)
+
     def _offer(self, tensor: int, put: BulkPut, where: PartOwners, client: int) -> Iterator[Frames]:
         put.offered += where
         for worker, identity, box in where:
             part = put.parts[box]
             yield from self.outbox.add(identity, (PUT, client, tensor, worker), part, box, self.pool.place(part))
 
-    def break_off(self) -> None:
-        """Forget where parts went and what is shown: workers are gone."""
-        self.outbox.clear()
+    def break_off(self, lost: int) -> None:
+        """Forget where parts went, because a worker is gone, or another session number holds. What workers but `lost` (-1: none)
+        have been lent they still read."""
+        self.outbox.break_off(lost)
         for put in self.waiting.values():
             put.guess = put.offered = ()
         self.known.clear()

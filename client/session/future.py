@@ -158,6 +158,12 @@ class Future:
                 return
             self._finish()
 
+    def _start_afresh(self) -> None:
+        """Forget the parts that came: all of them come again."""
+        if not self._ready():
+            self._missing = self._array = None
+            self._boxes = {}
+
     def _answer(self, value: Any) -> None:
         self._array, self._missing = value, 0
         self._finish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +10,9 @@ import numpy as np
 from gt.ir.spec import Spec
 from gt.wire import messages as m
 from gt.wire.pool import Pool
+from gt.wire.reliable_stream import Frames
+
+from .bulk_puts import BulkPut
 
 
 class DispatcherLink(Protocol):
@@ -18,9 +21,17 @@ class DispatcherLink(Protocol):
 
     memory: Pool
     """Where fetched arrays lie."""
+    resend_bytes: int
+    """The most bytes of messages to keep because they may have to be sent again; 0 if they never have to."""
 
-    def send(self, message: m.Message) -> None:
-        """Send one message. Never waits, never loses."""
+    def send(self, message: m.Message) -> Any:
+        """Send one message. Never waits, never loses. Returns its frames, unless `resend_bytes` is 0."""
+
+    def encode(self, message: m.Message) -> Frames:
+        """The frames of a message that is sent later."""
+
+    def send_frames(self, frames: Frames) -> None:
+        """Send a message that was encoded before."""
 
     def receive(self) -> list[m.Message]:
         """All messages that have arrived."""
@@ -32,8 +43,9 @@ class DispatcherLink(Protocol):
         """What goes by the bulk socket, or None: `array` may go with its message. `kind` is what tensors have in common that are
         cut in the same way. Called without the session's lock."""
 
-    def put_bulk(self, tensor: int, put: Any) -> None:
-        """Keep what was prepared until `cut` says where its parts go."""
+    def put_bulk(self, tensor: int, put: Any, *, later: bool = False) -> BulkPut:
+        """Keep what was prepared until `cut` says where its parts go; `later`: its message is not sent yet. Returns what
+        `rewind` takes."""
 
     def cut(self, message: m.Cut) -> None:
         """Start sending the parts of a bulk put."""
@@ -50,8 +62,12 @@ class DispatcherLink(Protocol):
     def local_values(self, tensor: int) -> np.ndarray[Any, Any] | None:
         """The values of a tensor, not writable, if they lie in this process' memory."""
 
-    def break_off(self) -> None:
-        """Let no bulk data that is on its way go on, in or out."""
+    def break_off(self, lost: int) -> None:
+        """Let no bulk data that is on its way go on, in or out: worker `lost` is gone."""
+
+    def rewind(self, client: int, lost: int, puts: Mapping[int, BulkPut]) -> None:
+        """Break off all bulk data, and go on under another session number; the messages of `puts` are sent again. `lost` is
+        the number of a worker that is gone, or -1."""
 
     def offer_fetch(self, request: int, known: Spec) -> np.ndarray[Any, Any] | None:
         """The array for a fetch that is asked for now, if its worker may write there at once."""

@@ -18,6 +18,7 @@ from gt.errors import GTError
 from gt.instruction_log.file import DEFAULT_PART_BYTES, FetchedArray, InstructionFile
 from gt.instruction_log.text import LOGGED_MESSAGES, FetchFault, SessionEnded
 from gt.wire import messages as m
+from gt.wire.reliable_stream import Frames
 
 from .future import Future
 from .session import Session
@@ -42,8 +43,19 @@ class LoggingLink:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._link, name)
 
-    def send(self, message: m.Message) -> None:
-        """Log and send one message."""
+    def send(self, message: m.Message) -> Frames:
+        """Log and send one message, and return its frames."""
+        self._log(message)
+        frames: Frames = self._link.send(message)
+        return frames
+
+    def encode(self, message: m.Message) -> Frames:
+        """Log a message that is sent later, and return its frames."""
+        self._log(message)
+        frames: Frames = self._link.encode(message)
+        return frames
+
+    def _log(self, message: m.Message) -> None:
         session = self._session
         if session is not None:
             if isinstance(message, m.Fetch):
@@ -56,18 +68,17 @@ class LoggingLink:
                 self._file.add(self._number, message._replace(data=b""), data if self._file.keeps else None)
             elif isinstance(message, m.Restore):  # whose values this process does not see
                 self._file.add(self._number, m.Put(message.tensor, message.spec, message.signal, False, b""), None)
-        self._link.send(message)
 
     def prepare(self, array: np.ndarray[Any, Any], kind: Any) -> Any:
         """What goes by the bulk socket, with a copy of it when values are kept."""
         put = self._link.prepare(array, kind)
         return put if put is None or not self._file.keeps else (put, array.copy())
 
-    def put_bulk(self, tensor: int, put: Any) -> None:
+    def put_bulk(self, tensor: int, put: Any, *, later: bool = False) -> Any:
         """Pass on what was prepared."""
         if self._file.keeps:
             put, self._copies[tensor] = put
-        self._link.put_bulk(tensor, put)
+        return self._link.put_bulk(tensor, put, later=later)
 
     def close(self) -> None:
         """End the connection, and see the log written."""

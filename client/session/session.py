@@ -37,13 +37,27 @@ from .future import Future
 from .idle_flush import run_idle_flush
 from .link_protocol import DispatcherLink
 from .progress_bar import SHOW_AFTER_SECONDS, TransferProgress
+from .resend_buffer import (
+    BULK_PUT,
+    CONFIGURE,
+    COUNTED,
+    FETCH,
+    MAX_UNHEARD_PUT_BYTES,
+    QUESTION,
+    SNAPSHOT,
+    UNANSWERED,
+    ResendBuffer,
+)
+from .rewind import go_back, mark_is_durable, send_waiting, settle, stop_keeping
 from .sigint_lock import Exclusive
 
 log: Final = logging.getLogger("gt")
 MAX_HISTORY_MESSAGES: Final = 512
 """Runs and puts that are remembered for `gt.why`."""
-MAX_UNHEARD_PUT_BYTES: Final = 64 << 20
-"""Bytes of earlier puts of which workers may not have heard; whoever puts more waits for them."""
+MAX_REPORTED_ERRORS: Final = 64
+"""Errors without a request that are remembered, so that they are not reported again when their messages are sent again."""
+LAST_MESSAGES_SECONDS: Final = 30.0
+"""Seconds for which the end of a session waits for what must be sent again before its last messages."""
 WARN_SILENCE_SECONDS: Final = 6.0
 """Seconds without a sign of life from the service after which whoever waits is told."""
 
@@ -66,10 +80,20 @@ class Session:
         self.builders: WeakSet[Builder] = WeakSet()
         _sessions.add(self)
         self.orphans: list[int] = []
+        self.kept = ResendBuffer(link.resend_bytes) if link.resend_bytes else None
+        """What is sent again when the service has lost something; None if nothing can be."""
+        self.reported: Counter[tuple[str, str]] = Counter()
+        """Errors without a request that came since the last mark: kind and text."""
+        self.repeated: Counter[tuple[str, str]] = Counter()
+        """Those that come again, because what led to them is sent again."""
+        self.waits: set[int] = set()
+        """Threads that wait for the service."""
         self.requests: dict[int, Future] = {}
         self.request_numbers = itertools.count(1)
         self.sent = 0
         self.credited = 0
+        self.uncounted = 0
+        """Runs and puts of before the service forgot the session, which it does not count."""
         self.credits = 64
         self.ahead: deque[tuple[int, int]] = deque()
         """Large puts of which workers may not have heard: how many runs and puts were sent with it, and its bytes."""
@@ -99,7 +123,8 @@ class Session:
 
     def open(self, facts: dict[str, Any], timeout: float) -> None:
         """Say hello and wait for the answer. Raises `SessionError` when none comes."""
-        self.link.send(m.Hello(m.VERSION, "client", facts))
+        resends = {} if self.kept is None else {"resends": True}
+        self.link.send(m.Hello(m.VERSION, "client", {**facts, **resends}))
         self.wait_for(lambda: self.welcomed, f"the dispatcher at {self.name}", timeout)
         if self._idle_flush is not None:
             self._idle_flush.start()
@@ -121,18 +146,60 @@ class Session:
         """Send what a flush made. Never waits. After the session's end nobody is there to hear it."""
         if self.failure is not None:
             return
+        kept, link = self.kept, self.link
         for message in messages:
+            kind = UNANSWERED
             if type(message) is m.Run:
+                kind = COUNTED
                 self.sent += 1
                 self.history.append((self.sent, message))
+            if kept is None:
+                link.send(message)
+            else:
+                kept.add(link.encode(message) if kept.unsent else link.send(message), kind)
+
+    def _send(self, message: m.Message, kind: int = UNANSWERED, number: int = 0) -> None:
+        """Send a message of the program, or keep it until all before it have been sent again."""
+        kept = self.kept
+        if kept is None:
             self.link.send(message)
+        elif kept.unsent:
+            kept.add(self.link.encode(message), kind, number)
+        else:
+            kept.add(self.link.send(message), kind, number)
 
     def pace(self) -> None:
         """Wait while the workers are too far behind. Interrupting this wait loses nothing."""
         if self.sent - self.credited >= self.credits:
             self.pump()
             self.wait_for(lambda: self.sent - self.credited < self.credits, "the workers to catch up", None)
+        kept = self.kept
+        if kept is not None and kept.nbytes >= kept.threshold:
+            self._make_room(kept, 0)
         self.usable()
+
+    def _make_room(self, kept: ResendBuffer, nbytes: int) -> None:
+        """Ask for a mark and, if there is no room for `nbytes` more, wait for it. What is too large finds room when nothing
+        that was sent before is kept any more."""
+        position = kept.position
+
+        def request() -> None:
+            with self.exclusive():
+                if kept.request() and self.failure is None:
+                    self.link.send(m.RequestMark())
+
+        def ready() -> bool:
+            if kept is not self.kept or kept.nbytes + nbytes <= kept.limit or kept.dropped >= position:
+                return True
+            request()
+            return False
+
+        request()
+        if not ready():
+            what = (
+                f"a mark of the session, which keeps {kept.nbytes:,} bytes to send them again, at most {kept.limit:,}"
+            )
+            self.wait_for(ready, what, None)
 
     def put(self, array: np.ndarray[Any, Any], path: tuple[str, ...]) -> TensorValue:
         """A tensor with the values of `array`, which the caller may change as soon as this returns."""
@@ -147,6 +214,9 @@ class Session:
         known = spec(as_dtype(array.dtype), array.shape)
         mine = builder()
         put = None
+        kept = self.kept
+        if kept is not None and kept.nbytes + array.nbytes >= kept.threshold:
+            self._make_room(kept, array.nbytes)
         if array.nbytes > MAX_UNPOOLED_BYTES:
             mine.release()  # memory that only waits to be freed may serve again
             self.pump()
@@ -158,15 +228,23 @@ class Session:
             position = self.sent
             if put is not None:
                 self.ahead.append((position, array.nbytes))
-                self.link.put_bulk(value.id, put)
+                kept = self.kept
+                later = kept is not None and bool(kept.unsent)
+                data_of_put = self.link.put_bulk(value.id, put, later=later)
+                if kept is not None:
+                    kept.keep_data(value.id, data_of_put)
             data = b"" if put is not None else array.tobytes()
-            self.link.send(m.Put(value.id, pack_spec(known), list(path), put is not None, data))
+            message = m.Put(value.id, pack_spec(known), list(path), put is not None, data)
+            self._send(message, COUNTED if put is None else BULK_PUT, value.id)
             self.history.append((position, m.Put(value.id, [], list(path), put is not None, b"")))
         if put is not None:
             try:
                 self.wait_for(lambda: self._put(value, position), f"a put of {known} to reach the workers", None)
             except BaseException:
-                self.link.cancel(value.id)  # nobody will hold the tensor
+                with self.exclusive():
+                    self.link.cancel(value.id)  # nobody will hold the tensor
+                    if self.kept is not None:
+                        self.kept.cancel(value.id)
                 raise
         self.pace()
         return value
@@ -198,8 +276,11 @@ class Session:
             self._open()
             number = next(self.request_numbers)
             self.requests[number] = future
-            self.link.send(m.Fetch(number, value.id))
-            future._array = self.link.offer_fetch(number, value.spec)
+            kept = self.kept
+            later = kept is not None and kept.unsent
+            self._send(m.Fetch(number, value.id), FETCH, number)
+            if not later:
+                future._array = self.link.offer_fetch(number, value.spec)
         future.add_done_callback(partial(self._fetch_ended, value.id))
         return future
 
@@ -238,11 +319,11 @@ class Session:
             self._open()
             number = next(self.request_numbers)
             self.requests[number] = future
-            self.link.send(m.Ask(number, topic))
+            self._send(m.Ask(number, topic), QUESTION, number)
         answer: dict[str, Any] = future.result(timeout)
         return answer
 
-    def _request(self, make: Callable[[int], m.Message], what: str) -> Future:
+    def _request(self, make: Callable[[int], m.Message], what: str, kind: int) -> Future:
         """Send a message that is answered, in its turn. The answer, as a future."""
         self.usable()
         future = Future(self, what)
@@ -250,7 +331,7 @@ class Session:
             self._open()
             number = next(self.request_numbers)
             self.requests[number] = future
-            self.link.send(make(number))
+            self._send(make(number), kind, number)
         return future
 
     def snapshot(self, name: str, parts: str, values: list[TensorValue], body: bytes) -> Future:
@@ -260,7 +341,9 @@ class Session:
             raise SessionError("a tensor of the snapshot belongs to a session that has ended")
         self.flush()
         ids = [value.id for value in values]
-        return self._request(lambda number: m.WriteSnapshot(number, name, parts, ids, body), f"the snapshot {name!r}")
+        return self._request(
+            lambda number: m.WriteSnapshot(number, name, parts, ids, body), f"the snapshot {name!r}", SNAPSHOT
+        )
 
     def restore(self, known: Spec, path: tuple[str, ...], like: int, source: tuple[str, str, str]) -> TensorValue:
         """A tensor that workers read from a snapshot (its name, parts and key), placed as the tensor `like` is."""
@@ -271,14 +354,15 @@ class Session:
             self._open()
             value = mine.allocate(known)
             self.sent += 1
-            self.link.send(m.Restore(value.id, pack_spec(known), list(path), like, *source))
+            self._send(m.Restore(value.id, pack_spec(known), list(path), like, *source), COUNTED)
             self.history.append((self.sent, m.Put(value.id, [], list(path), False, b"")))
         self.pace()
         return value
 
     def confirm(self, tensors: list[int], timeout: float | None) -> None:
         """Wait until tensors have arrived at the workers. Raises the error of one that cannot, and `TimeoutError`."""
-        self._request(lambda number: m.ConfirmTensors(number, tensors), "a snapshot to be read").result(timeout)
+        asked = self._request(lambda number: m.ConfirmTensors(number, tensors), "a snapshot to be read", QUESTION)
+        asked.result(timeout)
 
     def configure(self, config: dict[str, Any]) -> None:
         """Load a sharding config (its wire form) into the service. Raises `ConfigError` when it does not fit."""
@@ -290,7 +374,7 @@ class Session:
             self._open()
             number = next(self.request_numbers)
             self.requests[number] = future
-            self.link.send(m.Configure(number, config))
+            self._send(m.Configure(number, config), CONFIGURE, number)
         self.facts.update(future.result())
 
     def set_options(self, values: dict[str, Any]) -> None:
@@ -300,7 +384,7 @@ class Session:
         self.flush()
         with self.exclusive():
             self._open()
-            self.link.send(m.Options(values))
+            self._send(m.Options(values))
 
     @property
     def config(self) -> Any:
@@ -340,7 +424,7 @@ class Session:
         if self.orphans and self.failure is None:
             self.orphans, orphans = [], self.orphans
             for at in range(0, len(orphans), MAX_IDS):
-                self.link.send(m.Free(orphans[at : at + MAX_IDS]))
+                self._send(m.Free(orphans[at : at + MAX_IDS]))
 
     def send_heartbeat(self) -> None:
         """Send a heartbeat."""
@@ -383,6 +467,9 @@ class Session:
         with self.lock:
             for message in self.link.receive():
                 self._handle(message)
+            kept = self.kept
+            if kept is not None and kept.durable is not None:
+                settle(self, kept)
 
     def wait_for(self, ready: Callable[[], bool], what: str, timeout: float | None) -> None:
         """Drive the connection until `ready()`. Raises `TimeoutError`, or `SessionError` when no answer can come."""
@@ -398,6 +485,7 @@ class Session:
                 if timeout is not None and now - start >= timeout:
                     raise TimeoutError(f"waited {timeout:g} s for {what}")
                 if looked:  # an answer that comes at once need not wait for a look at processes
+                    self.waits.add(threading.get_ident())
                     reason = self.link.alive()
                     if reason is not None:
                         self._end(
@@ -418,6 +506,8 @@ class Session:
                     transfer = transfer or TransferProgress(what, self._under_way)
                     transfer.look(now - start)
         finally:
+            if looked:
+                self.waits.discard(threading.get_ident())
             if transfer is not None:
                 transfer.end()
 
@@ -431,7 +521,10 @@ class Session:
             handler(self, message)
 
     def _credit(self, message: m.Credit) -> None:
-        self.credited = max(self.credited, message.done)
+        self.credited = max(self.credited, self.uncounted + message.done)
+        kept = self.kept
+        if kept is not None and kept.unsent:
+            send_waiting(self, kept)
 
     def _answer(self, message: m.Answer) -> None:
         future = self.requests.pop(message.request, None)
@@ -477,7 +570,7 @@ class Session:
             if future._missing is not None:  # its parts have begun to come, and the rest may never
                 del self.requests[number]
                 future._fail(m.error_of("WorkerLost", message.text))
-        self.link.break_off()
+        self.link.break_off(message.worker)
 
     def _failed(self, message: m.Failed) -> None:
         error = m.error_of(message.kind, message.text)
@@ -485,14 +578,39 @@ class Session:
         if future is not None:
             future._fail(error)
             self.link.settle(message.request)
-        else:
+        elif not message.request:  # else it was asked again
+            said = message.kind, message.text
+            if self.repeated[said] > 0:
+                self.repeated[said] -= 1
+                return
+            if self.kept is not None and len(self.reported) < MAX_REPORTED_ERRORS:
+                self.reported[said] += 1
             self.pending_error = error
+
+    def held_up(self) -> bool:
+        """Whether it is the service, and not the program, that lets time pass."""
+        kept = self.kept
+        return (
+            (kept is not None and bool(kept.unsent))
+            or self.sent - self.credited >= self.credits
+            or self.link.silent_seconds() > WARN_SILENCE_SECONDS
+        )
 
     def _end(self, error: GTError) -> None:
         self.failure = error
+        self.kept = None
         requests, self.requests = self.requests, {}
         for future in requests.values():
             future._fail(error)
+
+    def _finish_waiting(self) -> None:
+        """Wait until everything that must be sent again has been, for a while."""
+        try:
+            self.wait_for(
+                lambda: self.kept is None or not self.kept.unsent, "messages to be sent again", LAST_MESSAGES_SECONDS
+            )
+        except TimeoutError as error:
+            log.warning("the session ends before the service has all of it: %s", error)
 
     @property
     def owns_service(self) -> bool:
@@ -506,6 +624,8 @@ class Session:
         if self.failure is None and self.pid == os.getpid():
             try:
                 self.flush()
+                if self.kept is not None and self.kept.unsent:
+                    self._finish_waiting()
                 with self.lock:
                     self.failure = ended  # the idle-flush thread may wait for the lock, with something to send
                     self.link.send(m.Goodbye("", ""))
@@ -538,6 +658,9 @@ MESSAGES: Final[dict[type, Callable[[Session, Any], None]]] = {
     m.Cut: Session._cut,
     m.PeerLost: Session._peer_lost,
     m.Notice: Session._notice,
+    m.Durable: mark_is_durable,
+    m.Rewind: go_back,
+    m.Unkept: stop_keeping,
 }
 """What handles each message of the dispatcher. Others, such as `Ping`, say only that it lives."""
 

@@ -6,23 +6,24 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from gt.bounds import MAX_INLINE_BYTES
 from gt.daemon.active_clock import ActiveClock
-from gt.daemon.host import environment_number, host_facts
+from gt.daemon.host import environment_number, host_facts, memory_limit
 from gt.ir.spec import Spec
 from gt.wire import messages as m
 from gt.wire import transport
-from gt.wire.bulk import Bulk, Frames
+from gt.wire.bulk import Bulk
+from gt.wire.bulk import Frames as BulkFrames
 from gt.wire.connection import LOOK_SECONDS, Connection
 from gt.wire.keys import keys_for
 from gt.wire.memfd import machine
 from gt.wire.pool import Pool, half_of_memory
-from gt.wire.reliable_stream import LEASE_SECONDS
+from gt.wire.reliable_stream import LEASE_SECONDS, Frames
 
 from .bulk_fetches import BulkFetches
 from .bulk_puts import BulkPut, BulkPuts
@@ -31,6 +32,18 @@ LAST_MESSAGES_SECONDS: Final = 0.2
 """Seconds in which what a dispatcher sent before its end may still arrive."""
 CONNECT_SECONDS: Final = 4.0
 """Seconds within which the dispatcher must answer on its bulk socket."""
+
+
+MAX_RESEND_BYTES: Final = 1 << 30
+"""The most bytes of messages that are kept to be sent again, unless GT_RESEND_BYTES says otherwise."""
+RESEND_MEMORY_FRACTION: Final = 8
+"""At most this fraction of the memory is used for them."""
+
+
+def _resend_bytes() -> int:
+    """How many bytes of messages may be kept; 0 if GT_RECOVERY is 0. Raises `SessionError` if either is not a number."""
+    limit = environment_number("GT_RESEND_BYTES", min(MAX_RESEND_BYTES, memory_limit() // RESEND_MEMORY_FRACTION))
+    return int(limit) if environment_number("GT_RECOVERY", 1) else 0
 
 
 def _process_descriptor(process: Any) -> int | None:
@@ -75,7 +88,8 @@ class SocketLink:
         limit = environment_number("GT_SHARED_MEMORY", half_of_memory())
         self.memory = Pool(limit)
         self.streams = Bulk(machine() if limit else "")
-        self.puts = BulkPuts(self.memory, self.streams.outbox)
+        self.resend_bytes = _resend_bytes()
+        self.puts = BulkPuts(self.memory, self.streams.outbox, keeps=self.resend_bytes > 0)
         self.fetches = BulkFetches(self.memory, self.streams.inbox)
         self.process: int | None = None
         """The descriptor of the dispatcher's process, if it is on this machine."""
@@ -104,17 +118,28 @@ class SocketLink:
         self._reopened()
         self.process = _process_descriptor(facts.get("process")) if self.local is None else None
 
-    def send(self, message: m.Message) -> None:
-        """Send one message. Never waits, never loses."""
+    def send(self, message: m.Message) -> Frames:
+        """Send one message, and return its frames. Never waits, never loses."""
+        frames = m.encode(message)
         if self.closed:
-            return
+            return frames
         if type(message) is m.Ping:
-            self.control.send_unnumbered(m.encode(message))
+            self.control.send_unnumbered(frames)
             if self.bulk is not None:
                 self.bulk_stirs = True
                 self.bulk.send_unnumbered([b""])
         else:
-            self.control.send(m.encode(message))
+            self.control.send(frames)
+        return frames
+
+    def encode(self, message: m.Message) -> Frames:
+        """The frames of a message that is sent later."""
+        return m.encode(message)
+
+    def send_frames(self, frames: Frames) -> None:
+        """Send a message that was encoded before."""
+        if not self.closed:
+            self.control.send(frames)
 
     def receive(self) -> list[m.Message]:
         """All messages that have arrived; bulk chunks are put in place on the way."""
@@ -158,10 +183,15 @@ class SocketLink:
         """
         return self.puts.prepare(array, kind) if array.nbytes > MAX_INLINE_BYTES and self.bulk is not None else None
 
-    def put_bulk(self, tensor: int, put: BulkPut) -> None:
-        """Offer the parts of a put to where such go, or keep it until `cut` says where that is."""
-        for chunk in self.puts.begin(tensor, put, self.client):
-            self._send_bulk(chunk)
+    def put_bulk(self, tensor: int, put: BulkPut, *, later: bool = False) -> BulkPut:
+        """Offer the parts of a put to where such go, or keep it until `cut` says where that is; `later`: its message is not
+        sent yet. Returns the put."""
+        if later:
+            self.puts.again({tensor: put})
+        else:
+            for chunk in self.puts.begin(tensor, put, self.client):
+                self._send_bulk(chunk)
+        return put
 
     def cut(self, message: m.Cut) -> None:
         """Offer each worker its part of a bulk put; the worker grants when it is ready."""
@@ -189,11 +219,18 @@ class SocketLink:
         found = self.puts.shown.get(tensor)
         return None if found is None else found.view()
 
-    def break_off(self) -> None:
-        """Let no bulk data that is on its way go on: with one worker's parts of the tensors the others' are gone too."""
-        self.puts.break_off()
+    def break_off(self, lost: int) -> None:
+        """Let no bulk data that is on its way go on: without those of worker `lost` the other parts of tensors serve nobody."""
+        self.puts.break_off(lost)
         self.fetches.break_off()
         self.memory.renew()  # a worker that is not as dead as it seems may still read and write there
+
+    def rewind(self, client: int, lost: int, puts: Mapping[int, BulkPut]) -> None:
+        """Break off all bulk data, and go on under another session number; the messages of `puts` are sent again."""
+        self.break_off(lost)
+        self.client = self.fetches.client = client
+        self.puts.waiting.clear()
+        self.puts.again(puts)
 
     def offer_fetch(self, request: int, known: Spec) -> np.ndarray[Any, Any] | None:
         """The array for a fetch that is asked for now, offered already to whom is thought to have the tensor; None: nobody is."""
@@ -216,7 +253,7 @@ class SocketLink:
         """A fetch is over, well or not."""
         self.fetches.settle(request)
 
-    def _send_bulk(self, frames: Frames) -> None:
+    def _send_bulk(self, frames: BulkFrames) -> None:
         assert self.bulk is not None, "bulk data comes after the welcome"
         if self.closed:
             return

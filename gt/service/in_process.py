@@ -22,6 +22,7 @@ from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.pool import Pool, half_of_memory
 from gt.wire.principals import OWN_PROCESS
+from gt.wire.reliable_stream import Frames
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -287,8 +288,18 @@ class Fabric:
 class NoBulk:
     """What a link without sockets has in place of them: control messages carry all data, and nobody is ever silent."""
 
+    resend_bytes = 0
+    """Nobody is lost here but with all others."""
+
     def __init__(self) -> None:
         self.memory = Pool(half_of_memory())
+
+    def encode(self, message: m.Message) -> Frames:
+        """Never called."""
+        return []
+
+    def send_frames(self, frames: Frames) -> None:
+        """Never called."""
 
     def silent_seconds(self) -> float:
         """Always 0: everything was answered when it was sent."""
@@ -297,7 +308,7 @@ class NoBulk:
     def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> None:
         """Returns every array, to travel with its message."""
 
-    def put_bulk(self, tensor: int, put: Any) -> None:
+    def put_bulk(self, tensor: int, put: Any, *, later: bool = False) -> Any:
         """Never comes."""
 
     def cut(self, message: m.Cut) -> None:
@@ -317,8 +328,11 @@ class NoBulk:
     def cancel(self, tensor: int) -> None:
         """Nothing is under way."""
 
-    def break_off(self) -> None:
+    def break_off(self, lost: int) -> None:
         """Nothing is under way."""
+
+    def rewind(self, client: int, lost: int, puts: Any) -> None:
+        """Never comes."""
 
     def offer_fetch(self, request: int, known: Spec) -> None:
         """Every array comes with its message."""

@@ -95,6 +95,8 @@ class Outbox:
         self.borrower = borrower
         self.streams: dict[Key, _Outgoing] = {}
         self.lent: dict[Key, _Outgoing] = {}
+        self.returning: dict[Key, _Outgoing] = {}
+        """Loans of streams that were broken off, which their workers still read until they give them back."""
         self.near: set[int] = set()
         """Workers that have borrowed before."""
         self.early: dict[Key, tuple[bytes, int, bytes]] = {}
@@ -138,10 +140,14 @@ class Outbox:
             for key in [key for key in table if key[1] == client]:
                 del table[key]
 
-    def clear(self) -> None:
-        """Forget all streams, because nobody receives any more."""
-        self.streams.clear()
-        self.lent.clear()
+    def break_off(self, lost: int) -> None:
+        """Forget all streams, because their receivers do not want them any more. What was lent stays as it is until it is given
+        back; worker `lost` (-1: none) will give nothing back."""
+        self.returning = {
+            key: stream for key, stream in (*self.returning.items(), *self.lent.items()) if key[3] != lost
+        }
+        for table in (self.streams, self.lent, self.early):
+            table.clear()
         self.near.clear()
 
     def granted(self, peer: bytes, key: Key, end: int, machine: bytes = b"") -> Iterator[Frames]:
@@ -177,9 +183,10 @@ class Outbox:
 
     def back(self, peer: bytes, key: Key) -> None:
         """A loan was returned."""
-        stream = self.lent.get(key)
-        if stream is not None and stream.peer == peer:
-            del self.lent[key]
+        for loans in (self.lent, self.returning):
+            stream = loans.get(key)
+            if stream is not None and stream.peer == peer:
+                del loans[key]
 
     def offered(self, peer: bytes, key: Key, end: int, payload: Any) -> Iterator[Frames]:
         """`peer` offers a place for a stream: write there and say so, or else send chunks up to `end`. Raises `ProtocolError`."""
@@ -338,7 +345,9 @@ class Bulk:
         self.borrower = borrower
 
     def drop_client(self, client: int) -> None:
-        """Forget a client that has left, and its memory."""
+        """Forget a client that has left, and its memory. Loans of it that were never taken are given back."""
+        if self.borrower is not None:
+            self.borrower.returned += [(loan[0], key) for key, loan in self.inbox.early.items() if key[1] == client]
         self.outbox.drop_client(client)
         self.inbox.drop_client(client)
         if self.borrower is not None:

@@ -301,7 +301,8 @@ class Resume(NamedTuple):
 
     * `session`: that of the `Rewind`.
     * `mark`: the number of the last mark that the client has heard to be durable; 0 for the beginning of the session; -1 if
-      it does not have all messages that came after.
+      it does not have all messages that came after. Then the session begins anew: the client defines its segments again, and
+      runs and puts are counted from 0.
     """
 
     session: int
@@ -354,10 +355,12 @@ class Rewind(NamedTuple):
 
     * `session`: the number of the session from now on.
     * `text`: what was lost, and why.
+    * `lost`: the number of the worker that is gone, which gives back nothing that it was lent; -1 if it is none.
     """
 
     session: int
     text: str
+    lost: int
 
 
 class Unkept(NamedTuple):
