@@ -39,6 +39,7 @@ from gt.wire.reliable_stream import LEASE_SECONDS
 from .access import Access, ServiceKeys, process_to_watch
 from .bulk_relay import BulkRelay
 from .core import DispatcherCore
+from .handlers.marks import MARK_SECONDS
 
 log = logging.getLogger("gt.dispatcher")
 WORK_SECONDS: Final = 0.002
@@ -79,6 +80,8 @@ class DispatcherShell:
             self.registration.close()
             raise
         lease = environment_number("GT_LEASE", LEASE_SECONDS)
+        mark_seconds = environment_number("GT_MARK_SECONDS", MARK_SECONDS)
+        self.tick_seconds = min(TICK_SECONDS, mark_seconds)
         self.fanout = Fanout(transport.endpoint(self.published), lambda: os.urandom(16))
         self.config = config
         self.core = DispatcherCore(
@@ -90,6 +93,7 @@ class DispatcherShell:
             boot=boot(),
             patience=start_timeout(),
             lease=lease,
+            mark_seconds=mark_seconds,
             capabilities=("cancel",),
         )
         self.core.service.address, self.core.service.version = self.address, _version()
@@ -138,7 +142,7 @@ class DispatcherShell:
         if self.watch is not None:
             poller.register(self.watch, transport.READABLE)
         now = self.clock()
-        self.due = now + TICK_SECONDS
+        self.due = now + self.tick_seconds
         self.registration.close()
         self.registration = Registration(self.address, self.keys.public, shared=not self.private)
         log.info("listening at %s", self.address)
@@ -174,7 +178,7 @@ class DispatcherShell:
         """Do everything that is due at this time, which is returned."""
         now = self.clock()
         if now >= self.due:
-            self.due = now + TICK_SECONDS
+            self.due = now + self.tick_seconds
             if self.clock.paused_seconds > self.paused_seconds:
                 log.warning("this process stood still for %.1f s", self.clock.paused_seconds - self.paused_seconds)
                 self.paused_seconds = self.clock.paused_seconds

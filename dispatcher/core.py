@@ -32,7 +32,7 @@ from gt.dispatcher.handlers.disconnect import Disconnect
 from gt.dispatcher.handlers.fetches import FetchHandler
 from gt.dispatcher.handlers.handshake import Handshake
 from gt.dispatcher.handlers.job_scheduler import SERVICE
-from gt.dispatcher.handlers.marks import MarkHandler
+from gt.dispatcher.handlers.marks import MARK_SECONDS, MarkHandler
 from gt.dispatcher.handlers.memory_survey import MemorySurveys
 from gt.dispatcher.handlers.message_queues import MessageQueues
 from gt.dispatcher.handlers.plan_selection import PlanSelection
@@ -71,13 +71,15 @@ WORKER_LEASE_SECONDS: Final = 60.0
 class DispatcherCore:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
     workers have its clock, `capabilities` what watchers may ask for ('cancel'). A client's first tensor waits `patience`
-    seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence. `facts` are
-    what all peers are told in a `Welcome`, `worker_facts` what workers are told besides."""
+    seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence. Between two
+    marks of a session are at least `mark_seconds`. `facts` are what all peers are told in a `Welcome`, `worker_facts` what
+    workers are told besides."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
         log: Callable[..., None] = lambda level, text, **about: None, boot: str = "", capabilities: Sequence[str] = (),
         patience: float = START_TIMEOUT, lease: float = LEASE_SECONDS, worker_facts: dict[str, Any] | None = None,
+        mark_seconds: float = MARK_SECONDS,
     ) -> None:  # fmt: skip
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
         self.service = service = DispatcherState(config, workers_expected, log)
@@ -88,7 +90,7 @@ class DispatcherCore:
         self.surveys = MemorySurveys(service)
         self.puts = PutHandler(service, self.meshes)
         self.snapshots = SnapshotHandler(service, self.meshes)
-        self.marks = MarkHandler(service)
+        self.marks = MarkHandler(service, mark_seconds)
         runs = RunHandler(service, self.meshes, self.plan_selection)
         self.handshake = Handshake(service, self.subscribers, self.facts, worker_facts or {})
         self.disconnect = Disconnect(

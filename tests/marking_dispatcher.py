@@ -6,8 +6,8 @@ from typing import Any
 
 from one_dispatcher import Service
 
+from gt.dispatcher.handlers.marks import MARK_SECONDS
 from gt.dispatcher.state.events import Lost, Tick
-from gt.dispatcher.state.session_marks import FIRST_MARK_SECONDS
 from gt.wire import messages as m
 
 FAULT = ["SnapshotError", "no space left"]
@@ -34,7 +34,7 @@ def pass_time(each: Service, seconds: float) -> None:
 def mark_due(each: Service, worker: str = "w0") -> m.TakeMark:
     """The mark that a worker is to take after the time for the first one."""
     pass_time(each, 0.0)
-    pass_time(each, FIRST_MARK_SECONDS)
+    pass_time(each, MARK_SECONDS)
     (taken,) = each.hears(worker, m.TakeMark)
     return taken
 

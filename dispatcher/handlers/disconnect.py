@@ -117,7 +117,7 @@ class Disconnect:
         for number in dict.fromkeys(record.client for record in touched):
             client = service.by_number[number]
             if self.recovery.can_rewind(client, returns=returns):
-                self._rewind(client, fault[1])
+                self._rewind(client, fault[1], worker.number)
             else:
                 broken.append(client)
         self.fetches.lost(worker, {client.number for client in broken}, fault)
@@ -133,9 +133,9 @@ class Disconnect:
                 client.fault = (fault[0], f"{fault[1]}; the session's mesh ({client.config.mesh_where}) no longer fits")
             service.credit(client)
 
-    def _rewind(self, client: ClientRecord, reason: str) -> None:
+    def _rewind(self, client: ClientRecord, reason: str, lost: int) -> None:
         """Drop what a session is, so that it can begin again at a mark."""
         self._forget(client)
         if self.service.recording is not None:
             self.service.recording.client_left(client, reason)
-        self.recovery.rewind(client, reason)
+        self.recovery.rewind(client, reason, lost)

@@ -12,13 +12,15 @@ import itertools
 from typing import TYPE_CHECKING, Final
 
 from gt.dispatcher.state.events import Send
-from gt.dispatcher.state.session_marks import FIRST_MARK_SECONDS, SessionMark, capture
+from gt.dispatcher.state.session_marks import SessionMark, capture
 from gt.wire import messages as m
 
 if TYPE_CHECKING:
     from gt.dispatcher.state.records import ClientRecord, WorkerRecord
     from gt.dispatcher.state.shared_state import DispatcherState
 
+MARK_SECONDS: Final = 2.0
+"""The least seconds between two marks of a session, and before its first."""
 MAX_SHARE: Final = 0.02
 """The most of the time that is spent on writing marks, unless that takes longer than this share of `MAX_MARK_SECONDS`."""
 MAX_MARK_SECONDS: Final = 30.0
@@ -26,10 +28,11 @@ MAX_MARK_SECONDS: Final = 30.0
 
 
 class MarkHandler:
-    """The marks of all sessions."""
+    """The marks of all sessions. Between two of one session are at least `least_seconds`."""
 
-    def __init__(self, service: DispatcherState) -> None:
+    def __init__(self, service: DispatcherState, least_seconds: float = MARK_SECONDS) -> None:
         self.service = service
+        self.least_seconds = least_seconds
         self.numbers = itertools.count(1)
         self.taking: dict[int, ClientRecord] = {}
         """By number, the clients whose marks are being written."""
@@ -42,7 +45,7 @@ class MarkHandler:
             if not recovery.resends or client.planner is None or recovery.awaited:
                 continue
             if not recovery.next_at:
-                recovery.next_at = now + FIRST_MARK_SECONDS
+                recovery.next_at = now + self.least_seconds
             newest = recovery.marks[-1].position if recovery.marks else 0
             if recovery.due or (now >= recovery.next_at and recovery.over > newest and recovery.taking is None):
                 recovery.due = True
@@ -95,7 +98,7 @@ class MarkHandler:
         recovery = client.recovery
         recovery.taking = None
         recovery.marks.append(mark)
-        pause = min(MAX_MARK_SECONDS, max(FIRST_MARK_SECONDS, mark.seconds / MAX_SHARE))
+        pause = min(MAX_MARK_SECONDS, max(self.least_seconds, mark.seconds / MAX_SHARE))
         recovery.next_at = self.service.now + pause
         self.service.counters.marks += 1
         self.service.send(client.identity, m.Durable(mark.number, mark.position, mark.done))

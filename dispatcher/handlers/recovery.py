@@ -19,7 +19,7 @@ from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload
 from gt.dispatcher.state.message_state import DONE, WAITING_RESTORE, WAITING_WORKERS, MessageState, begin
 from gt.dispatcher.state.records import ClientRecord, MeshRecord, ReducedSegment, WorkerRecord
-from gt.dispatcher.state.session_marks import FIRST_MARK_SECONDS, MAX_IDLE_REWINDS, SessionMark, entries_on
+from gt.dispatcher.state.session_marks import MAX_IDLE_REWINDS, SessionMark, entries_on
 from gt.errors import ProtocolError
 from gt.wire import messages as m
 from gt.wire.messages import Fault
@@ -53,8 +53,8 @@ class RecoveryHandler:
         needed = max((len(mark.mesh.members) for mark in recovery.marks), default=1)
         return returns or len(self.service.workers) >= needed
 
-    def rewind(self, client: ClientRecord, text: str) -> None:
-        """Begin a new incarnation of a session, which has been taken out of everything but the table of clients."""
+    def rewind(self, client: ClientRecord, text: str, lost: int) -> None:
+        """Begin a new incarnation of a session that has lost a worker, and is in nothing any more but the table of clients."""
         service, recovery = self.service, client.recovery
         self.marks.abandon(client)
         recovery.note_loss()
@@ -69,7 +69,7 @@ class RecoveryHandler:
             improved=client.improved, hits=client.hits, recovery=recovery,
         )  # fmt: skip
         service.clients[client.identity] = service.by_number[fresh.number] = fresh
-        service.send(fresh.identity, m.Rewind(fresh.number, text))
+        service.send(fresh.identity, m.Rewind(fresh.number, text, lost))
         service.log(
             "warning",
             f"client {client.number} goes back, and is client {fresh.number} now: {text}",
@@ -100,7 +100,7 @@ class RecoveryHandler:
             if each is not mark:
                 self.marks.drop(client, each)
         recovery.marks = [] if mark is None else [mark]
-        recovery.next_at = self.service.now + FIRST_MARK_SECONDS
+        recovery.next_at = self.service.now + self.marks.least_seconds
         client.queue.clear()  # at most new configs of the service
         if mark is None:
             recovery.over = 0

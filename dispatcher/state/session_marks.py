@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from .records import ClientRecord
 
-FIRST_MARK_SECONDS: Final = 2.0
-"""Seconds between a session's first tensor, or its return from a mark, and the next mark."""
 MAX_IDLE_REWINDS: Final = 5
 """How often in a row a session goes back without having come further than before: what it runs then ends its worker."""
 

@@ -8,9 +8,8 @@ import pytest
 from marking_dispatcher import FAULT, mark_due, pass_time, service
 from one_dispatcher import leave_nothing, made
 
-from gt.dispatcher.handlers.marks import MAX_MARK_SECONDS
+from gt.dispatcher.handlers.marks import MARK_SECONDS, MAX_MARK_SECONDS
 from gt.dispatcher.state.events import Lost
-from gt.dispatcher.state.session_marks import FIRST_MARK_SECONDS
 from gt.wire import messages as m
 
 
@@ -50,7 +49,7 @@ def test_marks_of_programs_that_keep_nothing_are_not_taken() -> None:
     assert not each.hears("w1", m.TakeMark)
 
 
-@pytest.mark.parametrize(("took", "pause"), [(0.001, FIRST_MARK_SECONDS), (0.1, 5.0), (3.0, MAX_MARK_SECONDS)])
+@pytest.mark.parametrize(("took", "pause"), [(0.001, MARK_SECONDS), (0.1, 5.0), (3.0, MAX_MARK_SECONDS)])
 def test_marks_take_a_fiftieth_of_the_time(took: float, pause: float) -> None:
     each = service()
     mark = mark_due(each)
@@ -129,7 +128,7 @@ def test_a_mark_that_cannot_be_written_ends_marks_and_is_said_once() -> None:
 def test_workers_without_a_folder_keep_no_marks() -> None:
     each = service(marks=False)
     pass_time(each, 0.0)
-    pass_time(each, FIRST_MARK_SECONDS)
+    pass_time(each, MARK_SECONDS)
     (unkept,) = each.hears("c", m.Unkept)
     assert "without a folder" in unkept.text
     assert not each.hears("w0", m.TakeMark)
