@@ -180,6 +180,12 @@ def worker(
     prefetch_buffer_size: PrefetchSize = None,
     nvlink_group_size: GroupSize = None,
     snapshots: SnapshotFolder = None,
+    marks: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where workers keep what sessions need when one is lost, the same folder for all; default none."
+        ),
+    ] = None,
 ) -> None:
     """Run one worker of the dispatcher at ADDRESS, until Ctrl-C, SIGTERM or the dispatcher's end."""
     with errors_as_lines():
@@ -196,7 +202,7 @@ def worker(
 
         status = serve(
             address or _own_service(), device=device, log_level=log_level.value, listen=listen, announce=announce,
-            log_format=log_format.value,
+            log_format=log_format.value, marks=None if marks is None else str(marks.absolute()),
         )  # fmt: skip
     raise typer.Exit(status)
 

@@ -351,6 +351,20 @@ def _pipeline(raw: object) -> Pipeline:
     return Pipeline(microbatches, axis, tuple(_ints(raw[2], "stages")), raw[3])
 
 
+def split_plan(data: bytes) -> tuple[int, bytes]:
+    """The number of a plan's mesh, and all its other bytes, which equal plans on other meshes share. Raises `ProtocolError`."""
+    reader = msgpack.Unpacker()
+    reader.feed(data[:16])
+    try:
+        reader.read_array_header()
+        mesh = reader.unpack()
+    except (ValueError, msgpack.UnpackException):
+        mesh = None
+    if type(mesh) is not int:
+        raise ProtocolError("a plan's mesh is a number")
+    return mesh, data[reader.tell() :]
+
+
 def unpack_plan(data: bytes) -> Plan:
     """A plan from the dispatcher. Raises `ProtocolError`."""
     mesh, specs, input_layouts, kinds, tags, instructions, survivors, relocated, piped, blocks, tf32 = _unpack(

@@ -185,6 +185,8 @@ class Service:
         """How many workers were started together."""
         self.snapshots = tempfile.TemporaryDirectory(prefix="gt-simulated-")
         """The folder of all workers' snapshots."""
+        self.marks = tempfile.TemporaryDirectory(prefix="gt-simulated-")
+        """The folder of all workers' marks."""
         self.slow_files = random.Random(seed)
         """Draws how long reading and writing files takes."""
         self.interruptions: list[Interruption] = []
@@ -239,6 +241,7 @@ class Service:
         )
         self.substitutes.restore()
         self.snapshots.cleanup()
+        self.marks.cleanup()
         logging.disable(logging.NOTSET)
 
     def _number(self, name: str, default: float) -> float:
@@ -276,7 +279,9 @@ class Service:
         supervised = None if name.startswith("remote") else self.descriptors.add(Signal())
 
         def run() -> None:
-            shell = self.worker_shells[name] = worker.WorkerShell(ADDRESS, "cpu", listen=listen, watch=supervised)
+            shell = self.worker_shells[name] = worker.WorkerShell(
+                ADDRESS, "cpu", listen=listen, watch=supervised, marks=self.marks.name
+            )
             pause = 0.0
             try:
                 if shell.run():

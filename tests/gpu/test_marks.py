@@ -1,0 +1,123 @@
+"""Marks of a worker on the GPU: what it reads again has the same bits in the same layout on the device, and nothing of it is
+kept for a mark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu.test_workers import connect
+
+import gt
+from gt.sharding import options
+from gt.wire import messages as m
+from gt.worker.base.backend import backend
+from gt.worker.base.events import MarkIn, MarkWork, ToDispatcher
+from gt.worker.core import WorkerCore
+from gt.worker.execution.tensor_store import Poison
+from gt.worker.snapshots.mark_files import MarkFiles
+from gt.worker.spill.spill_file import SpilledValue
+
+NEXT = 99
+"""The client's number after a rewind."""
+SIDE = 64
+
+
+@pytest.fixture(autouse=True)
+def _disconnected() -> Iterator[None]:
+    yield
+    gt.disconnect()
+    options.for_workers.clear()
+    backend("cuda:0").limit(0)
+
+
+def only(core: WorkerCore, event: Any) -> Any:
+    """What a worker sends for an event, but for faults that it finds meanwhile."""
+    found = core.handle(event, 0.0)
+    while core.asks:
+        found += core.handle(None, 0.0)
+    (sent,) = [each for each in found if not (isinstance(each, ToDispatcher) and isinstance(each.message, m.Poisoned))]
+    return sent
+
+
+def restored(core: WorkerCore, root: Path) -> dict[int, Any]:
+    """The tensors of the session, taken to a mark and read again for another client."""
+    files = MarkFiles(root / "marks", lambda: 0)
+    (client,) = core.stored.tensors
+    mesh = max(core.meshes)
+    work = only(core, m.TakeMark(1, client, mesh))
+    assert isinstance(work, MarkWork)
+    assert files.do(work) == m.MarkTaken(1, [], work.nanoseconds)
+    assert core.marks.pinned == {}
+    answer = files.do(only(core, m.RestoreMark(1, NEXT, mesh)))
+    assert isinstance(answer, MarkIn)
+    assert only(core, answer) == ToDispatcher(m.MarkRestored(1, NEXT, []))
+    return core.stored.tensors[NEXT]
+
+
+def test_what_is_restored_has_the_same_bits_and_layout(tmp_path: Path) -> None:
+    """Tensors that were put, computed, turned, cut and expanded, of several dtypes, with and without elements."""
+    (core,) = connect(["cuda:0"]).workers.values()
+    random = np.random.default_rng(0)
+    x = gt.from_numpy(random.standard_normal((SIDE, SIDE)).astype(np.float32))
+    kept = [
+        x,
+        x @ x,
+        x.t(),
+        x[:, 3:40],
+        x[:1].expand(SIDE, SIDE),
+        x.sum(),
+        x[:0],
+        x.to(gt.bfloat16),
+        x > 0,
+        x.to(gt.complex64),
+    ]
+    kept += [(each + each).t() for each in kept if each.ndim == 2]
+    total = kept[1].sum().item()
+    before = core.stored.tensors[next(iter(core.stored.tensors))]
+    found = restored(core, tmp_path)
+    assert found.keys() == before.keys()
+    assert len(found) > len(kept) / 2
+    for tensor, value in before.items():
+        again = found[tensor]
+        assert (again.dtype, again.shape) == (value.dtype, value.shape)
+        assert again.strides == value.strides or not value.size
+        assert core.backend.to_host(again).tobytes() == core.backend.to_host(value).tobytes()
+    assert kept[1].sum().item() == total
+
+
+def test_a_check_that_found_an_error_is_a_fault_in_a_mark(tmp_path: Path) -> None:
+    """An index out of range, of which the device has not said yet that it is: what is restored is poison."""
+    (core,) = connect(["cuda:0"]).workers.values()
+    x = gt.from_numpy(np.ones((4, 3), np.float32))
+    index = gt.from_numpy(np.full((4, 1), 7))
+    wrong = gt.gather(x, 1, index) * 2
+    sound = x * 2
+    assert sound.sum().item() == 24
+    found = restored(core, tmp_path)
+    assert any(isinstance(value, Poison) and "7" in value.fault[1] for value in found.values())
+    assert any(not isinstance(value, Poison) for value in found.values())
+    del wrong
+
+
+def test_what_was_evicted_is_in_a_mark(tmp_path: Path) -> None:
+    """Also where not everything fits on the device, neither before nor after."""
+    nbytes = SIDE * SIDE * 8
+    options.choose_for_workers({"memory_pool_size": 12 * nbytes})
+    (core,) = connect(["cuda:0"]).workers.values()
+    tensors = [gt.from_numpy(np.full((SIDE, SIDE), float(at))) for at in range(20)]
+    sums = [tensor.sum().item() for tensor in tensors]
+    before = core.stored.tensors[next(iter(core.stored.tensors))]
+    assert any(type(value) is SpilledValue for value in before.values())
+    found = restored(core, tmp_path)
+    assert found.keys() == before.keys()
+    assert core.stored.limiter is not None
+    for tensor in list(found):
+        value = found[tensor]
+        if type(value) is SpilledValue:
+            value = core.stored.limiter.fetched(value, (NEXT, tensor), core.stored.tensors, core.queue)
+        assert len(np.unique(core.backend.to_host(value))) == 1
+    assert [tensor.sum().item() for tensor in tensors] == sums
