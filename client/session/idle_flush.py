@@ -2,8 +2,8 @@
 
 A program that pauses, for a file or for its user, has gathered instructions that nobody computes. When its workers have
 nothing else of it to do, they get these after a moment; when they are busy, gathering more costs nothing, and the thread waits
-longer. Where a stream is cut depends on the clock here, and only here: a pause comes at the same place of a loop each time
-round, so its segments are found again all the same.
+longer. Where a stream is cut depends on the clock here, and only here; and bits depend on where it is cut. So nothing is cut
+while it is the service that lets time pass, nor in a loop that is cut where it repeats, unless its program pauses for long.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ POLL_SECONDS: Final = 0.05
 """Seconds after which idle instructions are flushed while workers have nothing to do; and between looks at a busy program."""
 IDLE_FLUSH_SECONDS: Final = 0.25
 """Seconds after which idle instructions are flushed in any case; and between looks at a program that waits."""
-PIPELINE_IDLE_FACTOR: Final = 8
-"""How many times longer a segment may be idle that is one step of a pipeline."""
+LONG_PAUSE_SECONDS: Final = 2.0
+"""Seconds after which instructions are flushed that are part of a step of a pipeline, or of a loop whose period is known."""
 HEARTBEAT_SECONDS: Final = 1.0
 """Seconds between two heartbeats."""
 
@@ -32,14 +32,16 @@ class Idleness:
     """What each builder had gathered at the last look, and since when it has not changed."""
 
     def __init__(self) -> None:
-        self.seen: WeakKeyDictionary[Builder, tuple[int, int, float]] = WeakKeyDictionary()
+        self.seen: WeakKeyDictionary[Builder, tuple[int, int, float | None]] = WeakKeyDictionary()
         self.moved = False
         """Whether anything was gathered between the last two looks."""
 
-    def due(self, builder: Builder, now: float, *, standing: bool) -> bool:
-        """Whether to flush; `standing`: the workers have done all that this session has sent.
+    def due(self, builder: Builder, now: float, *, standing: bool, held: bool = False) -> bool:
+        """Whether to flush; `standing`: the workers have done all that this session has sent; `held`: the service lets the
+        program wait, which does not count as a pause of it.
 
-        A segment that may not be cut at its length is not cut by a pause of the program either, unless that is a long one.
+        A segment that may not be cut at its length, or that has a length at which its loop repeats, is not cut by a pause of the
+        program either, unless that is a long one.
         """
         base, pending = builder.base, len(builder.record) + len(builder.dead)
         before = self.seen.get(builder)
@@ -47,13 +49,13 @@ class Idleness:
             self.seen[builder] = (base, pending, now)
             self.moved = True
             return False
-        wait = (
-            IDLE_FLUSH_SECONDS * PIPELINE_IDLE_FACTOR
-            if builder.length > FLUSH_LENGTH
-            else POLL_SECONDS
-            if standing
-            else IDLE_FLUSH_SECONDS
-        )
+        if held or before[2] is None:  # it pauses from the first look on at which it is not held up
+            self.seen[builder] = (base, pending, None if held else now)
+            return False
+        if builder.length > FLUSH_LENGTH or (builder.periods is not None and builder.periods.period):
+            wait = LONG_PAUSE_SECONDS
+        else:
+            wait = POLL_SECONDS if standing else IDLE_FLUSH_SECONDS
         return bool(pending) and builder.capture is None and now >= before[2] + wait
 
     def pause(self) -> float:
@@ -69,8 +71,10 @@ def run_idle_flush(session: Session, stop: Event) -> None:
     while not stop.wait(idleness.pause()) and session.failure is None:
         now = time.monotonic()
         standing = session.credited >= session.sent
+        held = session.held_up()
         for each in list(session.builders):
-            if idleness.due(each, now, standing=standing) and each.lock.acquire(blocking=False):
+            waits = held or each.thread in session.waits
+            if idleness.due(each, now, standing=standing, held=waits) and each.lock.acquire(blocking=False):
                 try:
                     each.flush_from_outside()
                 finally:
