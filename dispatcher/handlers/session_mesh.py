@@ -242,7 +242,7 @@ class SessionMeshes:
         config = self._over_service(client, change, own)
         if isinstance(config, MessageState):
             return config
-        if not self.service.ready(client):
+        if self.service.is_short:  # with those that are coming the config may fit
             return WAITING_WORKERS
         old = client.mesh
         if old is not None and self.service.meshes[old.number].pending:

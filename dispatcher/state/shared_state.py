@@ -94,9 +94,14 @@ class DispatcherState:
         """Where unexpected exceptions have come from: each is logged once with its traceback."""
         self.out: list[Send] = []
 
+    @property
+    def is_short(self) -> bool:
+        """Whether workers are expected that have not joined."""
+        return len(self.workers) < self.workers_expected
+
     def ready(self, client: ClientRecord) -> bool:
         """Whether a session need not wait for workers: it has some, or all expected ones have joined."""
-        return client.planner is not None or len(self.workers) >= self.workers_expected
+        return client.planner is not None or not self.is_short
 
     def expect(self, workers: int) -> None:
         """Give no session workers until so many have joined, as long as the shell is patient."""

@@ -10,7 +10,6 @@ from typing import Any
 import psutil
 import pytest
 from daemons import Machine, Process
-from effort import EFFORT
 
 pytestmark = pytest.mark.process
 

@@ -26,10 +26,12 @@ def explains(service: Service, error: GTError, program: str, since: float, now: 
 
 
 class Faults:
-    """Draws what happens, and when. Nothing that loses data happens if it must be `harmless`."""
+    """Draws what happens, and when. Nothing that loses data happens if it must be `harmless`; with `workers` workers are killed,
+    and nothing else happens that loses any."""
 
-    def __init__(self, service: Service, *, harmless: bool) -> None:
+    def __init__(self, service: Service, *, harmless: bool, workers: bool = False) -> None:
         self.service = service
+        self.workers = workers
         self.random = service.random
         self.harmless = harmless
         self.left = MAX_HARMLESS_SECONDS
@@ -46,7 +48,9 @@ class Faults:
             return
         name = self.random.choice([*service.workers, *service.programs, "dispatcher"])
         draw = self.random.random()
-        if draw > 0.92:
+        if self.workers and draw < 0.6:
+            self._kill_worker(self.random.choice([*service.workers]))
+        elif draw > 0.92:
             self._freeze_all()
         elif not self.harmless and draw < 0.4:
             self._lose(name)
@@ -60,6 +64,12 @@ class Faults:
             if seconds:
                 service.interrupted(name, seconds, fatal=False)
                 self._process(name).freeze(seconds)
+
+    def _kill_worker(self, name: str) -> None:
+        """A worker's process ends, and is started again."""
+        service = self.service
+        service.interrupted(name, RESTART_SECONDS, fatal=True)
+        service.restart_worker(name)
 
     def _freeze_all(self) -> None:
         """The whole machine stands still, for longer than any lease: nobody may count that against others."""

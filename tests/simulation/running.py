@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, NamedTuple
+
+from gt.errors import ConnectionFailed
 
 from .faults import Faults
 from .network import Link
@@ -30,28 +33,33 @@ class Outcome(NamedTuple):
     """Virtual ones."""
     restored: int = 0
     """How many snapshots were read."""
+    marks: int = 0
+    recoveries: int = 0
+    """How often sessions went back and on."""
 
 
 class SimulationFailed(AssertionError):
     """What must hold did not."""
 
 
-def simulate(seed: int, *, saves: bool = False) -> Outcome:
-    """Run a seed; with `saves` programs take snapshots, too. Raises `SimulationFailed`."""
+def simulate(seed: int, *, saves: bool = False, recovers: bool = False) -> Outcome:
+    """Run a seed; with `saves` programs take snapshots, too. With `recovers` nothing is lost but workers that are started again,
+    and no program may hear of it. Raises `SimulationFailed`."""
     with simulated(seed) as service:
         try:
-            return _simulate(service, saves=saves)
+            return _simulate(service, saves=saves, recovers=recovers)
         except SimulationFailed as error:
             happened = "".join(f"\n  {each}" for each in service.interruptions)
             raise SimulationFailed(f"{error}\nwhat had happened:{happened}") from None
 
 
-def _simulate(service: Service, *, saves: bool) -> Outcome:
+def _simulate(service: Service, *, saves: bool, recovers: bool) -> Outcome:
     draw, scheduler = service.random, service.scheduler
     harmless = draw.random() < 0.6
     slow = draw.choice([0.001, 0.01, 0.3])
     repeats = draw.choice([0.0, 0.0, 0.2])
     service.shared_bytes = draw.choice([0.0, SHARED_BYTES])
+    service.mark_seconds = random.Random(scheduler.seed).choice([0.05, 0.3, 2.0])
     workers = service.size = draw.randint(1, 3)
 
     def link() -> Link:
@@ -59,7 +67,8 @@ def _simulate(service: Service, *, saves: bool) -> Outcome:
 
     service.start_dispatcher(workers)
     for number in range(workers):
-        service.start_worker(f"{draw.choice(['remote-', ''])}worker{number}", link())
+        near = draw.choice(["remote-", ""])
+        service.start_worker(f"{'' if recovers else near}worker{number}", link())
     if not scheduler.run(
         60.0, lambda: len(_core(service).service.workers) == workers if service.dispatcher_shell else False
     ):
@@ -69,10 +78,14 @@ def _simulate(service: Service, *, saves: bool) -> Outcome:
     for number in range(draw.randint(1, 3)):
         config = draw.choice([each for each in CONFIGS if workers > 1 or each is None or "mesh" not in each])
         name = f"{draw.choice(['remote-', ''])}program{number}"
-        programs.append(Program(service, name, draw.randint(5, 60), config, span / 5, saves=saves))
+        acts = draw.randint(5, 60) * (3 if recovers else 1)
+        programs.append(Program(service, name, acts, config, span / 5, saves=saves))
         service.start_program(name, link(), programs[-1].run)
-    Faults(service, harmless=harmless).plan(draw.randint(1, 8), span)
+    Faults(service, harmless=harmless or recovers, workers=recovers).plan(draw.randint(1, 8), span)
     _until_ended(service, programs)
+    errors = [each for program in programs for each in program.errors if not isinstance(each[1], ConnectionFailed)]
+    if recovers and errors:
+        raise SimulationFailed(f"a worker was lost, and a program heard of it: {errors}")
     service.heals = True
     scheduler.run(max([scheduler.now, *(each.end for each in service.interruptions)]) + SETTLE_SECONDS)
     scheduler.run(scheduler.now + 2 * LEASE_SECONDS, lambda: _has_settled(service))
@@ -93,6 +106,8 @@ def _simulate(service: Service, *, saves: bool) -> Outcome:
         reconnects + sum(program.reconnects for program in programs),
         scheduler.now,
         sum(program.restored for program in programs),
+        _core(service).service.counters.marks,
+        _core(service).service.counters.recoveries,
     )
 
 

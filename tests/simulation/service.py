@@ -187,6 +187,8 @@ class Service:
         """The folder of all workers' snapshots."""
         self.marks = tempfile.TemporaryDirectory(prefix="gt-simulated-")
         """The folder of all workers' marks."""
+        self.mark_seconds = 2.0
+        """The least seconds between two marks of a session."""
         self.slow_files = random.Random(seed)
         """Draws how long reading and writing files takes."""
         self.interruptions: list[Interruption] = []
@@ -247,7 +249,8 @@ class Service:
     def _number(self, name: str, default: float) -> float:
         """What the environment would say."""
         shared = 0 if self.scheduler.process_now.name.startswith("remote") else self.shared_bytes
-        return {"GT_LEASE": LEASE_SECONDS, "GT_SHARED_MEMORY": shared}.get(name, default)
+        values = {"GT_LEASE": LEASE_SECONDS, "GT_SHARED_MEMORY": shared, "GT_MARK_SECONDS": self.mark_seconds}
+        return values.get(name, default)
 
     def _host_facts(self) -> dict[str, Any]:
         process = self.scheduler.process_now
