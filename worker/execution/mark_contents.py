@@ -43,14 +43,12 @@ class _Collected:
         root = array
         while isinstance(root.base, np.ndarray):
             root = root.base
-        forwards: tuple[Any, ...] = (..., *(slice(None, None, -1 if stride < 0 else 1) for stride in root.strides))
-        lowest = root[forwards]
+        lowest = _forwards(root)
         number = self.numbers.get(id(root))
         if number is None:
             number = self.numbers[id(root)] = len(self.buffers)
-            data = _bytes(lowest)
-            self.buffers.append(MarkBuffer(lambda: data, root if kept else None))
-        offset = _address(array) - _address(lowest) if array.size else 0
+            self.buffers.append(MarkBuffer(partial(_bytes, lowest), root if kept else None))
+        offset = _address(array) - _address(lowest) if array is not lowest and array.size else 0
         owns = array is value and array.base is None and array.flags.c_contiguous and _is_plain(array)
         view = BufferView(array.dtype, array.shape, array.strides, offset)
         self.tensors[tensor] = MarkedView(number, view, owns, isinstance(value, np.generic))
@@ -90,11 +88,20 @@ def _address(array: Array) -> int:
     return address
 
 
+def _forwards(array: Array) -> Array:
+    """The same elements without negative strides, so that the first of them is at the lowest address."""
+    if array.flags.c_contiguous:
+        return array
+    turned: tuple[Any, ...] = (..., *(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides))
+    forwards: Array = array[turned]
+    return forwards
+
+
 def _bytes(lowest: Array) -> memoryview:
     """All bytes from the first to the last that an array without negative strides looks at."""
+    if lowest.flags.c_contiguous:
+        return lowest.reshape(-1).view(np.uint8).data
     size = lowest.itemsize
-    if lowest.size == 0:
-        return memoryview(b"")
     span = size + sum((count - 1) * stride for count, stride in zip(lowest.shape, lowest.strides, strict=True))
     flat = np.lib.stride_tricks.as_strided(lowest, (span // size,), (size,), writeable=False)
     return flat.view(np.uint8).data
