@@ -64,10 +64,10 @@ class SnapshotWork(NamedTuple):
 
 
 class MarkBuffer(NamedTuple):
-    """The memory of tensors of a mark: its bytes in memory of the host, and the array that owns it there. Without an `array` it
-    is a copy, of which nobody knows whether the next mark has the same one."""
+    """The memory of tensors of a mark: what gives its bytes, in any thread, and the array of the host that owns it. Without an
+    `array` nobody knows whether the next mark has the same one. `read` raises `OSError` and `MemoryError`."""
 
-    data: memoryview
+    read: Callable[[], memoryview]
     array: np.ndarray[Any, Any] | None
 
 

@@ -9,16 +9,18 @@ which may be overwritten when nobody else has it (`worker/device/exclusive_array
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from gt.daemon.host import available_memory
 from gt.wire.messages import Fault
 from gt.worker.base.events import MarkBuffer, MarkContents, MarkedView
 from gt.worker.device.buffers import BufferView
 from gt.worker.memory_limit.limiter import SpillCause
 from gt.worker.spill.memory_accounting import Origins
-from gt.worker.spill.spill_file import SpilledValue
+from gt.worker.spill.spill_file import SpilledBuffer, SpilledValue, SpillStorage
 
 from .deferred_checks import DeferredChecks
 from .snapshot_parts import settled_fault
@@ -41,16 +43,24 @@ class _Collected:
         root = array
         while isinstance(root.base, np.ndarray):
             root = root.base
-        forwards: tuple[Any, ...] = (..., *(slice(None, None, -1 if stride < 0 else 1) for stride in root.strides))
-        lowest = root[forwards]
+        lowest = _forwards(root)
         number = self.numbers.get(id(root))
         if number is None:
             number = self.numbers[id(root)] = len(self.buffers)
-            self.buffers.append(MarkBuffer(_bytes(lowest), root if kept else None))
-        offset = _address(array) - _address(lowest) if array.size else 0
+            self.buffers.append(MarkBuffer(partial(_bytes, lowest), root if kept else None))
+        offset = _address(array) - _address(lowest) if array is not lowest and array.size else 0
         owns = array is value and array.base is None and array.flags.c_contiguous and _is_plain(array)
         view = BufferView(array.dtype, array.shape, array.strides, offset)
         self.tensors[tensor] = MarkedView(number, view, owns, isinstance(value, np.generic))
+
+    def add_spilled(self, tensor: int, value: SpilledValue, spill: SpillStorage) -> None:
+        """Add a value that is in the file of spilled values, and stays at its place there as long as somebody refers to it."""
+        outside = value.outside
+        number = self.numbers.get(outside)
+        if number is None:
+            number = self.numbers[outside] = len(self.buffers)
+            self.buffers.append(MarkBuffer(partial(_loaded, spill, outside), None))
+        self.tensors[tensor] = MarkedView(number, value.view, owns=False, scalar=False)
 
     def contents(self, signals: Mapping[int, str]) -> MarkContents:
         return MarkContents(self.buffers, self.tensors, signals)
@@ -67,16 +77,31 @@ def _is_plain(array: Array) -> bool:
     return True
 
 
+def _loaded(spill: SpillStorage, outside: SpilledBuffer) -> memoryview:
+    memory = np.empty(outside.nbytes, np.uint8).data
+    spill.load(outside, memory)
+    return memory
+
+
 def _address(array: Array) -> int:
     address: int = array.__array_interface__["data"][0]
     return address
 
 
+def _forwards(array: Array) -> Array:
+    """The same elements without negative strides, so that the first of them is at the lowest address."""
+    if array.flags.c_contiguous:
+        return array
+    turned: tuple[Any, ...] = (..., *(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides))
+    forwards: Array = array[turned]
+    return forwards
+
+
 def _bytes(lowest: Array) -> memoryview:
     """All bytes from the first to the last that an array without negative strides looks at."""
+    if lowest.flags.c_contiguous:
+        return lowest.reshape(-1).view(np.uint8).data
     size = lowest.itemsize
-    if lowest.size == 0:
-        return memoryview(b"")
     span = size + sum((count - 1) * stride for count, stride in zip(lowest.shape, lowest.strides, strict=True))
     flat = np.lib.stride_tricks.as_strided(lowest, (span // size,), (size,), writeable=False)
     return flat.view(np.uint8).data
@@ -96,9 +121,11 @@ def host_contents(values: Mapping[int, Any], client: int, origins: Origins) -> M
 
 def copied_contents(stored: TensorStore, client: int, checks: DeferredChecks | None) -> MarkContents:
     """The contents of a mark of a worker whose memory is limited, or a GPU's: copies on the host, and nothing of the device is
-    kept. What was evicted comes back for that. Raises `MemoryError` and `OSError`."""
+    kept. What was evicted is read from the file when it is written, or comes back for that from pinned memory. Raises
+    `MemoryError` and `OSError`."""
     found = _Collected()
-    store = stored.tensors.get(client, {})
+    store, limiter = stored.tensors.get(client, {}), stored.limiter
+    room = available_memory() // 2 if stored.backend.staging is not None else 0
     for tensor in list(store):
         key, value = (client, tensor), store[tensor]
         if value is ABSENT or isinstance(value, Poison):
@@ -108,27 +135,37 @@ def copied_contents(stored: TensorStore, client: int, checks: DeferredChecks | N
         if fault is not None:
             found.tensors[tensor] = fault
             continue
-        if type(value) is SpilledValue and stored.limiter is not None:
-            stored.limiter.cause = SpillCause(client)
-            value = stored.limiter.fetched(value, key, stored.tensors, stored.queue)
+        if type(value) is SpilledValue and limiter is not None:
+            if limiter.spill.pinned is None:
+                found.add_spilled(tensor, value, limiter.spill)
+                continue
+            limiter.cause = SpillCause(client)
+            value = limiter.fetched(value, key, stored.tensors, stored.queue)
         if stored.backend.staging is None:
             found.add_host(tensor, value, kept=False)
         else:
-            _add_device(found, tensor, value, stored)
+            room -= _add_device(found, tensor, value, stored, room)
     return found.contents(signals_by_tensor(store, client, stored.origins))
 
 
-def _add_device(found: _Collected, tensor: int, value: Any, stored: TensorStore) -> None:
+def _add_device(found: _Collected, tensor: int, value: Any, stored: TensorStore, room: int) -> int:
+    """Add a value of a device; the bytes of its copy on the host. Raises `MemoryError` if those are more than `room`."""
     buffers = stored.backend.buffers
     known = buffers.of(value)
     if known is None:  # it has no elements
         found.add_host(tensor, np.empty(value.shape, value.dtype), kept=False)
-        return
+        return 0
+    nbytes = 0
     number = found.numbers.get(known[0])
     if number is None:
         number = found.numbers[known[0]] = len(found.buffers)
-        found.buffers.append(MarkBuffer(buffers.dump(value), None))
+        nbytes = known[1]
+        if nbytes > room:
+            raise MemoryError("the host has no room for a copy of the session's tensors on the device")
+        data = buffers.dump(value)
+        found.buffers.append(MarkBuffer(lambda: data, None))
     found.tensors[tensor] = MarkedView(number, buffers.view(value), owns=False, scalar=False)
+    return nbytes
 
 
 def signals_by_tensor(values: Mapping[int, Any], client: int, origins: Origins) -> dict[int, str]:
@@ -181,7 +218,7 @@ def _looking_at(stored: TensorStore, buffer: MarkBuffer) -> Any:
         limiter.expect(array.nbytes, stored.tensors, stored.queue)
 
     def fill(memory: memoryview) -> None:
-        memory[:] = buffer.data
+        memory[:] = buffer.read()
 
     root = backend.buffers.restore(array.nbytes, fill)
     return lambda value: backend.buffers.look(root, value.view)

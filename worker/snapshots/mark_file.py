@@ -52,7 +52,7 @@ def write_mark(path: Path, contents: MarkContents, known: Sequence[StoredBuffer 
     with whole_file(path, sync=False) as file:
         file.write(HEADER)
         for buffer, place in zip(contents.buffers, known, strict=True):
-            places.append(_written(file, buffer.data) if place is None else place)
+            places.append(_written(file, buffer.read()) if place is None else place)
         index = msgpack.packb([places, _packed_tensors(contents), _packed_signals(contents)])
         file.write(index)
         file.write(FOOTER.pack(len(index), zlib.crc32(index), END))
@@ -134,7 +134,7 @@ def _read_buffer(path: Path, file: BinaryIO, place: StoredBuffer, owner: BufferV
         raise _damaged(path, f"it cannot be read: {error.strerror}") from None
     if checksum != place.checksum:
         raise _damaged(path, f"the checksum of bytes {place.offset} to {place.offset + place.nbytes} does not match")
-    return MarkBuffer(data, array)
+    return MarkBuffer(lambda: data, array)
 
 
 def _read_index(

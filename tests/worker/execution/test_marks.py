@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 from builders import Lines, one
 from one_mesh import CLIENT, CUT, WHOLE, Ranks, gathered, numbers
+from unhurried import Unhurried
 
 from gt.ir.dtypes import float32
 from gt.ir.spec import spec
 from gt.wire import messages as m
+from gt.wire.ranges import PAGE_BYTES
 from gt.worker.base.backend import backend
 from gt.worker.base.events import Forgotten, MarkIn, MarkWork
 from gt.worker.core import WorkerCore
-from gt.worker.device.buffers import HostBuffers
+from gt.worker.device.pinned_memory import PinnedPool
 from gt.worker.execution.tensor_store import ABSENT, Poison
 from gt.worker.memory_limit.limiter import MemoryLimiter
 from gt.worker.snapshots.mark_files import MarkFiles
@@ -261,21 +263,26 @@ ROOM = 4 << 10
 """Bytes of memory for values."""
 
 
-def limited(tmp_path: Path) -> tuple[Marked, WorkerCore]:
-    """A worker with little memory, which has stored more than fits."""
+def limited(tmp_path: Path, blocks: int = 0) -> tuple[Marked, WorkerCore]:
+    """A worker with little memory, which has stored more than fits. With `blocks` of pinned memory before the file."""
     marked = Marked(1, tmp_path)
     core = marked.group.cores[0]
-    core.stored.limiter = MemoryLimiter(HostBuffers(), SpillStorage(), ROOM, small=0)
+    device = Unhurried()
+    pinned = PinnedPool(device, blocks * PAGE_BYTES) if blocks else None
+    core.stored.limiter = MemoryLimiter(device, SpillStorage(pinned=pinned), ROOM, small=0)
     for tensor in range(8):
         marked.group.store(tensor, numbers(16, 16) + tensor)
     return marked, core
 
 
-def test_what_was_evicted_is_in_a_mark_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("blocks", [0, 2])
+def test_what_was_evicted_is_in_a_mark_too(blocks: int, tmp_path: Path) -> None:
     """A worker with a limit keeps no reference for a mark: it reads its file, within its limit, and evicts others for that."""
-    marked, core = limited(tmp_path)
+    marked, core = limited(tmp_path, blocks)
     assert any(type(value) is SpilledValue for value in core.stored.tensors[CLIENT].values())
     marked.take(1)
+    inside = [value for value in marked.has(0, CLIENT).values() if type(value) is not SpilledValue]
+    assert sum(value.nbytes for value in inside) <= ROOM
     assert core.marks.pinned == {}
     assert marked.files[0].written[1] == {}
     marked.group.tell(0, m.Forget(CLIENT))
@@ -290,19 +297,37 @@ def test_what_was_evicted_is_in_a_mark_too(tmp_path: Path) -> None:
         np.testing.assert_array_equal(value, -(numbers(16, 16) + tensor))
 
 
-def test_a_value_that_cannot_be_brought_back_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mark for which there is no memory, or whose spilled values cannot be read, is not taken; the worker goes on."""
+def test_a_spilled_value_stays_in_its_place_until_it_is_written(tmp_path: Path) -> None:
+    """The session goes on, and frees what the thread is still to write: nothing else comes to its place in the file."""
     marked, core = limited(tmp_path)
+    work = marked.tell(0, m.TakeMark(1, CLIENT, 1))
+    marked.group.tell(0, m.Release(CLIENT, list(range(8))))
+    for tensor in range(10, 18):
+        marked.group.store(tensor, numbers(16, 16) + tensor)
+    assert marked.files[0].do(work) == m.MarkTaken(1, [], 0)
+    del work
+    marked.join([0])
+    assert marked.restore(0, 1).fault == []
+    limiter = core.stored.limiter
+    assert limiter is not None
+    for tensor, value in list(marked.has(0).items()):
+        found = limiter.take_in(value, (NEXT, tensor)) if type(value) is SpilledValue else value
+        np.testing.assert_array_equal(found, numbers(16, 16) + tensor)
 
-    def fails(*_: Any) -> None:
-        raise OSError("the disk is gone")
 
+@pytest.mark.parametrize("blocks", [0, 2])
+def test_a_spilled_value_that_cannot_be_read_is_a_fault(blocks: int, tmp_path: Path) -> None:
+    """A mark whose values cannot be read is not taken, whoever reads them; the worker goes on."""
+    marked, core = limited(tmp_path, blocks)
     assert core.stored.limiter is not None
-    monkeypatch.setattr(core.stored.limiter, "fetched", fails)
+    core.stored.limiter.spill.close()
     (answer,) = marked.group.tell(0, m.TakeMark(1, CLIENT, 1))
+    if isinstance(answer, MarkWork):
+        answer = marked.files[0].do(answer)
     assert isinstance(answer, m.MarkTaken)
-    assert "the disk is gone" in answer.fault[1]
+    assert answer.fault
     assert core.marks.pinned == {}
+    assert list((tmp_path / "marks").glob("*")) == []
 
 
 def test_no_memory_for_a_mark_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
