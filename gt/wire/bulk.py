@@ -347,7 +347,8 @@ class Bulk:
     def drop_client(self, client: int) -> None:
         """Forget a client that has left, and its memory. Loans of it that were never taken are given back."""
         if self.borrower is not None:
-            self.borrower.returned += [(loan[0], key) for key, loan in self.inbox.early.items() if key[1] == client]
+            unread = {(loan[0], key) for key, loan in self.inbox.early.items() if key[1] == client}
+            self.borrower.returned += unread - self.borrower.taken
         self.outbox.drop_client(client)
         self.inbox.drop_client(client)
         if self.borrower is not None:
@@ -363,6 +364,7 @@ class Bulk:
         """The frames that return loans."""
         while self.borrower is not None and self.borrower.returned:
             peer, key = self.borrower.returned.popleft()
+            self.borrower.taken.discard((peer, key))
             yield peer, _header(BACK, key), b""
 
     def heard(self, frames: list[Any]) -> tuple[Arrived | None, Iterator[Frames]]:

@@ -46,6 +46,8 @@ class Borrower:
         self.maps: dict[int, tuple[str, mmap.mmap]] = {}
         self.returned: deque[Any] = deque()
         """The tokens of loans that nobody reads any more. Arrays may be freed in any thread."""
+        self.taken: set[Any] = set()
+        """The tokens of loans that were not given back yet."""
 
     def read(
         self, client: int, where: str, offset: int, shape: Sequence[int], dtype: np.dtype[Any], token: Any
@@ -56,6 +58,7 @@ class Borrower:
         """
         memory, found = self._found(client, where, offset, prod(shape) * dtype.itemsize)
         found.flags.writeable = False
+        self.taken.add(token)
         lent = np.asarray(_Loan(memory, found, self.returned, token))
         return lent.view(dtype).reshape(tuple(shape))
 

@@ -473,6 +473,33 @@ def test_who_has_borrowed_is_lent_to_before_it_asks() -> None:
     assert key in wire.client.outbox.lent
     wire.worker.drop_client(1)
     assert wire.worker.inbox.early == {}
+    wire.returned()
+    wire.deliver_all(random.Random(0))
+    assert key in wire.client.outbox.lent, "its array is still read, though the loan came again"
+    del whole
+    wire.returned()
+    wire.deliver_all(random.Random(0))
+    assert key not in wire.client.outbox.lent
+
+
+def test_loans_that_nobody_took_are_given_back_when_their_client_goes() -> None:
+    """A client that goes on under another number gets its memory back, whether or not it has broken the stream off."""
+    wire, _, data = borrowed()
+    for tensor in (2, 3):
+        room = wire.pool.room(data.nbytes)
+        assert room is not None
+        place = wire.pool.place(room)
+        for frames in wire.client.outbox.add(WORKER, (PUT, 1, tensor, 0), room, box_of(data.shape), place):
+            wire.post(frames, CLIENT)
+        wire.client.outbox.break_off(-1)
+        wire.client.outbox.near.add(0)
+    wire.deliver(WORKER)
+    wire.deliver(WORKER)
+    assert {(PUT, 1, 2, 0), (PUT, 1, 3, 0)} <= set(wire.client.outbox.returning)
+    wire.worker.drop_client(1)
+    wire.returned()
+    wire.deliver_all(random.Random(0))
+    assert not {(PUT, 1, 2, 0), (PUT, 1, 3, 0)} & set(wire.client.outbox.returning)
 
 
 def test_a_loan_that_was_forgotten_comes_again() -> None:

@@ -11,7 +11,7 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.client.session.bulk_puts import BulkPuts
+from gt.client.session.bulk_puts import BulkPut, BulkPuts
 from gt.sharding.partition import Box
 from gt.wire.bulk import LENT, MAX_IN_FLIGHT_BYTES, PUT, Outbox, read_header
 from gt.wire.memfd import machine, map_memory
@@ -24,8 +24,8 @@ COLUMNS: tuple[Box, ...] = (((0, SIZE), (0, 300)), ((0, SIZE), (300, SIZE)))
 HERE = machine().encode()
 
 
-def started(limit: int = 256 << 20) -> BulkPuts:
-    return BulkPuts(Pool(limit), Outbox(machine()))
+def started(limit: int = 256 << 20, *, keeps: bool = False) -> BulkPuts:
+    return BulkPuts(Pool(limit), Outbox(machine()), keeps=keeps)
 
 
 def numbers(start: int = 0) -> np.ndarray[Any, Any]:
@@ -47,9 +47,9 @@ def put(puts: BulkPuts, tensor: int, array: np.ndarray[Any, Any], boxes: tuple[B
     list(puts.cut(tensor, places(boxes), 1))
 
 
-def borrow(puts: BulkPuts, tensor: int, worker: int) -> np.ndarray[Any, Any]:
+def borrow(puts: BulkPuts, tensor: int, worker: int, client: int = 1) -> np.ndarray[Any, Any]:
     """A worker on this machine grants, and sees what lies where it is told."""
-    key = (PUT, 1, tensor, worker)
+    key = (PUT, client, tensor, worker)
     stream = puts.outbox.streams.get(key) or puts.outbox.lent[key]
     ((_, header, payload),) = puts.outbox.granted(b"w%d" % worker, key, MAX_IN_FLIGHT_BYTES, HERE)
     kind, _, offset = read_header(header)
@@ -191,3 +191,79 @@ def test_a_put_that_was_called_off_leaves_nothing() -> None:
     puts.pool.trim(0.0)
     assert puts.pool.arena is not None
     assert puts.pool.arena.ranges.used == {}
+
+
+def rewind(puts: BulkPuts, kept: dict[int, BulkPut], lost: int) -> None:
+    """A session goes back: its puts are sent again, as client 2."""
+    puts.break_off(lost)
+    puts.pool.renew()
+    puts.waiting.clear()
+    puts.again(kept)
+
+
+def test_what_was_lent_stays_after_a_rewind_until_it_is_given_back() -> None:
+    """Survivors still read there, in memory that is given up range by range; what the lost worker had comes back at once."""
+    puts = started(keeps=True)
+    put(puts, 1, numbers(), HALVES)
+    put(puts, 2, numbers(9), (WHOLE,))
+    seen, lost = borrow(puts, 1, 1), borrow(puts, 2, 0)
+    borrow(puts, 1, 0)
+    assert (lost == numbers(9)).all()
+    rewind(puts, {}, 0)
+    for tensor in range(3, 9):
+        put(puts, tensor, numbers(tensor), (WHOLE,))
+    np.testing.assert_array_equal(seen, numbers()[200:])
+    assert not lost.any(), "its pages were given up"
+    assert list(puts.outbox.granted(b"w1", (PUT, 1, 1, 1), MAX_IN_FLIGHT_BYTES, HERE)) == [], "it is of before"
+    np.testing.assert_array_equal(seen, numbers()[200:])
+    assert not puts.sending(1)
+    puts.outbox.back(b"w1", (PUT, 1, 1, 1))
+    assert not seen.any(), "nobody reads it"
+    assert puts.outbox.returning == {}
+
+
+@pytest.mark.parametrize("limit", [0, 256 << 20])
+@pytest.mark.parametrize("boxes", [(WHOLE,), HALVES, COLUMNS])
+def test_a_put_is_sent_again_as_it_was(limit: int, boxes: tuple[Box, ...]) -> None:
+    """Whatever the program has done with its array since; through new memory, or in chunks."""
+    puts, array = started(limit, keeps=True), numbers()
+    known = puts.prepare(array, "kind")
+    list(puts.begin(1, known, 1))
+    list(puts.cut(1, places(boxes), 1))
+    array[...] = -1
+    for again, client in ((boxes, 2), (HALVES, 3)):
+        rewind(puts, {1: known}, 0)
+        assert list(puts.cut(1, places(again), client)) == []
+        for worker, box in enumerate(again):
+            expected = numbers()[tuple(slice(*pair) for pair in box)]
+            if limit:
+                np.testing.assert_array_equal(borrow(puts, 1, worker, client), expected)
+                assert puts.pool.place(known.parts[box]) is not None, "in the new memory"
+            else:
+                key = (PUT, client, 1, worker)
+                chunks = list(puts.outbox.granted(b"w%d" % worker, key, MAX_IN_FLIGHT_BYTES, HERE))
+                assert b"".join(bytes(payload) for _, _, payload in chunks) == expected.tobytes()
+
+
+def test_a_put_that_is_not_cut_yet_is_waited_for_after_a_rewind() -> None:
+    """The program's array is still needed then."""
+    puts, array = started(keeps=True), numbers()
+    known = puts.prepare(array, "kind")
+    list(puts.begin(1, known, 1))
+    rewind(puts, {1: known}, -1)
+    assert puts.sending(1)
+    list(puts.cut(1, places((WHOLE,)), 2))
+    np.testing.assert_array_equal(borrow(puts, 1, 0, 2), numbers())
+    assert not puts.sending(1)
+
+
+def test_a_put_that_was_refused_is_kept_as_it_was() -> None:
+    """It may be accepted when it is sent again."""
+    puts, array = started(keeps=True), numbers()
+    known = puts.prepare(array, "kind")
+    list(puts.begin(1, known, 1))
+    assert list(puts.cut(1, (), 1)) == []
+    array[...] = -1
+    rewind(puts, {1: known}, -1)
+    list(puts.cut(1, places((WHOLE,)), 2))
+    np.testing.assert_array_equal(borrow(puts, 1, 0, 2), numbers())

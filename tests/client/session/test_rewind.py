@@ -1,0 +1,556 @@
+"""Rewinds of a session: what is sent again is the stream of the first time, in order, paced by credits, each request answered
+once; and what is kept for that is bounded."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import cases
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gt.client.segment.value import TensorValue
+from gt.client.session import session as sessions
+from gt.client.session.bulk_puts import BulkPut
+from gt.client.session.future import Future
+from gt.client.session.resend_buffer import CONFIGURE, MAX_UNHEARD_PUT_BYTES, MESSAGE_BYTES, NO_EFFECT, QUESTION
+from gt.client.session.session import Session
+from gt.errors import GTError, SessionError, WorkerLost
+from gt.ir.dtypes import as_dtype
+from gt.ir.spec import pack_spec, spec
+from gt.service.in_process import NoBulk
+from gt.wire import messages as m
+from gt.wire.reliable_stream import Frames
+
+CREDITS = 4
+COUNTED = (m.Run, m.Put, m.Restore)
+ASIDE = (m.Hello, m.Ping, m.Goodbye, m.Resume, m.Settled, m.RequestMark)
+ASKED = (m.Fetch, m.Ask, m.WriteSnapshot, m.ConfirmTensors)
+SCALAR = spec(as_dtype(np.dtype(np.float32)), ())
+LARGE = 1 << 17
+
+
+class ScriptedLink(NoBulk):
+    """A link whose other end does what a test says. It holds that what arrives is the stream that the program made, from the
+    last mark on, with answered requests replaced, and no more runs and puts of what is sent again than there are credits."""
+
+    def __init__(self, resend_bytes: int) -> None:
+        super().__init__()
+        self.resend_bytes = resend_bytes
+        self.session: Session | None = None
+        self.stream: list[Frames] = []
+        """All that the program sent, as it was the first time."""
+        self.first = 0
+        """The position before the first message of `arrived`."""
+        self.arrived: list[m.Message] = []
+        self.aside: list[m.Message] = []
+        """What does not count."""
+        self.inbox: deque[m.Message] = deque()
+        self.marks: dict[int, tuple[int, int]] = {0: (0, 0)}
+        self.credited = 0
+        self.waits: Callable[[], object] = self.refuse
+        """What happens when the session waits."""
+        self.puts: dict[int, BulkPut] = {}
+        self.numbers: list[tuple[int, int]] = []
+
+    def refuse(self) -> None:
+        raise AssertionError("nothing is waited for here")
+
+    def encode(self, message: m.Message) -> Frames:
+        frames = m.encode(message)
+        self.stream.append(frames)
+        return frames
+
+    def send(self, message: m.Message) -> Frames:
+        if isinstance(message, ASIDE):
+            self.aside.append(message)
+            if isinstance(message, m.Resume) and message.mark >= 0:
+                self.first, done = self.marks[message.mark]
+                self.arrived, self.credited = [], done
+            return m.encode(message)
+        frames = self.encode(message)
+        assert self.position == len(self.stream) - 1, "nothing is sent before what waits"
+        self.arrived.append(message)
+        return frames
+
+    def send_frames(self, frames: Frames) -> None:
+        first = self.stream[self.position]
+        message = m.decode(list(first))
+        assert self.session is not None
+        answered = isinstance(message, ASKED) and message.request not in self.session.requests
+        assert frames == (NO_EFFECT if answered else first)
+        self.arrived.append(m.decode(list(frames)))
+        assert self.done - self.credited <= CREDITS
+
+    @property
+    def position(self) -> int:
+        """That of the last message which arrived."""
+        return self.first + len(self.arrived)
+
+    @property
+    def done(self) -> int:
+        """How many runs and puts have arrived."""
+        return sum(type(m.decode(list(frames))) in COUNTED for frames in self.stream[: self.position])
+
+    def receive(self) -> list[m.Message]:
+        found = list(self.inbox)
+        self.inbox.clear()
+        return found
+
+    def wait(self, timeout: float) -> None:
+        self.waits()
+
+    def alive(self) -> None:
+        """It lives."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def prepare(self, array: np.ndarray[Any, Any], kind: Any) -> Any:
+        return BulkPut(kind, array.copy())
+
+    def put_bulk(self, tensor: int, put: Any, *, later: bool = False) -> BulkPut:
+        kept: BulkPut = put
+        return kept
+
+    def rewind(self, client: int, lost: int, puts: Any) -> None:
+        self.numbers.append((client, lost))
+        self.puts = dict(puts)
+
+    # what the service does
+
+    def tell(self, *messages: m.Message) -> None:
+        """The session hears messages."""
+        assert self.session is not None
+        self.inbox.extend(messages)
+        self.session.pump()
+
+    def credit(self, done: int) -> None:
+        self.credited = done
+        self.tell(m.Credit(done))
+
+    def mark(self, number: int) -> m.Durable:
+        """A mark of what has arrived."""
+        self.marks[number] = self.position, self.done
+        return m.Durable(number, *self.marks[number])
+
+    def rewound(self, number: int) -> None:
+        self.tell(m.Rewind(number, "worker 1 was killed", 1))
+
+    def told(self, kind: type[m.Message]) -> list[Any]:
+        return [each for each in self.aside if type(each) is kind]
+
+
+@contextmanager
+def opened(resend_bytes: int = 1 << 30) -> Iterator[tuple[Session, ScriptedLink]]:
+    """A session at a scripted link, which is the default one meanwhile."""
+    link = ScriptedLink(resend_bytes)
+    link.inbox.append(m.Welcome(1, {"credits": CREDITS}))
+    session = link.session = Session(link, "scripted", idle_flush=False)
+    session.open({}, 1.0)
+    before = sessions.swap(session)
+    try:
+        yield session, link
+    finally:
+        sessions.swap(before)
+        session.failure = session.failure or SessionError("over")
+
+
+def run(session: Session, number: int) -> None:
+    session.sink([m.Run(1, number, [number - 1], [0.5], [], [])])
+
+
+def fetch(session: Session) -> Future:
+    return session.fetch(sessions.builder().allocate(SCALAR))
+
+
+def value(request: int, number: float) -> m.Value:
+    data = np.float32(number).tobytes()
+    return m.Value(request, pack_spec(SCALAR), 1, [], 0, b"", False, data)
+
+
+STEPS = {
+    "run": 6, "free": 1, "define": 1, "options": 1, "put": 1, "large put": 1, "fetch": 3, "ask": 1, "configure": 1,
+    "snapshot": 1, "answer": 4, "credit": 4, "mark": 2, "rewind": 2,
+}  # fmt: skip
+
+
+class Story:
+    """A session and a service that do things in an order that is drawn."""
+
+    def __init__(self, session: Session, link: ScriptedLink, draw: Callable[[int], int]) -> None:
+        self.session = session
+        self.link = link
+        self.draw = draw
+        self.ended: Counter[int] = Counter()
+        """How often each request has ended."""
+        self.futures: dict[int, Future] = {}
+        self.answered: set[int] = set()
+        """Requests that this incarnation has answered."""
+        self.marks = 0
+        self.values: list[TensorValue] = []
+        """None of them dies here, so that nothing is flushed and no credit is waited for."""
+
+    def asked(self, future: Future) -> None:
+        number = next(reversed(self.session.requests))
+        self.futures[number] = future
+        future.add_done_callback(lambda _: self.ended.update([number]))
+
+    def unanswered(self) -> list[Any]:
+        """Requests that have arrived, and have no answer from this incarnation."""
+        said = self.link.arrived
+        kinds = (m.Fetch, m.Ask, m.WriteSnapshot, m.Configure)
+        return [each for each in said if isinstance(each, kinds) and each.request not in self.answered]
+
+    def step(self, name: str) -> None:
+        session, link = self.session, self.link
+        if name == "run":
+            run(session, session.sent + 1)
+        elif name in ("free", "define", "options"):
+            made = {"free": m.Free([3]), "define": m.Define(1, b"body"), "options": m.Options({"a": 1})}
+            session.sink([made[name]])
+        elif name in ("put", "large put"):
+            if session.sent - session.credited < CREDITS - 1:
+                self.values.append(session.put(np.zeros(3 if name == "put" else LARGE, np.uint8), ()))
+        elif name == "fetch":
+            self.values.append(sessions.builder().allocate(SCALAR))
+            self.asked(session.fetch(self.values[-1]))
+        elif name == "ask":
+            self.asked(session._request(lambda number: m.Ask(number, "workers"), "an answer", QUESTION))
+        elif name == "configure":
+            self.asked(session._request(lambda number: m.Configure(number, {}), "a config", CONFIGURE))
+        elif name == "snapshot":
+            self.asked(session.snapshot("a", "b", [], b""))
+        elif name == "answer" and (waiting := self.unanswered()):
+            self.answer(waiting[self.draw(len(waiting))])
+        elif name == "credit":
+            link.credit(link.credited + self.draw(link.done - link.credited + 1))
+        elif name == "mark":
+            self.marks += 1
+            link.tell(link.mark(self.marks))
+        elif name == "rewind":
+            self.answered = set()
+            before = set(session.requests)
+            link.rewound(len(link.numbers) + 2)
+            for number in before - set(session.requests):
+                assert isinstance(self.futures[number]._error, WorkerLost)
+        self.check()
+
+    def answer(self, message: Any) -> None:
+        self.answered.add(message.request)
+        found = value(message.request, 7.0) if isinstance(message, m.Fetch) else m.Answer(message.request, {})
+        self.link.tell(found)
+
+    def check(self) -> None:
+        kept = self.session.kept
+        assert kept is not None
+        kept.check()
+        settled = self.link.told(m.Settled)
+        mark = settled[-1].mark if settled else 0
+        assert (kept.mark, kept.dropped, kept.done) == (mark, *self.link.marks[mark]), (
+            "what is in the last mark has left"
+        )
+        frames = [[first] if second is None else [first, second] for first, second, _, _ in kept.kept]
+        assert frames == self.link.stream[kept.dropped :], "everything else has not"
+        waiting = [m.decode(list(each)) for each in self.link.stream[: kept.dropped]]
+        assert not any(isinstance(each, ASKED) and each.request in self.session.requests for each in waiting)
+
+    def finish(self) -> None:
+        """The service does everything that it was asked for."""
+        while self.session.credited < self.session.sent or self.unanswered():
+            self.step("credit")
+            self.link.credit(self.link.done)
+            for each in self.unanswered():
+                self.answer(each)
+        assert self.link.position == len(self.link.stream)
+        assert self.session.requests == {}
+        assert all(self.ended[number] == 1 for number in self.futures)
+
+
+@given(
+    st.lists(st.sampled_from([name for name, times in STEPS.items() for _ in range(times)]), max_size=60), st.randoms()
+)
+@settings(max_examples=cases(500), deadline=None)
+def test_what_is_sent_again_is_the_stream(names: list[str], random: Any) -> None:
+    """Whatever is sent, answered, credited and rewound in whatever order."""
+    with opened() as (session, link):
+        story = Story(session, link, lambda count: random.randrange(count) if count else 0)
+        for name in names:
+            story.step(name)
+        story.finish()
+
+
+def test_a_session_says_that_it_takes_part() -> None:
+    for limit, facts in ((1 << 30, {"resends": True}), (0, {})):
+        with opened(limit) as (_, link):
+            assert link.told(m.Hello)[0].facts == facts
+
+
+def test_without_a_limit_nothing_is_kept() -> None:
+    with opened(0) as (session, link):
+        run(session, 1)
+        assert session.kept is None
+        assert len(link.arrived) == 1
+
+
+def test_a_rewind_is_told_once_and_takes_the_number(caplog: pytest.LogCaptureFixture) -> None:
+    with opened() as (session, link), caplog.at_level(logging.WARNING, "gt"):
+        run(session, 1)
+        link.rewound(9)
+        assert session.facts["number"] == 9
+        assert link.numbers == [(9, 1)]
+        assert link.told(m.Resume) == [m.Resume(9, 0)]
+        (record,) = caplog.records
+        assert record.getMessage().startswith("the session goes back to its beginning, and what came after is computed")
+        assert record.getMessage().endswith("worker 1 was killed")
+
+
+def test_a_mark_waits_for_answers_and_a_newer_one_takes_its_place() -> None:
+    with opened() as (session, link):
+        run(session, 1)
+        future = fetch(session)
+        link.tell(link.mark(1))
+        run(session, 2)
+        assert link.told(m.Settled) == []
+        link.tell(link.mark(2))
+        assert link.told(m.Settled) == []
+        link.tell(value(1, 3.0))
+        assert link.told(m.Settled) == [m.Settled(2)]
+        assert session.kept is not None
+        assert (len(session.kept.kept), session.kept.nbytes) == (0, 0)
+        assert float(future.result()) == 3.0
+
+
+def test_a_value_of_which_parts_had_come_comes_afresh() -> None:
+    with opened() as (session, link):
+        future = fetch(session)
+        link.tell(value(1, 3.0)._replace(parts=2))
+        assert not future._ready()
+        link.rewound(2)
+        link.tell(value(1, 5.0))
+        assert float(future.result()) == 5.0
+        link.tell(value(1, 8.0))
+        assert float(future.result()) == 5.0
+
+
+def test_a_snapshot_fails_and_is_not_taken_again() -> None:
+    with opened() as (session, link):
+        future = session.snapshot("a", "b", [], b"")
+        link.rewound(2)
+        with pytest.raises(WorkerLost, match="'a' was under way when the session went back"):
+            future.result()
+        assert link.arrived == [m.Free([])]
+        run(session, 1)
+        link.rewound(3)
+        late = session.snapshot("c", "d", [], b"")
+        assert link.arrived[1:] == [m.Run(1, 1, [0], [0.5], [], []), m.WriteSnapshot(2, "c", "d", [], b"")]
+        assert not late._ready()
+
+
+def test_a_config_is_loaded_again_and_its_error_is_not_reported_again() -> None:
+    with opened() as (session, link):
+        future = session._request(lambda number: m.Configure(number, {}), "a config", CONFIGURE)
+        failed = m.Failed(1, "ConfigError", "it is wrong")
+        link.tell(failed)
+        assert future._error is not None
+        link.rewound(2)
+        assert link.arrived == [m.Configure(1, {})]
+        link.tell(failed)
+        session.usable()
+
+
+def test_an_error_of_a_message_is_reported_once() -> None:
+    """What led to it is sent again, and fails again; another error is another."""
+    with opened() as (session, link):
+        for text in ("one", "one", "two"):
+            link.tell(m.Failed(0, "ShapeError", text))
+            with pytest.raises(GTError, match=text):
+                session.usable()
+        link.rewound(2)
+        for text in ("one", "one", "two"):
+            link.tell(m.Failed(0, "ShapeError", text))
+            session.usable()
+        link.tell(m.Failed(0, "ShapeError", "two"))
+        with pytest.raises(GTError, match="two"):
+            session.usable()
+
+
+def test_a_second_rewind_starts_again_from_the_mark() -> None:
+    """Also what has come meanwhile, and was never sent."""
+    with opened() as (session, link):
+        for number in range(1, 8):
+            run(session, number)
+        link.tell(link.mark(1))
+        link.credit(7)
+        for number in range(8, 20):
+            run(session, number)
+        link.rewound(2)
+        assert link.done == 7 + CREDITS
+        run(session, 20)
+        link.credit(9)
+        assert link.done == 9 + CREDITS
+        link.rewound(3)
+        assert link.told(m.Resume)[-1] == m.Resume(3, 1)
+        assert link.done == 7 + CREDITS
+        for done in range(7, 21):
+            link.credit(done)
+        assert link.position == 20
+        assert session.kept is not None
+        assert not session.kept.unsent
+
+
+def test_large_puts_that_are_sent_again_wait_for_each_other() -> None:
+    """As those that are sent for the first time do."""
+    with opened() as (session, link):
+        for _ in range(3):
+            session.put(np.zeros(MAX_UNHEARD_PUT_BYTES // 2 + 1, np.uint8), ())
+            link.credit(session.sent)
+        link.rewound(2)
+        assert len(link.puts) == 3
+        assert link.done == 2
+        link.credit(1)
+        assert link.done == 3
+
+
+def test_without_marks_nothing_is_kept_and_a_rewind_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
+    with opened() as (session, link), caplog.at_level(logging.WARNING, "gt"):
+        run(session, 1)
+        link.tell(m.Unkept("no worker has a folder for marks"), m.Unkept("no worker has a folder for marks"))
+        assert session.kept is None
+        assert len(caplog.records) == 1
+        future = fetch(session)
+        link.tell(link.mark(1))
+        assert link.told(m.Settled) == []
+        link.rewound(2)
+        assert link.told(m.Resume) == [m.Resume(2, -1)]
+        with pytest.raises(WorkerLost):
+            future.result()
+        session.pace()
+        link.tell(m.Credit(0))
+        for number in range(2, 2 + CREDITS - 1):
+            run(session, number)
+        session.pace()
+
+
+def test_what_waits_is_sent_even_if_nothing_is_kept_any_more() -> None:
+    with opened() as (session, link):
+        for number in range(1, 8):
+            run(session, number)
+        link.rewound(2)
+        link.tell(m.Unkept("a disk is full"))
+        run(session, 8)
+        for done in range(9):
+            link.credit(done)
+        assert link.position == 8
+        assert session.kept is None
+
+
+def test_a_mark_is_asked_for_at_half_and_again_after_each() -> None:
+    with opened(8 * MESSAGE_BYTES) as (session, link):
+        for number in range(1, 5):
+            run(session, number)
+            link.credit(number)
+            session.pace()
+        assert len(link.told(m.RequestMark)) == 1
+        link.tell(link.mark(1))
+        for number in range(5, 9):
+            run(session, number)
+            link.credit(number)
+            session.pace()
+        assert len(link.told(m.RequestMark)) == 2
+
+
+def test_a_full_buffer_waits_for_a_mark_and_says_so() -> None:
+    with opened(4 * MESSAGE_BYTES) as (session, link):
+        waited: list[int] = []
+
+        def waits() -> None:
+            waited.append(len(link.told(m.RequestMark)))
+            link.inbox.append(link.mark(len(waited)))
+
+        link.waits = waits
+        for number in range(1, 30):
+            run(session, number)
+            link.credit(number)
+            session.pace()
+            assert session.kept is not None
+            assert session.kept.nbytes < 4 * MESSAGE_BYTES
+        assert waited == list(range(1, len(waited) + 1)), "each was asked for once"
+        assert len(waited) >= 5
+
+        def gone() -> None:
+            session._end(SessionError("gone"))
+
+        link.waits = gone
+        session.sink([m.Free([number]) for number in range(8)])
+        with pytest.raises(SessionError, match="gone"):
+            session.pace()
+
+
+def test_a_put_larger_than_the_buffer_is_let_through_alone() -> None:
+    """Once nothing that came before it is kept; and what follows waits until it is not, either."""
+    with opened(LARGE) as (session, link):
+        run(session, 1)
+        link.credit(1)
+        waited: list[int] = []
+
+        def waits() -> None:
+            assert session.kept is not None
+            waited.append(session.kept.nbytes)
+            link.inbox.append(link.mark(len(waited)))
+
+        link.waits = waits
+        session.put(np.zeros(4 * LARGE, np.uint8), ())
+        assert session.kept is not None
+        assert len(waited) == 2
+        assert waited[0] < LARGE
+        assert waited[1] > 4 * LARGE
+        assert session.kept.nbytes == 0
+
+
+def test_the_end_of_a_session_sends_what_waits() -> None:
+    with opened() as (session, link):
+        for number in range(1, 8):
+            run(session, number)
+        link.rewound(2)
+        done = iter(range(1, 99))
+        link.waits = lambda: link.inbox.append(m.Credit(next(done)))
+        link.credited = 99
+        session.close()
+        assert link.position == 7
+        assert isinstance(link.aside[-1], m.Goodbye)
+
+
+def test_the_end_of_a_session_does_not_wait_for_ever(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "LAST_MESSAGES_SECONDS", 0.0)
+    with opened() as (session, link):
+        for number in range(1, 8):
+            run(session, number)
+        link.rewound(2)
+        with caplog.at_level(logging.WARNING, "gt"):
+            session.close()
+        assert "messages to be sent again" in caplog.text
+        assert isinstance(link.aside[-1], m.Goodbye)
+
+
+def test_nothing_is_idle_while_messages_wait() -> None:
+    with opened() as (session, link):
+        assert not session.held_up()
+        for number in range(1, 6):
+            run(session, number)
+        assert session.held_up(), "for credits"
+        link.credit(5)
+        assert not session.held_up()
+        link.rewound(2)
+        assert session.held_up()
+        for done in range(6):
+            link.credit(done)
+        assert not session.held_up()
