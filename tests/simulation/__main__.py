@@ -18,15 +18,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m simulation", description="Simulate whole services.")
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument(
+        "--recovers", action="store_true", help="nothing is lost but workers, and no program may hear of it"
+    )
     said = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.monotonic()
     failed: list[int] = []
-    answers = errors = reconnects = 0
+    answers = errors = reconnects = recoveries = marks = 0
     seconds = 0.0
     for seed in range(said.first, said.first + said.seeds):
         try:
-            outcome = simulate(seed)
+            outcome = simulate(seed, recovers=said.recovers)
         except SimulationFailed as error:
             failed.append(seed)
             print(f"seed {seed}: {error}", flush=True)
@@ -34,11 +37,14 @@ def main() -> int:
         answers += outcome.answers
         errors += outcome.errors
         reconnects += outcome.reconnects
+        recoveries += outcome.recoveries
+        marks += outcome.marks
         seconds += outcome.seconds
     took = time.monotonic() - began
     print(
         f"{said.seeds:,} seeds in {took:.0f} s ({said.seeds / took:.1f} per second): {seconds / 3600:,.1f} simulated hours, "
-        f"{answers:,} values fetched, {errors:,} errors that had to come, {reconnects:,} connections opened again"
+        f"{answers:,} values fetched, {errors:,} errors that had to come, {reconnects:,} connections opened again, "
+        f"{marks:,} marks, {recoveries:,} sessions that went back and on"
     )
     if failed:
         print(f"{len(failed)} failed: {' '.join(map(str, failed))}", file=sys.stderr)

@@ -12,6 +12,10 @@ FAILED = (33, 35, 43, 47, 51, 64, 71, 74, 80, 85, 89, 90, 93, 102, 116, 121, 127
 """Seeds that have failed: workers cut off while they joined, sessions left behind by a `gt.connect` that failed, traces of a
 session on a worker that it had left."""
 
+RECOVERIES_FAILED = (45, 54, 61, 112)
+"""Seeds that have failed when workers alone are lost: configs that came while a worker was started again, memory that was given
+back while a mark had it."""
+
 
 @pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_no_seed_fails(seeds: range) -> None:
@@ -30,6 +34,20 @@ def test_snapshots_are_whole_or_not_there_whatever_happens(seeds: range) -> None
     outcomes = [simulate(seed, saves=True) for seed in seeds]
     PROVED["simulated services whose programs take snapshots"] += len(outcomes)
     assert sum(outcome.restored for outcome in outcomes) > 0
+
+
+@pytest.mark.parametrize("seeds", BATCHES[::3], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_lost_workers_cost_time_and_nothing_else(seeds: range) -> None:
+    """Programs hear of no worker that is started again, and every value is right."""
+    outcomes = [simulate(seed, recovers=True) for seed in seeds]
+    PROVED["simulated services that lose workers and nothing else"] += len(outcomes)
+    PROVED["sessions that went back and on"] += sum(outcome.recoveries for outcome in outcomes)
+    assert sum(outcome.recoveries for outcome in outcomes) > 0
+
+
+@pytest.mark.parametrize("seed", RECOVERIES_FAILED)
+def test_recoveries_that_have_failed_do_not_again(seed: int) -> None:
+    simulate(seed, recovers=True)
 
 
 @pytest.mark.parametrize("seed", FAILED)

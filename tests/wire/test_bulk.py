@@ -502,6 +502,28 @@ def test_loans_that_nobody_took_are_given_back_when_their_client_goes() -> None:
     assert not {(PUT, 1, 2, 0), (PUT, 1, 3, 0)} & set(wire.client.outbox.returning)
 
 
+def test_a_loan_that_came_twice_is_given_back_once_nobody_reads_it() -> None:
+    """A worker that forgets the client may still hold what it was lent, as a mark does: not before that is gone."""
+    wire, _, data = borrowed()
+    key = (PUT, 1, 2, 0)
+    wire.put(key, data)
+    wire.deliver_all(random.Random(0))
+    held = wire.whole[key]
+    place = wire.client.outbox.lent[key].place
+    assert held is not None
+    assert place is not None
+    wire.post(next(wire.client.outbox._lend(key, wire.client.outbox.lent[key], place)), CLIENT)
+    wire.deliver_all(random.Random(0))
+    wire.worker.drop_client(1)
+    wire.returned()
+    wire.deliver_all(random.Random(0))
+    assert key in wire.client.outbox.lent
+    del wire.whole[key], held
+    wire.returned()
+    wire.deliver_all(random.Random(0))
+    assert key not in wire.client.outbox.lent
+
+
 def test_a_loan_that_was_forgotten_comes_again() -> None:
     """What came too early and was too much is asked for by the stream's grant."""
     wire, _, data = borrowed()
