@@ -325,6 +325,8 @@ class WorkerPeer:
             core.moves.arrived,
             core.stored.expecting,
             core.stored.unwanted,
+            core.marks.pinned,
+            core.marks.restoring,
         )
         assert not any(left), left
         assert not core.queue

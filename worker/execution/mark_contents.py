@@ -126,39 +126,48 @@ def copied_contents(stored: TensorStore, client: int, checks: DeferredChecks | N
     found = _Collected()
     store, limiter = stored.tensors.get(client, {}), stored.limiter
     room = available_memory() // 2 if stored.backend.staging is not None else 0
-    for tensor in list(store):
-        key, value = (client, tensor), store[tensor]
+    evicted: dict[int, SpilledValue] = {}
+    for tensor, value in store.items():
+        fault = settled_fault(stored, checks, (client, tensor))
         if value is ABSENT or isinstance(value, Poison):
             found.tensors[tensor] = value.fault if isinstance(value, Poison) else None
-            continue
-        fault = settled_fault(stored, checks, key)
-        if fault is not None:
+        elif fault is not None:
             found.tensors[tensor] = fault
-            continue
-        if type(value) is SpilledValue and limiter is not None:
-            if limiter.spill.pinned is None:
-                found.add_spilled(tensor, value, limiter.spill)
-                continue
-            limiter.cause = SpillCause(client)
-            value = limiter.fetched(value, key, stored.tensors, stored.queue)
-        if stored.backend.staging is None:
+        elif type(value) is SpilledValue:
+            evicted[tensor] = value
+        elif stored.backend.staging is None:
             found.add_host(tensor, value, kept=False)
         else:
             room -= _add_device(found, tensor, value, stored, room)
+    for tensor, value in evicted.items():
+        assert limiter is not None, "only what it put out is out"
+        if limiter.spill.pinned is None:
+            found.add_spilled(tensor, value, limiter.spill)
+            continue
+        limiter.cause = SpillCause(client)
+        back = limiter.fetched(value, (client, tensor), stored.tensors, stored.queue)
+        if stored.backend.staging is None:
+            found.add_host(tensor, back, kept=False)
+        else:  # others went out for it, so its memory may lie where theirs lay: it is known by where it was
+            room -= _add_device(found, tensor, back, stored, room, value.outside)
     return found.contents(signals_by_tensor(store, client, stored.origins))
 
 
-def _add_device(found: _Collected, tensor: int, value: Any, stored: TensorStore, room: int) -> int:
-    """Add a value of a device; the bytes of its copy on the host. Raises `MemoryError` if those are more than `room`."""
+def _add_device(
+    found: _Collected, tensor: int, value: Any, stored: TensorStore, room: int, outside: SpilledBuffer | None = None
+) -> int:
+    """Add a value of a device, whose memory was `outside` if it was evicted. Returns the bytes of its copy on the host. Raises
+    `MemoryError` if those are more than `room`."""
     buffers = stored.backend.buffers
     known = buffers.of(value)
     if known is None:  # it has no elements
         found.add_host(tensor, np.empty(value.shape, value.dtype), kept=False)
         return 0
     nbytes = 0
-    number = found.numbers.get(known[0])
+    key = outside or ("device", known[0])
+    number = found.numbers.get(key)
     if number is None:
-        number = found.numbers[known[0]] = len(found.buffers)
+        number = found.numbers[key] = len(found.buffers)
         nbytes = known[1]
         if nbytes > room:
             raise MemoryError("the host has no room for a copy of the session's tensors on the device")

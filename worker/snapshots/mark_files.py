@@ -116,11 +116,11 @@ class MarkFiles:
             if each.name not in linked and needed[each.name] >= MIN_SHARE * each.size:
                 link = folder / f"{name}.{len(linked) + 1}"
                 link.unlink(missing_ok=True)
-                with contextlib.suppress(
-                    OSError
-                ):  # it is gone, or there are no links in this folder: it is written again
+                try:
                     os.link(folder / each.name, link)
-                    linked[each.name] = len(linked) + 1
+                except OSError:  # it is gone, or there are no links in this folder: it is written again
+                    continue
+                linked[each.name] = len(linked) + 1
         return linked
 
     def _read(self, mark: int, rank: int) -> MarkContents:
