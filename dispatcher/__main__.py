@@ -23,6 +23,7 @@ from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, st
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.registry import Registration
 from gt.daemon.service_folder import open_to_group
+from gt.daemon.siblings import kill_sibling
 from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, ShellError, Tick
 from gt.dispatcher.state.multicast import Accept, Broken, Fanout, Withdraw
 from gt.errors import GTError, ProtocolError
@@ -38,7 +39,7 @@ from gt.wire.reliable_stream import LEASE_SECONDS
 
 from .access import Access, ServiceKeys, process_to_watch
 from .bulk_relay import BulkRelay
-from .core import DispatcherCore
+from .core import WORKER_LEASE_SECONDS, DispatcherCore
 from .handlers.marks import MARK_SECONDS
 
 log = logging.getLogger("gt.dispatcher")
@@ -94,6 +95,7 @@ class DispatcherShell:
             patience=start_timeout(),
             lease=lease,
             mark_seconds=mark_seconds,
+            worker_lease=environment_number("GT_WORKER_LEASE", WORKER_LEASE_SECONDS),
             capabilities=("cancel",),
         )
         self.core.service.address, self.core.service.version = self.address, _version()
@@ -108,6 +110,8 @@ class DispatcherShell:
         """The clients that have a number in the instruction log."""
         self.processes: dict[int, bytes] = {}
         """Peers by a file descriptor that becomes readable when their process ends."""
+        self.pids: dict[int, int] = {}
+        """Their process ids, by the same."""
         self.ends = select.epoll()
         """An epoll object over all of these descriptors, so that one turn of the loop costs the same with any number of peers."""
         self.access = Access(self.address, keys=self.keys.authorized)
@@ -183,6 +187,7 @@ class DispatcherShell:
                 log.warning("this process stood still for %.1f s", self.clock.paused_seconds - self.paused_seconds)
                 self.paused_seconds = self.clock.paused_seconds
             self._handle(Tick())
+            self._fence()
             self._pulse()
             self._tidy()
             if self.logs is not None:
@@ -424,13 +429,21 @@ class DispatcherShell:
             except (OSError, OverflowError):
                 log.debug("process %d cannot be watched", pid)
             else:
-                self.processes[descriptor] = peer
+                self.processes[descriptor], self.pids[descriptor] = peer, pid
                 self.ends.register(descriptor, select.EPOLLIN)
                 return True
         return False
 
     def _known(self, peer: bytes) -> bool:
         return self.core.knows(peer)
+
+    def _fence(self) -> None:
+        """Kill workers that were silent for too long, if they were started together with this dispatcher: they cannot come back
+        then, and whoever started them starts others."""
+        silent, self.core.silent = self.core.silent, []
+        for descriptor in [each for each, peer in self.processes.items() if peer in silent]:
+            if kill_sibling(self.pids[descriptor], descriptor):
+                log.warning("worker process %d was silent for too long, and was killed", self.pids[descriptor])
 
     def _gone(self, descriptor: int) -> None:
         self._lost(Lost(self._unwatch(descriptor), "its process ended", ended=True))
@@ -439,6 +452,7 @@ class DispatcherShell:
         """Stop watching a process. Returns its peer."""
         self.ends.unregister(descriptor)
         os.close(descriptor)
+        del self.pids[descriptor]
         return self.processes.pop(descriptor)
 
     def farewell(self, reason: str) -> None:

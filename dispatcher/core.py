@@ -64,14 +64,15 @@ from gt.wire.reliable_stream import LEASE_SECONDS
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
-WORKER_LEASE_SECONDS: Final = 60.0
+WORKER_LEASE_SECONDS: Final = 30.0
 """Seconds without a sign of life after which a worker counts as lost; less if the lease is shorter."""
 
 
 class DispatcherCore:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
     workers have its clock, `capabilities` what watchers may ask for ('cancel'). A client's first tensor waits `patience`
-    seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence. Between two
+    seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence, and any
+    worker after `worker_lease`. Between two
     marks of a session are at least `mark_seconds`. `facts` are what all peers are told in a `Welcome`, `worker_facts` what
     workers are told besides."""
 
@@ -79,7 +80,7 @@ class DispatcherCore:
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
         log: Callable[..., None] = lambda level, text, **about: None, boot: str = "", capabilities: Sequence[str] = (),
         patience: float = START_TIMEOUT, lease: float = LEASE_SECONDS, worker_facts: dict[str, Any] | None = None,
-        mark_seconds: float = MARK_SECONDS,
+        mark_seconds: float = MARK_SECONDS, worker_lease: float = WORKER_LEASE_SECONDS,
     ) -> None:  # fmt: skip
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
         self.service = service = DispatcherState(config, workers_expected, log)
@@ -104,6 +105,9 @@ class DispatcherCore:
         )  # fmt: skip
         self.patience = patience
         self.lease = lease
+        self.worker_lease = min(worker_lease, lease)
+        self.silent: list[bytes] = []
+        """Workers that were lost by their silence, and whose supervisors start others once their processes have ended."""
         self.started: float | None = None
         self.confused: set[bytes] = set()
         self.dropping = False
@@ -318,10 +322,11 @@ class DispatcherCore:
             self.queues.pump(client)
         for peer in self.subscribers.late(now):
             self.subscribers.leave(peer)
-        worker_lease = min(WORKER_LEASE_SECONDS, self.lease)
         for worker in list(self.service.workers.values()):
-            if now - worker.heard > worker_lease:
-                self._lost(worker.identity, f"no sign of life for {worker_lease:g} s")
+            if now - worker.heard > self.worker_lease:
+                returns = worker.facts.get("supervised") is True and worker.facts.get("watched") is True
+                self.silent += [worker.identity] * returns
+                self._lost(worker.identity, f"no sign of life for {self.worker_lease:g} s", returns=returns)
         for client in list(self.service.clients.values()):
             if now - client.heard > self.lease and not client.facts.get("watched"):
                 self._lost(client.identity, f"no sign of life for {self.lease:g} s")

@@ -218,6 +218,7 @@ class Service:
         put("Registration", NoRegistration, dispatcher)
         put("ConnectionLimit", NoConnectionLimit, dispatcher, worker)
         put("MemoryGuard", NoMemoryGuard, dispatcher)
+        put("kill_sibling", self._kill, dispatcher)
         put("measured", lambda _backend, _now: {"speed": [1e10, 1e10], "host_memory": 1 << 34}, worker)
         put("threads", lambda: 1, worker)
         put("packer", lambda: None, worker)
@@ -249,12 +250,25 @@ class Service:
     def _number(self, name: str, default: float) -> float:
         """What the environment would say."""
         shared = 0 if self.scheduler.process_now.name.startswith("remote") else self.shared_bytes
-        values = {"GT_LEASE": LEASE_SECONDS, "GT_SHARED_MEMORY": shared, "GT_MARK_SECONDS": self.mark_seconds}
+        values = {
+            "GT_LEASE": LEASE_SECONDS,
+            "GT_WORKER_LEASE": LEASE_SECONDS,
+            "GT_SHARED_MEMORY": shared,
+            "GT_MARK_SECONDS": self.mark_seconds,
+        }
         return values.get(name, default)
 
     def _host_facts(self) -> dict[str, Any]:
         process = self.scheduler.process_now
         return {"pid": process.number, "host": process.name, "namespace": "", "boot": "", "program": process.name}
+
+    def _kill(self, pid: int, _descriptor: int) -> bool:
+        """A dispatcher kills a worker that has stood still for too long."""
+        for name, process in self.workers.items():
+            if process.number == pid:
+                self.restart_worker(name)
+                return True
+        return False
 
     def interrupted(self, name: str, seconds: float, *, fatal: bool) -> None:
         """Note that somebody cannot talk from now on, for a while."""
