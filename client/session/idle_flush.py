@@ -45,11 +45,10 @@ class Idleness:
         """
         base, pending = builder.base, len(builder.record) + len(builder.dead)
         before = self.seen.get(builder)
-        if before is None or before[:2] != (base, pending):
-            self.seen[builder] = (base, pending, now)
+        changed = before is None or before[:2] != (base, pending)
+        if changed:
             self.moved = True
-            return False
-        if held or before[2] is None:  # it pauses from the first look on at which it is not held up
+        if before is None or before[2] is None or changed or held:  # a pause begins when it is not held up
             self.seen[builder] = (base, pending, None if held else now)
             return False
         if builder.length > FLUSH_LENGTH or (builder.periods is not None and builder.periods.period):

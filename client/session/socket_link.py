@@ -40,8 +40,8 @@ RESEND_MEMORY_FRACTION: Final = 8
 """At most this fraction of the memory is used for them."""
 
 
-def _resend_bytes() -> int:
-    """How many bytes of messages may be kept; 0 if GT_RECOVERY is 0. Raises `SessionError` if either is not a number."""
+def resend_limit() -> int:
+    """How many bytes of messages may be kept, by GT_RESEND_BYTES and GT_RECOVERY. Raises `SessionError` if one is no number."""
     limit = environment_number("GT_RESEND_BYTES", min(MAX_RESEND_BYTES, memory_limit() // RESEND_MEMORY_FRACTION))
     return int(limit) if environment_number("GT_RECOVERY", 1) else 0
 
@@ -88,7 +88,7 @@ class SocketLink:
         limit = environment_number("GT_SHARED_MEMORY", half_of_memory())
         self.memory = Pool(limit)
         self.streams = Bulk(machine() if limit else "")
-        self.resend_bytes = _resend_bytes()
+        self.resend_bytes = resend_limit()
         self.puts = BulkPuts(self.memory, self.streams.outbox, keeps=self.resend_bytes > 0)
         self.fetches = BulkFetches(self.memory, self.streams.inbox)
         self.process: int | None = None

@@ -88,7 +88,7 @@ def test_a_loop_with_a_known_period_is_cut_by_long_pauses_alone(standing: bool) 
     assert LONG_PAUSE_SECONDS <= waited <= LONG_PAUSE_SECONDS + IDLE_FLUSH_SECONDS
 
 
-@pytest.mark.parametrize("held", [0.5, 30.0])
+@pytest.mark.parametrize("held", [POLL_SECONDS / 2, 0.5, 30.0])
 def test_the_time_that_the_service_takes_is_no_pause_of_the_program(held: float) -> None:
     """What was gathered is flushed only after the program has paused beyond that."""
     builder = Gathering()

@@ -4,6 +4,7 @@ once; and what is kept for that is bounded."""
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from gt.client.session.bulk_puts import BulkPut
 from gt.client.session.future import Future
 from gt.client.session.resend_buffer import CONFIGURE, MAX_UNHEARD_PUT_BYTES, MESSAGE_BYTES, NO_EFFECT, QUESTION
 from gt.client.session.session import Session
+from gt.client.session.socket_link import resend_limit
+from gt.daemon.host import memory_limit
 from gt.errors import GTError, SessionError, WorkerLost
 from gt.ir.dtypes import as_dtype
 from gt.ir.spec import pack_spec, spec
@@ -539,6 +542,37 @@ def test_the_end_of_a_session_does_not_wait_for_ever(
             session.close()
         assert "messages to be sent again" in caplog.text
         assert isinstance(link.aside[-1], m.Goodbye)
+
+
+def test_a_thread_that_waits_is_known() -> None:
+    """What it has gathered is not idle."""
+    with opened() as (session, link):
+        seen: list[set[int]] = []
+
+        def waits() -> None:
+            seen.append(set(session.waits))
+            if len(seen) == 2:
+                link.inbox.append(m.Credit(CREDITS))
+
+        link.waits = waits
+        for number in range(CREDITS):
+            run(session, number)
+        session.pace()
+        assert seen == [set(), {threading.get_ident()}], "a short wait is none"
+        assert session.waits == set()
+
+
+def test_the_environment_says_how_much_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GT_RECOVERY", "GT_RESEND_BYTES"):
+        monkeypatch.delenv(name, raising=False)
+    assert resend_limit() == min(1 << 30, memory_limit() // 8)
+    monkeypatch.setenv("GT_RESEND_BYTES", "1e6")
+    assert resend_limit() == 1_000_000
+    monkeypatch.setenv("GT_RECOVERY", "0")
+    assert resend_limit() == 0
+    monkeypatch.setenv("GT_RECOVERY", "perhaps")
+    with pytest.raises(SessionError, match="GT_RECOVERY=perhaps"):
+        resend_limit()
 
 
 def test_nothing_is_idle_while_messages_wait() -> None:
