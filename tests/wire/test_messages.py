@@ -96,7 +96,7 @@ SAMPLES: tuple[Any, ...] = (
     m.Settled(2),
     m.RequestMark(),
     m.Durable(2, 1 << 40, 1 << 39),
-    m.Rewind(4, "worker 1 was lost"),
+    m.Rewind(4, "worker 1 was lost", 1),
     m.Unkept("no space left"),
     m.TakeMark(2, 3, 1),
     m.DropMark(1),

@@ -25,14 +25,14 @@ def test_a_mark_is_taken_when_time_has_passed_and_something_was_done() -> None:
     each = service()
     taken = mark_due(each)
     assert taken == m.TakeMark(1, 1, each.core.service.clients[b"c"].planner.mesh.number)
-    pass_time(each, 40.0)
+    pass_time(each, 25.0)
     assert not each.hears("w0", m.TakeMark), "one at a time"
     each.say("w0", m.MarkTaken(1, [], 1000))
     assert each.hears("c", m.Durable) == [m.Durable(1, 2, 1)]
-    pass_time(each, 40.0)
+    pass_time(each, 25.0)
     assert not each.hears("w0", m.TakeMark), "nothing was done since"
     each.run(1, 10, [1])
-    pass_time(each, 40.0)
+    pass_time(each, 25.0)
     assert [told.mark for told in each.hears("w0", m.TakeMark)] == [2]
 
 
@@ -42,7 +42,7 @@ def test_marks_of_programs_that_keep_nothing_are_not_taken() -> None:
     each.put(1, "d")
     each.done()
     pass_time(each, 0.0)
-    pass_time(each, 40.0)
+    pass_time(each, 25.0)
     taken = [told for worker in ("w0", "w1") for told in each.hears(worker, m.TakeMark)]
     assert [told.client for told in taken] == [1]
     each.say("d", m.RequestMark())
@@ -118,7 +118,7 @@ def test_a_mark_that_cannot_be_written_ends_marks_and_is_said_once() -> None:
     assert each.hears("c", m.Unkept) == [m.Unkept("worker 0: no space left")]
     assert each.hears("w0", m.DropMark) == [m.DropMark(mark.mark)]
     each.run(1, 10, [1])
-    pass_time(each, 40.0)
+    pass_time(each, 25.0)
     each.say("c", m.RequestMark())
     assert not each.hears("w0", m.TakeMark)
     assert not each.hears("c", m.Unkept)
