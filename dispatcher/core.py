@@ -309,9 +309,9 @@ class DispatcherCore:
             except ProtocolError as error:
                 self._refuse(peer, str(error))
 
-    def _lost(self, peer: bytes, reason: str, *, returns: bool = False) -> None:
+    def _lost(self, peer: bytes, reason: str, *, returns: bool = False, failed: bool = False) -> None:
         self.dropping = True
-        was_worker = self.disconnect.lost(peer, reason, returns=returns)
+        was_worker = self.disconnect.lost(peer, reason, returns=returns, failed=failed)
         self.dropping = False
         if was_worker:
             self.queues.pump_all()  # only now: whoever waited for the worker must find the mesh gone
@@ -354,7 +354,7 @@ class DispatcherCore:
                 goodbye.text or reason,
                 goodbye.kind == "WorkerLost",
             )  # its device failed, and it starts again
-        self._lost(sender.identity, reason, returns=returns)
+        self._lost(sender.identity, reason, returns=returns, failed=returns)
 
     def _take(self, client: ClientRecord, message: m.Message) -> None:
         self.queues.take(client, message)

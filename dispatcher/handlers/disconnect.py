@@ -53,10 +53,10 @@ class Disconnect:
         while len(self.ended) > MAX_ENDED:
             del self.ended[next(iter(self.ended))]
 
-    def lost(self, peer: bytes, reason: str, *, returns: bool = False) -> bool:
+    def lost(self, peer: bytes, reason: str, *, returns: bool = False, failed: bool = False) -> bool:
         """A peer is gone. Returns whether it was a worker, in which case clients may need another mesh.
 
-        A worker that `returns` is being restarted: sessions that lost it wait for it.
+        A worker that `returns` is being restarted: sessions that lost it wait for it. One that has `failed` has ended by itself.
         """
         service = self.service
         self.subscribers.leave(peer)
@@ -78,7 +78,7 @@ class Disconnect:
             service.recording.worker_lost(worker, reason)
         if returns:
             service.expect(len(service.workers) + 1)
-        self._worker_lost(worker, reason, returns=returns)
+        self._worker_lost(worker, reason, returns=returns, failed=failed)
         return True
 
     def _forget(self, client: ClientRecord) -> None:
@@ -102,7 +102,7 @@ class Disconnect:
                 self.service.multicast(record.mesh, m.DropPlan(plan))
             self.service.drop_mesh(record)
 
-    def _worker_lost(self, worker: WorkerRecord, reason: str, *, returns: bool) -> None:
+    def _worker_lost(self, worker: WorkerRecord, reason: str, *, returns: bool, failed: bool) -> None:
         service = self.service
         fault: Fault = ("WorkerLost", f"worker {worker.number} was lost ({reason}); what it held is gone")
         if service.workers:  # all of them: one may wait in a plan of a mesh that is dropped already
@@ -116,7 +116,7 @@ class Disconnect:
         broken = []
         for number in dict.fromkeys(record.client for record in touched):
             client = service.by_number[number]
-            if self.recovery.can_rewind(client, returns=returns):
+            if self.recovery.can_rewind(client, returns=returns, failed=failed):
                 self._rewind(client, fault[1], worker.number)
             else:
                 broken.append(client)

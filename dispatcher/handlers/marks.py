@@ -98,6 +98,7 @@ class MarkHandler:
         recovery = client.recovery
         recovery.taking = None
         recovery.marks.append(mark)
+        recovery.failures = 0
         pause = min(MAX_MARK_SECONDS, max(self.least_seconds, mark.seconds / MAX_SHARE))
         recovery.next_at = self.service.now + pause
         self.service.counters.marks += 1

@@ -19,7 +19,7 @@ from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload
 from gt.dispatcher.state.message_state import DONE, WAITING_RESTORE, WAITING_WORKERS, MessageState, begin
 from gt.dispatcher.state.records import ClientRecord, MeshRecord, ReducedSegment, WorkerRecord
-from gt.dispatcher.state.session_marks import MAX_IDLE_REWINDS, SessionMark, entries_on
+from gt.dispatcher.state.session_marks import SessionMark, entries_on
 from gt.errors import ProtocolError
 from gt.wire import messages as m
 from gt.wire.messages import Fault
@@ -45,19 +45,22 @@ class RecoveryHandler:
         self.numbers = numbers
         self.leave = leave
 
-    def can_rewind(self, client: ClientRecord, *, returns: bool) -> bool:
-        """Whether a session that has lost a worker can go back. `returns`: another worker will come in its place."""
+    def can_rewind(self, client: ClientRecord, *, returns: bool, failed: bool) -> bool:
+        """Whether a session that has lost a worker can go back. `returns`: another worker will come in its place; `failed`: it
+        has failed by itself."""
         recovery = client.recovery
-        if not recovery.resends or recovery.idle >= MAX_IDLE_REWINDS:
+        recovery.note_loss(failed=failed)
+        if not recovery.resends or recovery.is_hopeless:
             return False
-        needed = max((len(mark.mesh.members) for mark in recovery.marks), default=1)
-        return returns or len(self.service.workers) >= needed
+        needed = [len(mark.mesh.members) for mark in recovery.marks]
+        if client.mesh is not None and client.config is not None and client.config.mesh is not None:
+            needed.append(len(client.mesh.members))
+        return returns or len(self.service.workers) >= max(needed, default=1)
 
     def rewind(self, client: ClientRecord, text: str, lost: int) -> None:
         """Begin a new incarnation of a session that has lost a worker, and is in nothing any more but the table of clients."""
         service, recovery = self.service, client.recovery
         self.marks.abandon(client)
-        recovery.note_loss()
         recovery.taken = max(recovery.taken, _taken(client))
         if not recovery.awaited and not recovery.restoring:
             recovery.since = service.now

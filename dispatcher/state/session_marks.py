@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from .records import ClientRecord
 
 MAX_IDLE_REWINDS: Final = 5
-"""How often in a row a session goes back without having come further than before: what it runs then ends its worker."""
+"""How often in a row a session goes back without having come further than before."""
+MAX_FAILURES: Final = 2
+"""How many of a session's workers may fail by themselves (a device, a bug) between two marks until it does not try again: what it
+runs may be the cause."""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,12 +95,20 @@ class SessionRecovery:
     furthest: int = 0
     """The most messages that were over at any time."""
     idle: int = 0
-    """How often in a row it went back without having come further."""
+    """How often in a row it lost a worker without having come further."""
+    failures: int = 0
+    """How many of its workers have failed by themselves since its last mark."""
 
-    def note_loss(self) -> None:
-        """Note that the session has to go back."""
+    def note_loss(self, *, failed: bool) -> None:
+        """Note that a worker is lost, and whether it has `failed` by itself."""
         self.idle = 0 if self.over > self.furthest else self.idle + 1
         self.furthest = max(self.furthest, self.over)
+        self.failures += failed
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether another attempt would probably end as the last ones."""
+        return self.idle > MAX_IDLE_REWINDS or self.failures >= MAX_FAILURES
 
 
 def capture(client: ClientRecord, number: int, speeds: Speeds, base: Any) -> SessionMark:

@@ -43,6 +43,7 @@ pytestmark = pytest.mark.process
 
 def test_a_worker_whose_device_fails_starts_again_and_is_used(machine: Machine) -> None:
     """What it held is lost, and said to be; the same process joins as a new worker, twice, and meshes have it again."""
+    machine.environment["GT_RECOVERY"] = "0"  # the program would try again once, which fails again
     dispatcher = machine.command(
         "dispatcher", "--address", "tcp://127.0.0.1:*", "--workers", "2", "--log-level", "info"
     )
@@ -88,11 +89,12 @@ def test_a_worker_whose_device_fails_starts_again_and_is_used(machine: Machine) 
     assert worker.wait() == 0
 
 
-def test_it_still_ends_with_whoever_started_it(machine: Machine) -> None:
+def test_it_still_ends_with_whoever_started_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pipe that it watches stays open through the restart, and nothing of it is left when that closes."""
     dispatcher = machine.command(
         "dispatcher", "--address", "tcp://127.0.0.1:*", "--workers", "1", "--log-level", "info"
     )
+    monkeypatch.setenv("GT_RECOVERY", "0")
     address = dispatcher.expect("listening at").split()[-1]
     folder = machine.temp / "sockets"
     folder.mkdir()

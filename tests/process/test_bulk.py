@@ -166,7 +166,7 @@ def turn(number):
 @pytest.mark.parametrize("shared", ["", "0"] if EFFORT >= 1 else [""], ids=str)
 def test_five_hundred_turns_leave_nothing(machine: Machine, shared: str) -> None:
     """Memory, descriptors and mappings of all three processes are after 500 puts and fetches what they were after 50."""
-    machine.environment["GT_SHARED_MEMORY"] = shared
+    machine.environment |= {"GT_SHARED_MEMORY": shared, "GT_RESEND_BYTES": str(16 << 20)}
     program = machine.program(
         GROWTH
         + """
@@ -264,7 +264,7 @@ def test_a_client_that_is_killed_takes_its_memory_with_it(machine: Machine) -> N
 
 
 def test_workers_that_are_killed_while_they_write(machine: Machine) -> None:
-    """The error comes, no wait goes on for ever, and what was fetched before and after is right."""
+    """What was fetched before and after is right, and so is what was on its way."""
     address, _, workers = machine.service(3)
     gt.connect(address, config={"sharding_config": {"net": {"strategy": "data_parallel"}}})
     expected = numbers(3, 1 << 19)
@@ -272,8 +272,8 @@ def test_workers_that_are_killed_while_they_write(machine: Machine) -> None:
         x = gt.from_numpy(expected)
     kept, future = x.numpy(), [x.fetch() for _ in range(4)]
     workers[1].signal(signal.SIGKILL)
-    errors = [each.exception(60) for each in future]
-    assert isinstance(errors[-1], gt.WorkerLost)
+    for each in future:
+        np.testing.assert_array_equal(each.result(60), expected)
     np.testing.assert_array_equal(kept, expected)
     for _ in range(4):
         with gt.signal.context("net"):

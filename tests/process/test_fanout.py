@@ -53,7 +53,7 @@ def _no_session() -> Iterator[None]:
 def test_a_member_of_a_large_group_is_killed_or_stopped(machine: Machine, number: signal.Signals) -> None:
     """A session over nine workers, who are told by one message, gets its error when one of them is killed or stopped;
     the plans of another session, whose worker hears the same socket, go on meanwhile."""
-    environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "GT_LEASE": "8"}
+    environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "GT_LEASE": "8", "GT_RECOVERY": "0"}
     machine.environment |= environment  # ten workers on what may be two cores
     dispatcher = machine.command(
         "dispatcher", "--address", "tcp://127.0.0.1:*", "--workers", str(WORKERS), "--log-level", "info"

@@ -138,8 +138,9 @@ def test_a_dispatcher_does_not_go_on_without_its_relay(machine: Machine, monkeyp
     assert worker.wait() == 0
 
 
-def test_a_bug_in_a_worker_is_said_and_it_starts_again(machine: Machine) -> None:
+def test_a_bug_in_a_worker_is_said_and_it_starts_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it held is lost, with the reason; the same process joins as a new worker, and is used."""
+    monkeypatch.setenv("GT_RECOVERY", "0")  # the session would ask again, and the worker would fail again
     dispatcher = machine.command("dispatcher", "--address", "tcp://127.0.0.1:*", "--log-level", "info")
     address = dispatcher.expect("listening at").split()[-1]
     arguments = ["--address", address, "--device", "cpu", "--log-level", "info"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import time
 from typing import Any, NamedTuple
 
@@ -108,8 +109,8 @@ def workers_of(service: Process) -> list[psutil.Process]:
     return found
 
 
-def train(machine: Machine, name: str, kills: int, seed: int) -> Trained:
-    """A training in which workers are killed at random moments."""
+def train(machine: Machine, name: str, kills: int, seed: int, by: int = signal.SIGKILL) -> Trained:
+    """A training in which workers get a signal at random moments."""
     workers, config = CONFIGS[name]
     machine.environment["GT_MARK_SECONDS"] = "0.15"
     address = f"ipc://{machine.temp}/{kills}"
@@ -120,7 +121,7 @@ def train(machine: Machine, name: str, kills: int, seed: int) -> Trained:
     for moment in sorted(chance.sample(range(0, STEPS - 5, 5), kills)):
         program.expect(f"step {moment}")
         time.sleep(chance.random() * 0.05)
-        chance.choice(workers_of(service)).kill()
+        chance.choice(workers_of(service)).send_signal(by)
     digest, recoveries, marks, seconds = json.loads(program.expect("result ").partition(" ")[2])
     assert program.wait() == 0
     service.close()
@@ -134,3 +135,12 @@ def test_a_killed_worker_costs_a_pause_and_not_a_bit(machine: Machine, name: str
     assert 1 <= shaken.recoveries <= KILLS
     assert shaken.digest == calm.digest
     print(f"{name}: {shaken.recoveries} recoveries, {shaken.marks} marks, pauses {shaken.pauses}")
+
+
+def test_a_worker_that_stands_still_for_good_is_replaced(machine: Machine) -> None:
+    """After its time-out it is killed, and the training goes on with the same bits."""
+    machine.environment["GT_WORKER_LEASE"] = "1.5"
+    calm = train(machine, "one worker", 0, 0)
+    shaken = train(machine, "one worker", 1, 2, by=signal.SIGSTOP)
+    assert shaken.recoveries == 1
+    assert shaken.digest == calm.digest

@@ -160,7 +160,7 @@ def test_a_stopped_dispatcher(machine: Machine, number: signal.Signals) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_worker(machine: Machine, number: signal.Signals) -> None:
-    """A worker that is stopped ends with status 0; who held data on it is told so, and goes on with the others."""
+    """A worker that is stopped ends with status 0; who had data on it has them on another, and goes on."""
     address, dispatcher, workers = machine.service(2)
     gt.connect(address)
     x = gt.ones(3)
@@ -168,8 +168,7 @@ def test_a_stopped_worker(machine: Machine, number: signal.Signals) -> None:
     holder = workers[0]  # the only session that there is gets the first worker
     holder.signal(number)
     assert holder.wait() == 0
-    with pytest.raises(gt.WorkerLost, match="it was stopped"):
-        x.numpy()
+    np.testing.assert_array_equal(x.numpy(), np.ones(3))
     right()
     assert dispatcher.running()
 

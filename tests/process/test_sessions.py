@@ -116,7 +116,7 @@ def test_a_killed_dispatcher_is_noticed(machine: Machine) -> None:
 
 
 def test_a_killed_worker_starts_again(machine: Machine) -> None:
-    """What it held is gone, which the next fetch says; the session goes on with another in its place, on as many as before."""
+    """The session goes on with another in its place, on as many as before, and has what it had."""
     program = machine.program("""
         gt.init(workers=2, config={"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}})
         with gt.signal.context("net"):
@@ -124,15 +124,11 @@ def test_a_killed_worker_starts_again(machine: Machine) -> None:
         x.numpy()
         old = daemons()
         os.kill(old[2], signal.SIGKILL)
-        try:
-            (x * 2).numpy()
-        except gt.WorkerLost as error:
-            say("error", error)
         with gt.signal.context("net"):
-            say("sum", float((gt.ones(4) * 2).sum()))
+            say("sum", float((x * 2).sum()))
         say("same", [a == b for a, b in zip(old, daemons())])
     """)
-    lost = re.search(r"worker (\d) was lost", program.expect("error"))
+    lost = re.search(r"worker (\d) was lost", program.expect("was lost"))
     assert lost is not None
     assert program.expect("sum") == "sum 8.0"
     assert program.expect("same") == "same [True, True, False]"
@@ -143,7 +139,7 @@ def test_a_killed_worker_starts_again(machine: Machine) -> None:
 
 
 def test_a_service_outlives_its_workers(machine: Machine) -> None:
-    """Both workers of `gt up` are killed: a program that was there loses its tensors, and computes on those in their place."""
+    """Both workers of `gt up` are killed, twice: a program that was there computes on those in their place with what it had."""
     service = machine.command(
         "up", "--workers", "2", "--address", f"ipc://{machine.temp}/service", "--log-level", "info"
     )
@@ -154,10 +150,7 @@ def test_a_service_outlives_its_workers(machine: Machine) -> None:
         x = gt.ones(4)
         say("began", float(x.sum()))
         hear()
-        try:
-            x.numpy()
-        except gt.WorkerLost:
-            say("lost", [device.worker for device in gt.devices()], float(gt.ones(4).sum()))
+        say("there", [device.worker for device in gt.devices()], float(x.sum()))
         """,
         f"ipc://{machine.temp}/service",
     )
@@ -172,7 +165,7 @@ def test_a_service_outlives_its_workers(machine: Machine) -> None:
             for _ in numbers:
                 service.expect("at your service")
     program.say()
-    assert program.expect("lost") == "lost [4, 5] 4.0"
+    assert program.expect("there") == "there [4, 5] 4.0"
     assert program.wait() == 0
     assert service.running()
     service.close()

@@ -279,6 +279,31 @@ def test_a_session_that_ends_its_workers_is_not_tried_for_ever() -> None:
     assert "worker 6 was lost" in fault_of(each, 1)[1]
 
 
+def test_a_plan_at_which_workers_fail_by_themselves_is_tried_once_more() -> None:
+    """A device that fails, or a bug: the second time the session is told, and goes on without what it had."""
+    each = service(1)
+    for attempt in range(2):
+        each.run(1, 10, [1])
+        each.say(f"w{attempt}", m.Goodbye("WorkerLost", "the device has failed"))
+        each.join(f"w{attempt + 1}", marks=True)
+        for told in each.hears("c", m.Rewind):
+            each.say("c", m.Resume(told.session, 0))
+            each.put(1)
+            each.define(1)
+    assert "the device has failed" in fault_of(each, 10)[1]
+    each.put(20)
+    each.run(1, 21, [20])
+    assert each.hears("w2", m.Execute)
+
+
+def test_a_session_that_says_its_mesh_needs_as_many_workers() -> None:
+    """Where nobody starts another in the place of the lost one it is told at once."""
+    each = service(2, config=RULES)
+    lose(each, "w1", returns=False)
+    assert not each.hears("c", m.Rewind)
+    assert fault_of(each, 1)[0] == "WorkerLost"
+
+
 def test_others_see_nothing_but_time() -> None:
     """Sessions on other workers are not touched."""
     each = service(2)
