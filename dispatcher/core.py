@@ -420,8 +420,8 @@ class DispatcherCore:
     def _settled(self, client: ClientRecord, settled: m.Settled) -> None:
         self.marks.settled(client, settled)
 
-    def _request_mark(self, client: ClientRecord, _request: m.RequestMark) -> None:
-        self.marks.request(client)
+    def _request_mark(self, client: ClientRecord, request: m.RequestMark) -> None:
+        self.marks.request(client, request)
         if client.head is WAITING_MARK:
             self.queues.pump(client)
 

@@ -65,6 +65,9 @@ class DispatcherLink(Protocol):
     def break_off(self, lost: int) -> None:
         """Let no bulk data that is on its way go on, in or out: worker `lost` is gone."""
 
+    def give_up_lost(self) -> None:
+        """Use memory again that a lost worker was lent."""
+
     def rewind(self, client: int, lost: int, puts: Mapping[int, BulkPut]) -> None:
         """Break off all bulk data, and go on under another session number; the messages of `puts` are sent again. `lost` is
         the number of a worker that is gone, or -1."""

@@ -30,6 +30,8 @@ CONFIGURE: Final = 3
 FETCH: Final = 4
 QUESTION: Final = 5
 SNAPSHOT: Final = 6
+SOON_BYTES: Final = 128 << 20
+"""Bytes from which on a mark would be welcome, if it is cheap: memory of puts that is used again soon is in caches still."""
 MESSAGE_BYTES: Final = 256
 """What keeping a message costs beside its frames, in bytes."""
 MAX_UNHEARD_PUT_BYTES: Final = 64 << 20
@@ -66,9 +68,9 @@ class ResendBuffer:
         """Bulk puts that were sent again: which of all runs and puts each is, and its bytes."""
         self.durable: m.Durable | None = None
         """A mark before which there are unanswered requests."""
-        self.requested = False
-        """Whether a mark was asked for, and has not come yet."""
-        self.threshold = limit // 2
+        self.requested = 0
+        """Whether a mark was asked for, and has not come yet: 1, or 2 if it is urgent."""
+        self.threshold = min(limit // 2, SOON_BYTES)
         """How many bytes may be kept before something must be done."""
         self.lapsed = False
         """Whether nothing is kept any more."""
@@ -108,11 +110,14 @@ class ResendBuffer:
         if put is not None:
             self.nbytes -= put.nbytes
 
-    def request(self) -> bool:
-        """Whether a mark is to be asked for now."""
-        asks = not (self.requested or self.lapsed)
-        self.requested, self.threshold = True, self.limit
-        return asks
+    def request(self, more: int) -> bool | None:
+        """Whether the mark is urgent that is to be asked for now, with `more` bytes to come; None if none is."""
+        urgent = self.nbytes + more >= self.limit // 2
+        if self.lapsed or self.requested > urgent:
+            return None
+        self.requested = 1 + urgent
+        self.threshold = self.limit if urgent else self.limit // 2
+        return urgent
 
     def settle(self, unanswered: Container[int]) -> int | None:
         """The number of the mark that has become the last one, None if requests before it are `unanswered` still. What it
@@ -136,7 +141,7 @@ class ResendBuffer:
         return self.mark
 
     def _expect_mark(self) -> None:
-        self.requested, self.threshold = False, self.limit // 2
+        self.requested, self.threshold = 0, min(self.limit // 2, SOON_BYTES)
 
     def snapshots(self) -> set[int]:
         """The numbers of the snapshots that were asked for since the last mark and do not wait to be sent."""

@@ -34,6 +34,7 @@ def settle(session: Session, kept: ResendBuffer) -> None:
         if mark is not None and session.failure is None:
             session.reported.clear()
             session.repeated.clear()
+            session.link.give_up_lost()
             session.link.send(m.Settled(mark))
 
 
@@ -43,6 +44,7 @@ def stop_keeping(session: Session, message: m.Unkept) -> None:
     if kept is None or kept.lapsed:
         return
     log.warning("when a worker is lost, this session loses its tensors: %s", message.text)
+    session.link.give_up_lost()
     kept.lapse()
     if not kept.unsent:
         session.kept = None

@@ -185,8 +185,9 @@ class Session:
 
         def request() -> None:
             with self.exclusive():
-                if kept.request() and self.failure is None:
-                    self.link.send(m.RequestMark())
+                urgent = kept.request(nbytes)
+                if urgent is not None and self.failure is None:
+                    self.link.send(m.RequestMark(urgent))
 
         def ready() -> bool:
             if kept is not self.kept or kept.nbytes + nbytes <= kept.limit or kept.dropped >= position:

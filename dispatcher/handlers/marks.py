@@ -51,11 +51,16 @@ class MarkHandler:
                 recovery.due = True
                 self.take(client)
 
-    def request(self, client: ClientRecord) -> None:
-        """A client keeps much: take a mark soon."""
-        if client.recovery.resends and client.recovery.taking is None:
-            client.recovery.due = True
+    def request(self, client: ClientRecord, message: m.RequestMark) -> None:
+        """A client keeps much: take a mark at once, or as soon as it does not cost too much."""
+        recovery = client.recovery
+        if not recovery.resends or recovery.taking is not None:
+            return
+        if message.urgent or self.service.now >= recovery.cheap_at:
+            recovery.due = True
             self.take(client)
+        else:
+            recovery.next_at = min(recovery.next_at, recovery.cheap_at)
 
     def take(self, client: ClientRecord) -> None:
         """Take a mark that is due, unless something of the session is on its way."""
@@ -101,6 +106,7 @@ class MarkHandler:
         recovery.failures = 0
         pause = min(MAX_MARK_SECONDS, max(self.least_seconds, mark.seconds / MAX_SHARE))
         recovery.next_at = self.service.now + pause
+        recovery.cheap_at = self.service.now + mark.seconds / MAX_SHARE
         self.service.counters.marks += 1
         self.service.send(client.identity, m.Durable(mark.number, mark.position, mark.done))
         text = (

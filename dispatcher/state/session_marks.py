@@ -82,6 +82,8 @@ class SessionRecovery:
     """Whether a mark is to be taken as soon as nothing lands."""
     next_at: float = 0.0
     """When the next mark is due, in seconds on the shell's clock; 0 before the first tensor."""
+    cheap_at: float = 0.0
+    """From when on another mark costs no more than marks may."""
     awaited: bool = False
     """Whether the client has yet to say `Resume`: whatever else it says is of the time before."""
     restoring: set[int] = field(default_factory=set)

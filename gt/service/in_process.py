@@ -331,6 +331,9 @@ class NoBulk:
     def break_off(self, lost: int) -> None:
         """Nothing is under way."""
 
+    def give_up_lost(self) -> None:
+        """Nothing is lent."""
+
     def rewind(self, client: int, lost: int, puts: Any) -> None:
         """Never comes."""
 

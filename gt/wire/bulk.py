@@ -97,6 +97,8 @@ class Outbox:
         self.lent: dict[Key, _Outgoing] = {}
         self.returning: dict[Key, _Outgoing] = {}
         """Loans of streams that were broken off, which their workers still read until they give them back."""
+        self.lost: set[int] = set()
+        """Workers that give nothing back, because they are lost."""
         self.near: set[int] = set()
         """Workers that have borrowed before."""
         self.early: dict[Key, tuple[bytes, int, bytes]] = {}
@@ -142,13 +144,18 @@ class Outbox:
 
     def break_off(self, lost: int) -> None:
         """Forget all streams, because their receivers do not want them any more. What was lent stays as it is until it is given
-        back; worker `lost` (-1: none) will give nothing back."""
-        self.returning = {
-            key: stream for key, stream in (*self.returning.items(), *self.lent.items()) if key[3] != lost
-        }
+        back; worker `lost` (-1: none) will give nothing back (`give_up_lost`)."""
+        self.returning |= self.lent
+        self.lost.add(lost)
         for table in (self.streams, self.lent, self.early):
             table.clear()
         self.near.clear()
+
+    def give_up_lost(self) -> None:
+        """Have back what was lent to workers that are lost: nothing refers to it any more."""
+        if self.lost:
+            self.returning = {key: stream for key, stream in self.returning.items() if key[3] not in self.lost}
+            self.lost.clear()
 
     def granted(self, peer: bytes, key: Key, end: int, machine: bytes = b"") -> Iterator[Frames]:
         """`peer`, which can read memory on `machine`, has granted everything up to `end`. Returns what to send.

@@ -23,13 +23,17 @@ ALIGNMENT_BYTES: Final = 64
 Array = np.ndarray[Any, Any]
 
 
-class _Loan:
+class Loan:
     """Holds a range of a client's memory while some array reads it: NumPy keeps this object alive for that long."""
 
-    __slots__ = ("__array_interface__", "memory", "returned", "token")
+    __slots__ = ("__array_interface__", "memory", "place", "returned", "token")
 
-    def __init__(self, memory: mmap.mmap, found: Array, returned: deque[Any], token: Any) -> None:
+    def __init__(
+        self, memory: mmap.mmap, found: Array, returned: deque[Any], token: Any, place: tuple[str, int]
+    ) -> None:
         self.memory = memory
+        self.place = place
+        """The name of the memory, and the offset in it."""
         self.returned = returned
         self.token = token
         self.__array_interface__ = found.__array_interface__
@@ -59,7 +63,7 @@ class Borrower:
         memory, found = self._found(client, where, offset, prod(shape) * dtype.itemsize)
         found.flags.writeable = False
         self.taken.add(token)
-        lent = np.asarray(_Loan(memory, found, self.returned, token))
+        lent = np.asarray(Loan(memory, found, self.returned, token, (where, offset)))
         return lent.view(dtype).reshape(tuple(shape))
 
     def write(self, client: int, where: str, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
@@ -78,3 +82,16 @@ class Borrower:
             raise ProtocolError(f"there is no shared memory at {offset} + {nbytes}")
         self.maps[client] = where, memory
         return memory, np.ndarray((nbytes,), np.uint8, memory, offset)
+
+
+def lent_place(root: Array) -> tuple[str, int] | None:
+    """Where the memory of an array lies that looks at no other array, if it is a client's."""
+    return root.base.place if isinstance(root.base, Loan) else None
+
+
+def copy_of(where: str, offset: int, nbytes: int) -> Array:
+    """A copy of bytes of a client's memory. Raises `OSError` or `ValueError` if they are not there."""
+    memory = map_memory(where, BULK_KIND)
+    if offset < 0 or nbytes < 0 or offset + nbytes > len(memory):
+        raise ValueError(f"there is no shared memory at {offset} + {nbytes}")
+    return np.ndarray((nbytes,), np.uint8, memory, offset).copy()

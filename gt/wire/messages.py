@@ -321,10 +321,14 @@ class Settled(NamedTuple):
 
 
 class RequestMark(NamedTuple):
-    """The client keeps much that is in no mark: one is needed soon.
+    """The client keeps much that is in no mark: one would be welcome.
 
     From client to dispatcher.
+
+    * `urgent`: whether it is needed at once, whatever it costs.
     """
+
+    urgent: bool
 
 
 # dispatcher to client

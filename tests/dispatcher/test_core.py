@@ -262,7 +262,7 @@ def test_random_streams_never_do_more_than_be_refused() -> None:
         ),
         lambda: m.ConfirmTensors(int(random.integers(0, 4)), ids()),
         lambda: m.Ask(1, some("snapshots", "snapshot a")),
-        lambda: m.RequestMark(),
+        lambda: m.RequestMark(True),
         lambda: m.Settled(int(random.integers(0, 4))),
         lambda: m.Resume(int(random.integers(0, 4)), 0),
     ]

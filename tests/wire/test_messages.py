@@ -94,7 +94,7 @@ SAMPLES: tuple[Any, ...] = (
     m.Loaded(3, 7, ["SnapshotError", "it is damaged"]),
     m.Resume(4, 2),
     m.Settled(2),
-    m.RequestMark(),
+    m.RequestMark(True),
     m.Durable(2, 1 << 40, 1 << 39),
     m.Rewind(4, "worker 1 was lost", 1),
     m.Unkept("no space left"),

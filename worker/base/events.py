@@ -65,10 +65,12 @@ class SnapshotWork(NamedTuple):
 
 class MarkBuffer(NamedTuple):
     """The memory of tensors of a mark: what gives its bytes, in any thread, and the array of the host that owns it. Without an
-    `array` nobody knows whether the next mark has the same one. `read` raises `OSError` and `MemoryError`."""
+    `array` nobody knows whether the next mark has the same one. `read` raises `OSError` and `MemoryError`. `lent`: the name of a
+    client's memory where it lies, and stays until the client needs the mark no more, and the offset there."""
 
     read: Callable[[], memoryview]
     array: np.ndarray[Any, Any] | None
+    lent: tuple[str, int] | None = None
 
 
 class MarkedView(NamedTuple):

@@ -2,8 +2,9 @@
 and BLAS add up.
 
 A tensor is a view of a buffer, and buffers are written whole, as evicted ones are (`worker/spill/spill_file.py`); what is stored
-takes at least half of its buffer (`storable`). So tensors that shared memory share it again, and an array that owned its memory,
-which may be overwritten when nobody else has it (`worker/device/exclusive_array.py`), owns it again.
+takes at least half of its buffer (`storable`). A buffer in the memory of the client, which a put has lent, is not written: the
+client outlives the worker, and keeps it as it is. So tensors that shared memory share it again, and an array that owned its
+memory, which may be overwritten when nobody else has it (`worker/device/exclusive_array.py`), owns it again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gt.daemon.host import available_memory
+from gt.wire.lending import lent_place
 from gt.wire.messages import Fault
 from gt.worker.base.events import MarkBuffer, MarkContents, MarkedView
 from gt.worker.device.buffers import BufferView
@@ -47,7 +49,8 @@ class _Collected:
         number = self.numbers.get(id(root))
         if number is None:
             number = self.numbers[id(root)] = len(self.buffers)
-            self.buffers.append(MarkBuffer(partial(_bytes, lowest), root if kept else None))
+            lent = lent_place(root) if kept else None
+            self.buffers.append(MarkBuffer(partial(_bytes, lowest), root if kept and lent is None else None, lent))
         offset = _address(array) - _address(lowest) if array is not lowest and array.size else 0
         owns = array is value and array.base is None and array.flags.c_contiguous and _is_plain(array)
         view = BufferView(array.dtype, array.shape, array.strides, offset)

@@ -6,8 +6,9 @@
     footer   the size of the index, its CRC-32, and 8 bytes that end the file
 
 Of a buffer the index has [file, offset, bytes, CRC-32]: file 0 is this one, another number is a file of an earlier mark that has
-the buffer already (`mark_files.py` says where it is). Of a tensor it has [number, buffer, dtype, shape, strides, offset, owns,
-scalar], as in `MarkedView`; or [number, kind, text] of the fault that it has instead; or [number]. A signal is [name, tensors].
+the buffer already (`mark_files.py` says where it is); or [name, offset, bytes] of the client's memory. Of a tensor it has
+[number, buffer, dtype, shape, strides, offset, owns, scalar], as in `MarkedView`; or [number, kind, text] of the fault that it has
+instead; or [number]. A signal is [name, tensors].
 
 A file protects against the end of a process, not of the machine: it is whole or not there, but it need not be on the disk.
 """
@@ -26,6 +27,7 @@ import numpy as np
 from gt.errors import DTypeError, SnapshotError
 from gt.ir.dtypes import BY_SHORT, as_dtype
 from gt.snapshot_files.whole_file import whole_file
+from gt.wire.lending import copy_of
 from gt.worker.base.events import MarkBuffer, MarkContents, MarkedView
 from gt.worker.device.buffers import BufferView
 
@@ -45,14 +47,29 @@ class StoredBuffer(NamedTuple):
     checksum: int
 
 
-def write_mark(path: Path, contents: MarkContents, known: Sequence[StoredBuffer | None]) -> list[StoredBuffer]:
+class LentBuffer(NamedTuple):
+    """Where a buffer is in the memory of a client, of this name."""
+
+    where: str
+    offset: int
+    nbytes: int
+
+
+Place = StoredBuffer | LentBuffer
+
+
+def write_mark(path: Path, contents: MarkContents, known: Sequence[StoredBuffer | None]) -> list[Place]:
     """Write a mark file: whole, or not at all. Buffers that are `known` from earlier files are not written again. Returns where
     each is. Raises `OSError` that names the file."""
-    places: list[StoredBuffer] = []
+    places: list[Place] = []
     with whole_file(path, sync=False) as file:
         file.write(HEADER)
         for buffer, place in zip(contents.buffers, known, strict=True):
-            places.append(_written(file, buffer.read()) if place is None else place)
+            if place is None:
+                data = buffer.read()
+                places.append(_written(file, data) if buffer.lent is None else LentBuffer(*buffer.lent, len(data)))
+            else:
+                places.append(place)
         index = msgpack.packb([places, _packed_tensors(contents), _packed_signals(contents)])
         file.write(index)
         file.write(FOOTER.pack(len(index), zlib.crc32(index), END))
@@ -95,8 +112,12 @@ def read_mark(path: Path, other: Callable[[int], Path]) -> MarkContents:
         value.buffer: value.view for value in tensors.values() if isinstance(value, MarkedView) and value.owns
     }
     buffers: list[MarkBuffer | None] = [None] * len(places)
-    for number in sorted({place.file for place in places}):
-        wanted = {at: place for at, place in enumerate(places) if place.file == number}
+    for at, place in enumerate(places):
+        if isinstance(place, LentBuffer):
+            buffers[at] = _copied(path, place)
+    stored = {at: place for at, place in enumerate(places) if isinstance(place, StoredBuffer)}
+    for number in sorted({place.file for place in stored.values()}):
+        wanted = {at: place for at, place in stored.items() if place.file == number}
         source = other(number) if number else path
         with _opened(source) as file:
             for at, place in wanted.items():
@@ -113,6 +134,15 @@ def _opened(path: Path) -> BinaryIO:
         return path.open("rb")
     except OSError as error:
         raise SnapshotError(f"{path}: {error.strerror}; all workers of a service must see the same files") from None
+
+
+def _copied(path: Path, place: LentBuffer) -> MarkBuffer:
+    """A buffer that lies in a client's memory, copied."""
+    try:
+        array = copy_of(*place)
+    except (OSError, ValueError) as error:
+        raise SnapshotError(f"{path} refers to memory of the program that is not there: {error}") from None
+    return MarkBuffer(lambda: array.data, array)
 
 
 def _read_buffer(path: Path, file: BinaryIO, place: StoredBuffer, owner: BufferView | None) -> MarkBuffer:
@@ -139,7 +169,7 @@ def _read_buffer(path: Path, file: BinaryIO, place: StoredBuffer, owner: BufferV
 
 def _read_index(
     path: Path,
-) -> tuple[list[StoredBuffer], dict[int, MarkedView | tuple[str, str] | None], dict[int, str]]:
+) -> tuple[list[Place], dict[int, MarkedView | tuple[str, str] | None], dict[int, str]]:
     with _opened(path) as file:
         try:
             nbytes = file.seek(0, 2)
@@ -158,7 +188,7 @@ def _read_index(
         raise _damaged(path, "the checksum of its list of tensors does not match")
     try:
         raw_places, raw_tensors, raw_signals = msgpack.unpackb(index)
-        places = [StoredBuffer(*raw) for raw in raw_places]
+        places = [LentBuffer(*raw) if len(raw) == 3 else StoredBuffer(*raw) for raw in raw_places]
         tensors = {tensor: _unpacked(rest) for tensor, *rest in raw_tensors}
         signals = {tensor: signal for signal, found in raw_signals for tensor in found}
     except (ValueError, TypeError, KeyError, DTypeError, msgpack.UnpackException):

@@ -85,7 +85,7 @@ class MarkFiles:
             each.place._replace(file=linked[each.name]) if each and each.name in linked else None for each in found
         ]
         places = write_mark(folder / name, contents, known)
-        size = sum(place.nbytes for place in places if not place.file)
+        size = sum(place.nbytes for place in places if isinstance(place, StoredBuffer) and not place.file)
         sizes = {number: each.size for each in found if each and (number := linked.get(each.name))}
         self.written[mark] = {
             id(buffer.array): WrittenBuffer(
@@ -95,7 +95,7 @@ class MarkFiles:
                 place,
             )
             for buffer, place in zip(contents.buffers, places, strict=True)
-            if buffer.array is not None
+            if buffer.array is not None and isinstance(place, StoredBuffer)
         }
 
     def _found(self, buffer: MarkBuffer) -> WrittenBuffer | None:

@@ -202,7 +202,8 @@ def rewind(puts: BulkPuts, kept: dict[int, BulkPut], lost: int) -> None:
 
 
 def test_what_was_lent_stays_after_a_rewind_until_it_is_given_back() -> None:
-    """Survivors still read there, in memory that is given up range by range; what the lost worker had comes back at once."""
+    """Survivors still read there, in memory that is given up range by range; what the lost worker had comes back with the next
+    mark."""
     puts = started(keeps=True)
     put(puts, 1, numbers(), HALVES)
     put(puts, 2, numbers(9), (WHOLE,))
@@ -213,6 +214,8 @@ def test_what_was_lent_stays_after_a_rewind_until_it_is_given_back() -> None:
     for tensor in range(3, 9):
         put(puts, tensor, numbers(tensor), (WHOLE,))
     np.testing.assert_array_equal(seen, numbers()[200:])
+    np.testing.assert_array_equal(lost, numbers(9))
+    puts.outbox.give_up_lost()
     assert not lost.any(), "its pages were given up"
     assert list(puts.outbox.granted(b"w1", (PUT, 1, 1, 1), MAX_IN_FLIGHT_BYTES, HERE)) == [], "it is of before"
     np.testing.assert_array_equal(seen, numbers()[200:])

@@ -371,7 +371,7 @@ SAID: dict[str, tuple[str, Callable[[], Any]]] = {
     "loaded": ("w0", lambda: m.Loaded(1, 1, ["k"] * 1000)),
     "resume": ("c", lambda: m.Resume(1, 1)),
     "settled": ("c", lambda: m.Settled(1)),
-    "request": ("c", lambda: m.RequestMark()),
+    "request": ("c", lambda: m.RequestMark(True)),
     "mark taken": ("w0", lambda: m.MarkTaken(1, ["k"] * 1000, 1)),
     "mark restored": ("w0", lambda: m.MarkRestored(1, 1, ["k"] * 1000)),
     "drop": ("c", lambda: m.Drop(1)),

@@ -45,7 +45,7 @@ def test_marks_of_programs_that_keep_nothing_are_not_taken() -> None:
     pass_time(each, 25.0)
     taken = [told for worker in ("w0", "w1") for told in each.hears(worker, m.TakeMark)]
     assert [told.client for told in taken] == [1]
-    each.say("d", m.RequestMark())
+    each.say("d", m.RequestMark(True))
     assert not each.hears("w1", m.TakeMark)
 
 
@@ -63,9 +63,9 @@ def test_marks_take_a_fiftieth_of_the_time(took: float, pause: float) -> None:
 
 def test_a_client_that_keeps_much_gets_a_mark_at_once() -> None:
     each = service()
-    each.say("c", m.RequestMark())
+    each.say("c", m.RequestMark(True))
     assert len(each.hears("w0", m.TakeMark)) == 1
-    each.say("c", m.RequestMark())
+    each.say("c", m.RequestMark(True))
     assert not each.hears("w0", m.TakeMark), "it is under way"
 
 
@@ -73,7 +73,7 @@ def test_a_mark_waits_for_puts_that_land_and_holds_up_others() -> None:
     """Otherwise a program that puts without a pause would never get one."""
     each = service()
     each.put(2, bulk=True)
-    each.say("c", m.RequestMark())
+    each.say("c", m.RequestMark(True))
     assert not each.hears("w0", m.TakeMark)
     each.put(3, bulk=True)
     assert "waiting for a mark" in each.core.service.clients[b"c"].head
@@ -101,7 +101,7 @@ def test_the_earlier_mark_stays_until_the_client_is_done_with_it() -> None:
     first = mark_due(each)
     each.say("w0", m.MarkTaken(first.mark, [], 0))
     each.run(1, 10, [1])
-    each.say("c", m.Settled(first.mark), m.RequestMark())
+    each.say("c", m.Settled(first.mark), m.RequestMark(True))
     (second,) = each.hears("w0", m.TakeMark)
     each.say("w0", m.MarkTaken(second.mark, [], 0))
     assert not each.hears("w0", m.DropMark)
@@ -119,7 +119,7 @@ def test_a_mark_that_cannot_be_written_ends_marks_and_is_said_once() -> None:
     assert each.hears("w0", m.DropMark) == [m.DropMark(mark.mark)]
     each.run(1, 10, [1])
     pass_time(each, 25.0)
-    each.say("c", m.RequestMark())
+    each.say("c", m.RequestMark(True))
     assert not each.hears("w0", m.TakeMark)
     assert not each.hears("c", m.Unkept)
     assert sum("has no marks" in line for line in each.log) == 1

@@ -208,7 +208,7 @@ def test_an_unsettled_mark_serves_as_well() -> None:
     each = service(1)
     first = settled_mark(each)
     each.run(1, 10, [1])
-    each.say("c", m.RequestMark())
+    each.say("c", m.RequestMark(True))
     (second,) = each.hears("w0", m.TakeMark)
     each.say("w0", m.MarkTaken(second.mark, [], 0))
     lose(each, "w0")
@@ -224,7 +224,7 @@ def test_an_unsettled_mark_serves_as_well() -> None:
 
 def test_a_mark_that_is_being_written_is_given_up() -> None:
     each = service(2, config=RULES)
-    each.say("c", m.RequestMark())
+    each.say("c", m.RequestMark(True))
     (taken,) = each.hears("w0", m.TakeMark)
     lose(each, "w1")
     assert each.hears("w0", m.DropMark) == [m.DropMark(taken.mark)]

@@ -196,7 +196,7 @@ def waits_for_a_migration() -> Service:
 def waits_for_a_mark() -> Service:
     each = service(1)
     each.put(2, bulk=True)
-    each.say("c", m.RequestMark())
+    each.say("c", m.RequestMark(True))
     each.put(3)
     return each
 
