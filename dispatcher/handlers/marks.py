@@ -47,8 +47,8 @@ class MarkHandler:
             if not recovery.next_at:
                 recovery.next_at = now + self.least_seconds
             newest = recovery.marks[-1].position if recovery.marks else 0
-            if recovery.due or (now >= recovery.next_at and recovery.over > newest and recovery.taking is None):
-                recovery.due = True
+            if recovery.due or recovery.wanted or (now >= recovery.next_at and recovery.over > newest and recovery.taking is None):
+                recovery.due = recovery.due or not recovery.wanted
                 self.take(client)
 
     def request(self, client: ClientRecord, message: m.RequestMark) -> None:
@@ -56,15 +56,14 @@ class MarkHandler:
         recovery = client.recovery
         if not recovery.resends or recovery.taking is not None:
             return
-        if message.urgent or self.service.now >= recovery.cheap_at:
-            recovery.due = True
-            self.take(client)
-        else:
-            recovery.next_at = min(recovery.next_at, recovery.cheap_at)
+        recovery.wanted, recovery.due = True, recovery.due or message.urgent
+        self.take(client)
 
     def take(self, client: ClientRecord) -> None:
         """Take a mark that is due, unless something of the session is on its way."""
         recovery, planner = client.recovery, client.planner
+        if recovery.wanted and self.service.now >= recovery.cheap_at:
+            recovery.due = True
         if not recovery.due or recovery.taking is not None or recovery.awaited or recovery.restoring:
             return
         if planner is None or client.moving is not None:
@@ -80,7 +79,7 @@ class MarkHandler:
             return
         if is_landing(client):
             return
-        recovery.due = False
+        recovery.due = recovery.wanted = False
         mark = capture(client, next(self.numbers), planner.known_speeds, self.service.config)
         recovery.taking, self.taking[mark.number] = mark, client
         self.service.multicast(planner.mesh, m.TakeMark(mark.number, client.number, planner.mesh.number))

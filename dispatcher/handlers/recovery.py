@@ -64,7 +64,8 @@ class RecoveryHandler:
         recovery.taken = max(recovery.taken, _taken(client))
         if not recovery.awaited and not recovery.restoring:
             recovery.since = service.now
-        recovery.awaited, recovery.due = True, False
+        recovery.awaited = True
+        recovery.due = recovery.wanted = False
         recovery.restoring = set()
         fresh = ClientRecord(
             client.identity, next(self.numbers), client.facts, client.bulk, client.program, client.principal, heard=client.heard,

@@ -80,6 +80,8 @@ class SessionRecovery:
     """The mark that workers are writing."""
     due: bool = False
     """Whether a mark is to be taken as soon as nothing lands."""
+    wanted: bool = False
+    """Whether the client asks for a mark, as soon as it does not cost too much."""
     next_at: float = 0.0
     """When the next mark is due, in seconds on the shell's clock; 0 before the first tensor."""
     cheap_at: float = 0.0

@@ -7,8 +7,8 @@
 
 Of a buffer the index has [file, offset, bytes, CRC-32]: file 0 is this one, another number is a file of an earlier mark that has
 the buffer already (`mark_files.py` says where it is); or [name, offset, bytes] of the client's memory. Of a tensor it has
-[number, buffer, dtype, shape, strides, offset, owns, scalar], as in `MarkedView`; or [number, kind, text] of the fault that it has
-instead; or [number]. A signal is [name, tensors].
+[number, buffer, dtype, shape, strides, offset, owns, scalar], as in `MarkedView`; or [number, kind, text] of the fault that it
+has instead; or [number]. A signal is [name, tensors].
 
 A file protects against the end of a process, not of the machine: it is whole or not there, but it need not be on the disk.
 """
