@@ -47,7 +47,11 @@ class MarkHandler:
             if not recovery.next_at:
                 recovery.next_at = now + self.least_seconds
             newest = recovery.marks[-1].position if recovery.marks else 0
-            if recovery.due or recovery.wanted or (now >= recovery.next_at and recovery.over > newest and recovery.taking is None):
+            if (
+                recovery.due
+                or recovery.wanted
+                or (now >= recovery.next_at and recovery.over > newest and recovery.taking is None)
+            ):
                 recovery.due = recovery.due or not recovery.wanted
                 self.take(client)
 
