@@ -86,7 +86,8 @@ class Borrower:
 
 def lent_place(root: Array) -> tuple[str, int] | None:
     """Where the memory of an array lies that looks at no other array, if it is a client's."""
-    return root.base.place if isinstance(root.base, Loan) else None
+    base: Any = root.base
+    return base.place if isinstance(base, Loan) else None
 
 
 def copy_of(where: str, offset: int, nbytes: int) -> Array:

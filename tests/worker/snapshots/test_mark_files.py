@@ -4,6 +4,7 @@ another mark."""
 from __future__ import annotations
 
 import errno
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from hypothesis import strategies as st
 from gt.errors import SnapshotError
 from gt.ir.dtypes import ALL_DTYPES
 from gt.wire import messages as m
+from gt.wire.lending import Borrower
+from gt.wire.pool import Pool
 from gt.worker.base.backend import backend
 from gt.worker.base.events import MarkContents, MarkIn, MarkWork
 from gt.worker.execution.mark_contents import host_contents, restore_contents
@@ -332,6 +335,43 @@ def test_several_earlier_files_are_referred_to(tmp_path: Path) -> None:
     assert names(kept) == ["4-0", "4-0.1", "4-0.2", "4-0.3"]
     found = restored(kept, 4)
     assert [int(found[mark][0]) for mark in range(1, 5)] == [1, 2, 3, 4]
+
+
+def test_memory_of_the_client_is_referred_to_and_copied(tmp_path: Path) -> None:
+    """A put that lies in the client's memory is in no file; whoever restores it reads it there, and owns the copy."""
+    pool, borrower, kept = Pool(64 << 20), Borrower(), files(tmp_path)
+    room = pool.room(1 << 20)
+    assert room is not None
+    room.view(np.float32)[:] = np.arange(1 << 18, dtype=np.float32)
+    place = pool.place(room)
+    assert place is not None
+    lent = borrower.read(CLIENT, *place, (512, 512), np.dtype(np.float32), "token")
+    values = {1: lent, 2: lent.T, 3: lent[10:300], 4: np.arange(5)}
+    assert take(kept, 1, values).fault == []
+    assert sum(path.stat().st_size for path in (tmp_path / "marks").iterdir()) < 2000
+    found = restored(kept, 1)
+    for tensor, value in values.items():
+        np.testing.assert_array_equal(found[tensor], value)
+        assert found[tensor].strides == value.strides
+    before = found[1].copy()
+    room[:] = 0
+    np.testing.assert_array_equal(found[1], before)
+
+
+def test_memory_of_a_client_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
+    pool, borrower, kept = Pool(64 << 20), Borrower(), files(tmp_path)
+    room = pool.room(1 << 20)
+    assert room is not None
+    place = pool.place(room)
+    assert place is not None
+    lent = borrower.read(CLIENT, *place, (512, 512), np.dtype(np.float32), "token")
+    assert take(kept, 1, {1: lent}).fault == []
+    del lent, room, borrower
+    pool.arena = None
+    gc.collect()
+    fault = read(kept, 1).fault
+    assert fault is not None
+    assert "memory of the program that is not there" in fault[1]
 
 
 def test_a_dropped_mark_is_not_referred_to(tmp_path: Path) -> None:
