@@ -144,3 +144,46 @@ def test_a_worker_that_stands_still_for_good_is_replaced(machine: Machine) -> No
     shaken = train(machine, "one worker", 1, 2, by=signal.SIGSTOP)
     assert shaken.recoveries == 1
     assert shaken.digest == calm.digest
+
+
+PUTS = """
+import hashlib, sys
+import numpy as np
+import gt
+
+gt.connect(sys.argv[1])
+steps, held, sums = int(sys.argv[2]), [], []
+for step in range(steps):
+    array = np.random.default_rng(step).integers(-9, 10, (1024, 1024)).astype(np.float32)
+    held.append((gt.from_numpy(array), array.copy()))
+    array[...] = 77  # the tensor is a copy
+    if len(held) > 4:
+        tensor, values = held.pop(step % 4)
+        if not np.array_equal(tensor.numpy(), values):
+            say("wrong", step)
+    sums.append(sum(tensor.sum() for tensor, _ in held).item() - sum(values.sum() for _, values in held))
+    if step % 5 == 0:
+        say("step", step)
+service = gt.stats()["service"]
+say("result", any(sums), service["recoveries"], service["marks"] > 0)
+"""
+
+
+@pytest.mark.parametrize("shared", ["1e9", "0"], ids=["shared memory", "chunks"])
+def test_large_puts_are_there_after_a_kill(machine: Machine, shared: str) -> None:
+    """Those that a mark has lie in the program's memory, to which it refers; what came after is put again."""
+    machine.environment |= {"GT_MARK_SECONDS": "0.15", "GT_SHARED_MEMORY": shared}
+    address = f"ipc://{machine.temp}/puts"
+    service = machine.command("up", "--address", address, "--workers", "1")
+    service.expect("1 worker")
+    program = machine.program(PUTS, address, str(STEPS))
+    for moment in range(20, STEPS - 20, STEPS // 4):
+        program.expect(f"step {moment}")
+        workers_of(service)[0].kill()
+    said = program.expect("result").split()
+    assert said[1] == "False", "a sum is wrong"
+    assert int(said[2]) >= 1
+    assert said[3] == "True"
+    assert program.wait() == 0
+    assert not [line for line in program.lines if "wrong" in line]
+    service.close()
