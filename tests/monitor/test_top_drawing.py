@@ -19,6 +19,7 @@ from monitor_samples import (
     LOST,
     NOW,
     QUIET,
+    RECOVERING,
     SECOND,
     SPLITS,
     UNKNOWN,
@@ -44,7 +45,7 @@ from gt.monitor.top.words import CHINESE, ENGLISH, LANGUAGE_NAMES, LANGUAGES
 from gt.wire.telemetry import Graphs, Waiting
 
 INKS = (Ink(), Ink("zh"), Ink(dark=False), Ink(color=False), Ink("zh", color=False), Ink(color=False, unicode=False))
-SNAPSHOTS = (BUSY, GPUS, QUIET, LOST, GONE, UNKNOWN, many(40))
+SNAPSHOTS = (BUSY, GPUS, QUIET, LOST, RECOVERING, GONE, UNKNOWN, many(40))
 
 
 # numbers
@@ -125,8 +126,9 @@ def test_every_column_pane_key_and_state_has_its_words() -> None:
     needed = {column.name for table in TABLES.values() for column in table.columns} | {t.empty for t in TABLES.values()}
     needed |= {f"pane {name}" for name in PANES} | {f"help {key.words}" for key in KEYS}
     needed |= {f"key {key.foot}" for key in KEYS if key.foot}
-    for what in ("pieces", "busy", "workers", "credit", "put", "plan"):
+    for what in ("pieces", "busy", "workers", "credit", "put", "restore", "mark", "plan"):
         needed |= {f"why {what}", f"short {what}"}
+    needed |= {f"recovering {phase}" for phase in ("rewound", "workers", "restoring", "repeating")}
     assert needed - set(ENGLISH) == set()
 
 
@@ -219,7 +221,7 @@ def test_one_client_alone_is_one_client_everywhere() -> None:
     assert {row.item.client for row in view.rows("tensors", BUSY)} == {2}
     assert {row.item.client for row in view.rows("plans", BUSY)} == {2}
     assert {row.item[1].source for row in view.rows("log", BUSY)} == {"client 2"}
-    assert tasks.chosen_tasks(BUSY.workers[0].recent, view, moves=False) == []
+    assert tasks.chosen_tasks(BUSY.workers[0].recent, view.chosen(BUSY), moves=False) == []
 
 
 def test_the_log_is_shown_from_a_level_on_the_newest_first() -> None:
@@ -284,7 +286,7 @@ def test_a_spill_is_orange_among_what_moves() -> None:
     ]
     assert line.plain.startswith(" spill out ")
     assert tasks.draw_lane(done, filled, Ink(color=False)).plain == "[spill out]S[fetch]█"
-    assert tasks.chosen_tasks(done, ViewState(), moves=True) == done
+    assert tasks.chosen_tasks(done, None, moves=True) == done
     told = ["".join(f"{line.plain} " for line in tasks.legend(Ink(), width)) for width in range(50, 140)]
     assert all(
         f"■ {role} " in each for role in ("plan", "communication", "spill", *OP_GROUPS, "other") for each in told
