@@ -219,8 +219,10 @@ def _known_share(value: float) -> str:
     return figures.share(value) if value >= 0 else ""
 
 
-OF_RECOVERIES: Final = frozenset({"recovery"})
-"""Columns that are there only where a session has lost a worker."""
+OF_RECOVERY: Final = frozenset({"recovery"})
+"""Columns that are there only while a session recovers from the loss of a worker."""
+OF_RECOVERIES: Final = frozenset({"recovered"})
+"""Columns that are there only where a session has recovered."""
 OF_MARKS: Final = frozenset({"marks", "mark age", "mark took"})
 """Columns that are there only where a session has marks."""
 
@@ -235,18 +237,22 @@ def recovering(client: ClientView, ink: Ink, *, whole: bool = True) -> str:
 
 
 def _recovery(client: ClientView, ink: Ink, width: int) -> Text:
-    """How far it is with a recovery; afterwards how many it had, and how long the last one took."""
     said = recovering(client, ink)
-    if said:
-        return ink.text(said if cell_len(said) <= width else recovering(client, ink, whole=False), "warning")
+    if not said:
+        return ink.text(ink.none, "dim")
+    return ink.text(said if cell_len(said) <= width else recovering(client, ink, whole=False), "warning")
+
+
+def _recovered(client: ClientView, ink: Ink, width: int) -> Text:
+    """How many recoveries it had, and how long the last one took."""
     state = client.state
     if state is None or not state.recoveries:
         return ink.text(ink.none, "dim")
     return ink.text(f"{state.recoveries}×, {figures.span(max(0, state.recovery_duration))}")
 
 
-def _recovery_order(client: ClientView) -> tuple[bool, int]:
-    return (client.state.phase != "", client.state.recoveries) if client.state else (False, 0)
+def _is_recovering(client: ClientView) -> bool:
+    return client.state is not None and client.state.phase != ""
 
 
 def _mark_took(client: ClientView) -> float:
@@ -268,7 +274,8 @@ CLIENTS: Final[Table[ClientView]] = Table(
         number("bytes", 6, _counter_of("nbytes"), figures.size, "value"),
         number("client runs", 6, lambda c: c.runs_per_s, role="value"),
         number("client hits", 4, client_hits, _known_share, keep=5),
-        Column("recovery", 9, _recovery, _recovery_order, keep=1, grows=2, most=40, falls=True),
+        Column("recovery", 24, _recovery, _is_recovering, keep=1, grows=8, most=36, falls=True),
+        Column("recovered", 9, _recovered, _counter_of("recoveries"), keep=2, falls=True),
         number("inflight", 6, _counter_of("inflight"), keep=4),
         number("queued", 6, _counter_of("queued"), keep=3),
         words("signal", 8, lambda c: c.state.signal if c.state else "", "title", keep=2, grows=2, most=40),

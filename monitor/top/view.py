@@ -13,7 +13,7 @@ from gt.monitor.snapshot import Snapshot, WorkerView
 
 from . import figures
 from .table import TableRow
-from .tables import LEVELS, OF_GPUS, OF_MARKS, OF_RECOVERIES, TABLES, level
+from .tables import LEVELS, OF_GPUS, OF_MARKS, OF_RECOVERIES, OF_RECOVERY, TABLES, level
 
 PANES: Final = ("tasks", "matrix", "hot", "tensors", "log", "why", "plans")
 """In the order of their numbers, from 1."""
@@ -83,7 +83,9 @@ class ViewState:
         if name == "workers" and not any(worker.gpu for worker in snapshot.workers):
             hidden |= OF_GPUS
         states = [client.state for client in snapshot.clients if client.state is not None]
-        if name == "clients" and not any(state.phase or state.recoveries for state in states):
+        if name == "clients" and not any(state.phase for state in states):
+            hidden |= OF_RECOVERY
+        if name == "clients" and not any(state.recoveries for state in states):
             hidden |= OF_RECOVERIES
         if name == "clients" and not any(state.marks for state in states):
             hidden |= OF_MARKS

@@ -60,13 +60,13 @@ def lines(snapshot: Snapshot, view: ViewState, ink: Ink, width: int, height: int
     if sessions:
         made += [Text(""), ink.text(" " + ink.word("why sessions"), "strong")]
         for client, said in sessions[:20]:
-            role = "warning" if client.state is not None and client.state.phase else ""
-            made.append(ink.text("   " + ink.word("the client", number=client.number) + ": " + said, role))
+            made.append(ink.text("   " + ink.word("the client", number=client.number)))
+            made += [ink.text(f"     {each}") for each in said]
     return made
 
 
-def recovery(client: ClientView, ink: Ink) -> str:
-    """How far a session is with its recovery, its marks, and its earlier recoveries; '' if it has had none of these."""
+def recovery(client: ClientView, ink: Ink) -> list[str]:
+    """How far a session is with its recovery, its marks, and its earlier recoveries, as far as it has had any of these."""
     state, said = client.state, [recovering(client, ink)]
     if state is not None and state.marks:
         age, took = figures.span(max(0, client.mark_age)), figures.span(max(0, state.mark_duration))
@@ -74,7 +74,7 @@ def recovery(client: ClientView, ink: Ink) -> str:
     if state is not None and state.recoveries:
         took = figures.span(max(0, state.recovery_duration))
         said.append(ink.word("why recovered", count=state.recoveries, took=took))
-    return "; ".join(filter(None, said))
+    return [each for each in said if each]
 
 
 def about(worker: WorkerView, snapshot: Snapshot, ink: Ink) -> list[Text]:
