@@ -365,7 +365,7 @@ def _misses(found: Findings) -> str:
 def _clients(found: Findings) -> str:
     return _table(
         "Clients",
-        ["client", "program", "runs", "fetches", "each", "most held", "marks", "each"],
+        ["client", "program", "runs", "fetches", "each", "most held", "marks", "each mark"],
         (
             [
                 f"client {number}",

@@ -14,7 +14,7 @@ ENGLISH: Final = {
     "runs": "runs/s",
     "traffic": "moved/s",
     "hits": "cache hits",
-    "recoveries": "recoveries",
+    "recoveries": "recovered",
     "workers": "Workers",
     "clients": "Clients",
     "connecting": "connecting",

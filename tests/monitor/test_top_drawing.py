@@ -478,3 +478,20 @@ def test_temperature_and_power_are_shown_where_a_gpu_tells_them_and_marked_where
     assert service_health.troubles(broken) == [
         "the GPU of worker 0 has had 2 memory errors that could not be corrected"
     ]
+
+
+def test_a_session_s_recovery_is_told_in_its_row_the_header_and_the_reasons() -> None:
+    """While it recovers how far it is; afterwards how often it did; marks as well. Where nothing was, no column is."""
+    view, ink = ViewState(pane="why"), Ink()
+    assert {"recovery", "recovered"} <= view.hidden_in("clients", BUSY)
+    assert "marks" in view.hidden_in("clients", QUIET)
+    shown = [name for name in ("recovery", "recovered", "marks") if name not in view.hidden_in("clients", RECOVERING)]
+    assert shown == ["recovery", "recovered", "marks"]
+    for width, said in ((80, " 3 of 4 workers restored "), (200, "recovering: 3 of 4 workers restored")):
+        text = "\n".join(line.plain for line in frame.lines(RECOVERING, ink, width))
+        assert said in text
+        assert "3 recovered" in text or width == 80
+    reasons = "\n".join(line.plain for line in why.lines(RECOVERING, view, ink, 100, 40))
+    for said in ("recovering: 3 of 4 workers restored", "marks: 12, the last 1.4s ago, written in 8.1ms",
+                 "recoveries: 2, the last in 800ms"):  # fmt: skip
+        assert said in reasons
