@@ -128,6 +128,7 @@ class MarkHandler:
         recovery = client.recovery
         recovery.begins = False
         recovery.recoveries += 1
+        self.service.counters.recoveries += 1
         recovery.recovery_seconds = self.service.now - recovery.since
         place = f"mark {mark}" if mark else "its beginning"
         text = f"client {client.number} goes on from {place}, after {recovery.recovery_seconds:.2f} s"

@@ -104,7 +104,6 @@ class RecoveryHandler:
         client.queue.clear()  # at most new configs of the service
         if mark is None:
             recovery.over = 0
-            self.service.counters.recoveries += 1
             recovery.begins = True
             if self.service.ready(client):
                 self.marks.recovered(client, 0)
@@ -202,7 +201,6 @@ class RecoveryHandler:
         recovery.restoring.discard(worker.number)
         if recovery.restoring:
             return None
-        self.service.counters.recoveries += 1
         self.marks.recovered(client, message.mark)
         return client
 
