@@ -303,6 +303,7 @@ class DispatcherCore:
         else:
             try:
                 if self.handshake.hello(peer, hello, origin):
+                    self.marks.workers_came()
                     self.queues.pump_all()
             except SessionError as error:
                 self.service.send(peer, m.Goodbye("SessionError", str(error)))
@@ -338,6 +339,7 @@ class DispatcherCore:
                 "GT_START_TIMEOUT says how long the dispatcher waits for them",
             )
             self.service.workers_expected = 0
+            self.marks.workers_came()
             self.queues.pump_all()
 
     # messages, by the table below

@@ -152,6 +152,9 @@ class ClientFindings:
     fetching: int = 0
     waiting: tuple[PlanFindings, int] | None = None
     """The last fetch for which it seems to have waited: after which plan, and until when."""
+    marks: int = 0
+    marking: int = 0
+    """The nanoseconds that their slowest workers took to write these."""
 
 
 class TimelineSlice(NamedTuple):
@@ -176,6 +179,12 @@ class Findings:
     service: t.Service | None = None
     workers: dict[int, WorkerFindings] = field(default_factory=dict)
     clients: dict[int, ClientFindings] = field(default_factory=dict)
+    sessions: dict[int, int] = field(default_factory=dict)
+    """By the later numbers of sessions that went back: the first one, under which everything of them is added up."""
+    losses: dict[int, t.SessionRewound] = field(default_factory=dict)
+    """By the number that it gave: the last time that a session went back."""
+    recoveries: list[tuple[t.SessionRewound | None, t.SessionRecovered]] = field(default_factory=list)
+    """Sessions that went back and on, and why."""
     plans: dict[int, PlanFindings] = field(default_factory=dict)
     ops: defaultdict[PlanSite, OpSums] = field(default_factory=lambda: defaultdict(OpSums))
     moves: defaultdict[tuple[str, str, str], CollectiveSums] = field(
@@ -278,6 +287,7 @@ def _worker(found: Findings, number: int) -> WorkerFindings:
 
 
 def _client(found: Findings, number: int) -> ClientFindings:
+    number = found.sessions.get(number, number)
     client = found.clients.get(number)
     if client is None:
         client = found.clients[number] = ClientFindings(number)
@@ -285,6 +295,8 @@ def _client(found: Findings, number: int) -> ClientFindings:
 
 
 def _draw(found: Findings, who: str, number: int, stream: str, piece: TimelineSlice) -> None:
+    if who == "client":
+        number = found.sessions.get(number, number)
     if piece.times != 1:
         stream = f"{stream} (added up)"
     found.tracks.setdefault((who, number, stream), []).append(piece)
@@ -380,7 +392,7 @@ def _traffic(found: Findings, event: t.Traffic) -> None:
 def _waiting(found: Findings, event: t.Waiting) -> None:
     lasted = max(0, event.time - event.since)
     if event.worker < 0:
-        found.waits[event.what, event.client] += lasted
+        found.waits[event.what, found.sessions.get(event.client, event.client)] += lasted
     piece = TimelineSlice(
         event.since, lasted, f"waiting: {event.what}", "waiting", 1, event.signal, event.site, event.nbytes
     )
@@ -396,6 +408,24 @@ def _service(found: Findings, event: t.Service) -> None:
 
 def _client_joined(found: Findings, event: t.ClientJoined) -> None:
     _client(found, event.client).joined = event
+
+
+def _rewound(found: Findings, event: t.SessionRewound) -> None:
+    found.sessions[event.client] = found.sessions.get(event.old, event.old)
+    found.losses[event.client] = event
+
+
+def _recovered(found: Findings, event: t.SessionRecovered) -> None:
+    if len(found.recoveries) < MAX_KEPT_EVENTS:
+        found.recoveries.append((found.losses.get(event.client), event))
+    piece = TimelineSlice(event.time, event.duration, "recovery", "waiting", 1, "", "", 0)
+    _draw(found, "client", event.client, "waiting", piece)
+
+
+def _marked(found: Findings, event: t.MarkStored) -> None:
+    client = _client(found, event.client)
+    client.marks += 1
+    client.marking += event.duration
 
 
 def _client_state(found: Findings, event: t.ClientState) -> None:
@@ -469,4 +499,7 @@ _ADDERS: Final[dict[type[Any], Any]] = {
     t.Failure: _told,
     t.Decision: _told,
     t.Spill: _spill,
+    t.MarkStored: _marked,
+    t.SessionRewound: _rewound,
+    t.SessionRecovered: _recovered,
 }

@@ -67,6 +67,8 @@ SERVICE_COUNTERS: Final = (
     ("gt_poisoned", "poisoned", "Tensors lost to errors."),
     ("gt_fetches", "fetches", "Fetches that clients asked for."),
     ("gt_puts", "puts", "Puts of clients."),
+    ("gt_marks", "marks", "Marks of sessions, to which they can go back."),
+    ("gt_recoveries", "recoveries", "How often a session lost a worker and went on."),
     ("gt_internal_errors", "internal_errors", "Bugs that the dispatcher met; its log has the tracebacks."),
 )
 SERVICE_GAUGES: Final = (
@@ -111,6 +113,8 @@ CLIENT_COUNTERS: Final = (
     ("gt_client_runs", "runs", "Runs of the client."),
     ("gt_client_plans_made", "plans_made", "Plans that were made for the client."),
     ("gt_client_plan_hits", "plan_hits", "Runs of the client whose plan was there."),
+    ("gt_client_marks", "marks", "Marks of the client's session."),
+    ("gt_client_recoveries", "recoveries", "How often the client's session lost a worker and went on."),
 )
 CLIENT_GAUGES: Final = (
     ("gt_client_tensors", "tensors", "Live tensors of the client."),
@@ -152,6 +156,8 @@ class Metrics:
         self.without: dict[str, None] = {}
         """The reasons why steps run without CUDA graphs."""
         self.states: dict[int, t.ClientState] = {}
+        self.first: dict[int, int] = {}
+        """By the present number of a session that went back: its first one, which stays its label."""
         self.counted: dict[tuple[str, int], int] = {}
         """The last reported value of each counter, by counter and worker."""
         self.totals: Counter[tuple[str, int]] = Counter()
@@ -163,6 +169,8 @@ class Metrics:
         self.failures: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
         self.fetches = DurationHistogram()
         self.plans = DurationHistogram()
+        self.marks = DurationHistogram()
+        self.recoveries = DurationHistogram()
         self.dropped = 0
         self.live = False
 
@@ -249,6 +257,21 @@ class Metrics:
     def _left(self, event: t.ClientLeft) -> None:
         self.clients.pop(event.client, None)
         self.states.pop(event.client, None)
+        self.first.pop(event.client, None)
+
+    def _rewound(self, event: t.SessionRewound) -> None:
+        """The session goes on under another number: its samples keep their labels."""
+        tables: tuple[dict[int, Any], ...] = (self.clients, self.states)
+        for known in tables:
+            if event.old in known:
+                known[event.client] = known.pop(event.old)
+        self.first[event.client] = self.first.pop(event.old, event.old)
+
+    def _recovered(self, event: t.SessionRecovered) -> None:
+        self.recoveries.add(event.duration / 1e9, 1)
+
+    def _marked(self, event: t.MarkStored) -> None:
+        self.marks.add(event.duration / 1e9, 1)
 
     @staticmethod
     def _words(counts: Counter[tuple[str, str]], kind: str, fields: tuple[str, ...], event: Any) -> None:
@@ -285,6 +308,10 @@ class Metrics:
         yield Family("gt_failures", "counter", "Errors, by class.", ("kind",), failures)
         yield Family("gt_fetch_seconds", "histogram", "From a fetch to its answer.", (), [((), self.fetches.sample())])
         yield Family("gt_plan_run_seconds", "histogram", "A plan on a worker.", (), [((), self.plans.sample())])
+        marks, recoveries = self.marks.sample(), self.recoveries.sample()
+        yield Family("gt_mark_seconds", "histogram", "Writing a mark, by its slowest worker.", (), [((), marks)])
+        about = "From the loss of a worker until its session goes on."
+        yield Family("gt_recovery_seconds", "histogram", about, (), [((), recoveries)])
 
     def _of_service(self) -> Iterator[Family]:
         service = self.service
@@ -338,15 +365,15 @@ class Metrics:
         yield Family("gt_worker_without_graph", "counter", "What went without a graph.", ("worker", "reason"), without)
 
     def _of_clients(self) -> Iterator[Family]:
-        known = [
-            (n, self.states[n], each.program)
-            for n, each in sorted(self.clients.items())[:MAX_CLIENTS]
-            if n in self.states
-        ]
+        there = sorted((self.first.get(n, n), n, each.program) for n, each in self.clients.items())
+        known = [(first, self.states[n], program) for first, n, program in there[:MAX_CLIENTS] if n in self.states]
         for names, kind in ((CLIENT_COUNTERS, "counter"), (CLIENT_GAUGES, "gauge")):
             for name, field, about in names:
                 samples = [((str(n), program), getattr(state, field)) for n, state, program in known]
                 yield Family(name, kind, about, ("client", "program"), samples)
+        recovering = [((str(n), program), int(state.phase != "")) for n, state, program in known]
+        about = "1: the client's session recovers from the loss of a worker."
+        yield Family("gt_client_recovering", "gauge", about, ("client", "program"), recovering)
 
 
 def _zeros(rows: Iterable[tuple[str, str, float, str]], kinds: Iterable[str]) -> Counter[tuple[str, str]]:
@@ -380,4 +407,7 @@ _HANDLERS: Final[dict[type[Any], Callable[[Metrics, Any], None]]] = {
     t.WorkerLost: Metrics._lost,
     t.ClientJoined: Metrics._client,
     t.ClientLeft: Metrics._left,
+    t.SessionRewound: Metrics._rewound,
+    t.SessionRecovered: Metrics._recovered,
+    t.MarkStored: Metrics._marked,
 }

@@ -38,6 +38,8 @@ WAITING_VALID_NS: Final = SECOND
 SILENT_AFTER_NS: Final = 3 * SECOND
 LOST_SHOWN_NS: Final = 30 * SECOND
 """The nanoseconds for which a lost worker is shown."""
+MAX_NUMBERS: Final = 16
+"""The most numbers of one session that are remembered."""
 MAX_GONE_CLIENTS: Final = 256
 """The most clients that have left and are remembered."""
 _STATES: Final = ("compute", "communication", "runtime", "waiting", "idle")
@@ -98,6 +100,7 @@ class _Worker:
 @dataclass(slots=True)
 class _Client:
     joined: t.ClientJoined
+    numbers: list[int]
     states: SampleSeries = field(default_factory=SampleSeries)
     waiting: t.Waiting | None = None
     tensors: tuple[TensorView, ...] = ()
@@ -160,7 +163,22 @@ class Reducer:
         return found
 
     def _client_joined(self, event: t.ClientJoined) -> None:
-        self.clients.setdefault(event.client, _Client(event)).joined = event
+        client = self.clients.setdefault(event.client, _Client(event, [event.client]))
+        client.joined = event if len(client.numbers) == 1 else event._replace(time=client.joined.time)
+
+    def _rewound(self, event: t.SessionRewound) -> None:
+        """The session goes on under another number: it stays what it was."""
+        client = self.clients.pop(event.old, None)
+        self.gone.append(event.old)
+        if client is None:
+            client = self._client(event.client, event.time)
+        self.clients[event.client] = client
+        client.joined = client.joined._replace(client=event.client)
+        client.tensors, client.waiting = (), None
+        if event.client not in client.numbers:
+            client.numbers.append(event.client)
+        if len(client.numbers) > MAX_NUMBERS:
+            del client.numbers[1]
 
     def _client_left(self, event: t.ClientLeft) -> None:
         self.clients.pop(event.client, None)
@@ -170,7 +188,7 @@ class Reducer:
         """The record of a client, created if its joining was not reported."""
         found = self.clients.get(number)
         if found is None:
-            found = _Client(t.ClientJoined(time, t.DISPATCHER, number, "", -1, ""))
+            found = _Client(t.ClientJoined(time, t.DISPATCHER, number, "", -1, ""), [number])
             if number not in self.gone:
                 self.clients[number] = found
         return found
@@ -317,7 +335,10 @@ class Reducer:
             bytes_per_s=sum(worker.bytes_per_s for worker in workers),
             hit_rate=min(1.0, hits / runs) if runs else None,
             workers=workers,
-            clients=tuple(self._client_view(number) for number in sorted(self.clients)),
+            clients=tuple(
+                self._client_view(number)
+                for number in sorted(self.clients, key=lambda number: self.clients[number].numbers[0])
+            ),
             matrix=self._matrix(),
             hot_ops=self._hottest("op"),
             hot_signals=self._hottest("signal"),
@@ -369,11 +390,13 @@ class Reducer:
 
     def _client_view(self, number: int) -> ClientView:
         client = self.clients[number]
-        joined = client.joined
+        joined, state = client.joined, client.states.last
         return ClientView(
             number=number, host=joined.host, pid=joined.pid, program=joined.program, joined=joined.time,
-            state=client.states.last, runs_per_s=client.states.rate(lambda each: each.runs),
+            state=state, runs_per_s=client.states.rate(lambda each: each.runs),
             waiting=client.waiting if self._still(client.waiting) else None, recent=tuple(client.recent),
+            numbers=tuple(client.numbers),
+            mark_age=max(0, self.now - state.marked) if state is not None and state.marked >= 0 else -1,
         )  # fmt: skip
 
     def _matrix(self) -> Matrix:
@@ -430,6 +453,7 @@ _HANDLERS: Final[dict[type[Any], Callable[[Reducer, Any], None]]] = {
     t.WorkerLost: Reducer._worker_lost,
     t.ClientJoined: Reducer._client_joined,
     t.ClientLeft: Reducer._client_left,
+    t.SessionRewound: Reducer._rewound,
     t.ClientState: Reducer._client_state,
     t.Tensors: Reducer._tensors,
     t.Utilisation: Reducer._utilisation,
@@ -449,4 +473,4 @@ _HANDLERS: Final[dict[type[Any], Callable[[Reducer, Any], None]]] = {
     t.Decision: Reducer._decision,
     t.Spill: Reducer._spill,
 }
-"""The handler of each kind of event; kinds that are missing (`RunIssued`) are only for traces."""
+"""The handler of each kind of event; kinds that are missing (`RunIssued`) are only for traces, metrics or reports."""

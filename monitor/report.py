@@ -46,7 +46,7 @@ def page(found: Findings, recorded: TraceMetadata, name: str) -> str:
         "memory": memory_chart(found) + _spills(found),
         "idle": _idle(found),
         "misses": _misses(found),
-        "clients": _clients(found),
+        "clients": _clients(found) + _recoveries(found),
         "log": _log(found),
         "data": data_of(found),
     }
@@ -310,6 +310,8 @@ WAITING_CAUSES: Final = {
     "workers": "workers that have not joined",
     "credit": "credit: workers have too much to do already",
     "put": "a put that has not landed",
+    "restore": "a lost worker: what the last mark has is restored",
+    "mark": "a mark: earlier puts have not landed",
     "plan": "a plan that is being worked out",
     "busy": "a worker in something long",
 }
@@ -363,18 +365,31 @@ def _misses(found: Findings) -> str:
 def _clients(found: Findings) -> str:
     return _table(
         "Clients",
-        ["client", "program", "runs", "fetches", "each", "most held"],
+        ["client", "program", "runs", "fetches", "each", "most held", "marks", "each mark"],
         (
             [
                 f"client {number}",
                 escape(f"{client.joined.program or '?'} on {client.joined.host}") if client.joined else "",
                 f"{client.runs:,}", f"{client.fetches:,}",
-                seconds(client.fetching / client.fetches) if client.fetches else "", size(client.peak),
+                seconds(client.fetching / client.fetches) if client.fetches else "", size(client.peak), f"{client.marks:,}",
+                seconds(client.marking / client.marks) if client.marks else "",
             ]
             for number, client in sorted(found.clients.items())
         ),
-        (2, 3, 4, 5),
+        (2, 3, 4, 5, 6, 7),
     )  # fmt: skip
+
+
+def _recoveries(found: Findings) -> str:
+    if not found.recoveries:
+        return ""
+    lines = []
+    for loss, event in found.recoveries:
+        client = found.sessions.get(event.client, event.client)
+        place = f"mark {event.mark}" if event.mark else "its beginning"
+        at = f"{(event.time - found.start) / 1e9:.3f} s"
+        lines.append([at, f"client {client}", place, seconds(event.duration), escape(loss.text) if loss else ""])
+    return _table("Sessions that lost a worker and went on", ["at", "client", "from", "after", ""], lines, (0, 3))
 
 
 def _log(found: Findings) -> str:

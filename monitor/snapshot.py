@@ -116,6 +116,15 @@ class ClientView:
     waiting: Waiting | None
     recent: tuple[Task, ...]
     """Its last fetches."""
+    numbers: tuple[int, ...]
+    """The numbers that its session has had, the first and the latest ones: each recovery gives it another."""
+    mark_age: int = -1
+    """The time since its last mark; -1 if there is none."""
+
+    @property
+    def key(self) -> int:
+        """What tells the session apart for as long as it lasts: its first number."""
+        return self.numbers[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ class TraceWriter:
         process = process_of(event.worker, getattr(event, "client", -1))
         named = {
             t.ClientJoined: "client joined", t.ClientLeft: "client left", t.WorkerJoined: "worker joined",
-            t.WorkerLost: "worker lost",
+            t.WorkerLost: "worker lost", t.SessionRewound: "session goes back", t.MarkStored: "mark stored",
         }  # fmt: skip
         if kind is t.CacheMiss:
             name = f"{event.cache} made: {event.reason}" if event.reason else f"{event.cache} made"
@@ -207,6 +207,16 @@ class TraceWriter:
         else:
             name = event.what if kind is t.Decision else named[kind]
         self._mark(event, process, name)
+
+    def _recovered(self, event: t.SessionRecovered) -> None:
+        """On the track of what a client waits for."""
+        thread, start = self._place(process_of(-1, event.client), "waiting", event.time, event.duration)
+        fields = event._asdict()
+        if 0 <= event.duration < MAX_EXACT_NS:
+            del fields["duration"]
+        if self._exact(start, event.time):
+            del fields["time"]
+        self._draw("SessionRecovered", "recovery", thread, start, event.duration, fields)
 
     def _described(self, event: t.PlanDescribed) -> None:
         signal = min((name for name in event.signals if name), key=len, default="")
@@ -425,5 +435,8 @@ _WRITERS: Final[dict[type[Any], Callable[[TraceWriter, Any], None]]] = {
     t.Decision: TraceWriter._instant,
     t.Tensors: TraceWriter._sample,
     t.Spill: TraceWriter._spill,
+    t.MarkStored: TraceWriter._instant,
+    t.SessionRewound: TraceWriter._instant,
+    t.SessionRecovered: TraceWriter._recovered,
 }
 """What each kind becomes; one that is not here is kept for reports, and not drawn. A test compares."""

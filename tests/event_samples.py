@@ -169,7 +169,12 @@ def session(steps: int = 4) -> list[t.Event]:
         t.Spill(end + 6 * MS, 0, MS, 1, "ahead", 3, 7, 9, 7, 5, 1 << 20, "", ""),
         t.Tensors(end, -1, 7, [[5, "f32[64,64]", "S0", 16384, "batch", SITE, 5 * MS]]),
         t.WorkerLost(end, -1, 1, "it was killed"),
-        t.ClientLeft(end, -1, 7, "goodbye"),
+        t.MarkStored(end, -1, 2 * MS, 7, 3),
+        t.SessionRewound(end, -1, 8, 7, 1, "worker 1 was lost"),
+        t.ClientLeft(end, -1, 7, "worker 1 was lost"),
+        t.ClientJoined(end, -1, 8, "here", 200, "train.py"),
+        t.SessionRecovered(end, -1, 20 * MS, 8, 3),
+        t.ClientLeft(end + 20 * MS, -1, 8, "goodbye"),
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import sin
+from typing import Any
 
 from gt.monitor.snapshot import (
     LIVE,
@@ -83,8 +84,9 @@ def client(number: int, program: str, signal: str, runs: float, wait: Waiting | 
     state = ClientState(
         NOW, -1, number, 96 // number, (820 << 20) // number, 2 * (number - 1), 3 - number, 4096, 7, 4080, 1, signal,
         f"/home/ada/{program}:{30 + number}",
+        12, NOW - 1_400 * MILLI, 8_100_000,
     )  # fmt: skip
-    return ClientView(number, "alpha", 5100 + number, program, SECOND, state, runs, wait, ())
+    return ClientView(number, "alpha", 5100 + number, program, SECOND, state, runs, wait, (), (number,), 1_400 * MILLI)
 
 
 def line(seconds: float, level: str, source: str, what: str, text: str, times: int = 1) -> LogLine:
@@ -173,6 +175,23 @@ LOST = replace(
     ),
 )  # fmt: skip
 """One worker lost, one silent."""
+
+
+def recovering(client: ClientView, **told: Any) -> ClientView:
+    """A client whose session went back, with another number."""
+    number = 10 + client.number
+    state = client.state._replace(client=number, **told) if client.state else None
+    return replace(client, number=number, numbers=(client.number, number), state=state)
+
+
+RECOVERING = replace(
+    LOST, service=BUSY.service._replace(recoveries=3) if BUSY.service else None,
+    clients=(
+        recovering(BUSY.clients[0], recoveries=1, recovery_duration=800 * MILLI, phase="restoring", restored=3, members=4),
+        recovering(BUSY.clients[1], recoveries=2, recovery_duration=800 * MILLI),
+    ),
+)  # fmt: skip
+"""A worker is lost: one session recovers, the other has recovered."""
 
 GONE = replace(BUSY, status=Status("reconnecting", "tcp://127.0.0.1:7000", 12.0, 0, "no answer", ()))
 """The dispatcher is away."""

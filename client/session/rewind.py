@@ -7,7 +7,8 @@ is kept for that is in `resend_buffer.py`. The functions here act on a session w
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gt.errors import GTError
 from gt.wire import messages as m
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from .session import Session
 
 log: Final = logging.getLogger("gt")
+
+
+class Rewinding(NamedTuple):
+    """A session that goes back: since when (`time.monotonic`), and how many runs and puts it had sent by then."""
+
+    since: float
+    sent: int
 
 
 def mark_is_durable(session: Session, message: m.Durable) -> None:
@@ -56,6 +64,8 @@ def go_back(session: Session, message: m.Rewind) -> None:
         return
     failed: list[tuple[Future, str]] = []
     with session.exclusive():
+        since = time.monotonic() if session.goes_back is None else session.goes_back.since
+        session.goes_back = Rewinding(since, session.sent)
         kept = session.kept
         if kept is not None and kept.lapsed:
             kept = session.kept = None
@@ -87,6 +97,16 @@ def go_back(session: Session, message: m.Rewind) -> None:
             send_waiting(session, kept)
     for future, text in failed:  # callbacks of the program may send
         future._fail(_rewound(future.what, text))
+
+
+def note_progress(session: Session, *, answered: bool) -> None:
+    """Note that the service has `answered` the session, or finished runs of it: whether it goes on after it went back."""
+    rewinding = session.goes_back
+    if rewinding is None or (session.kept is not None and session.kept.unsent):
+        return
+    if answered or session.credited >= rewinding.sent:
+        session.goes_back = None
+        log.info("the session goes on after %.1f s", time.monotonic() - rewinding.since)
 
 
 def _rewound(what: str, text: str) -> GTError:

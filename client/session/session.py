@@ -48,7 +48,7 @@ from .resend_buffer import (
     UNANSWERED,
     ResendBuffer,
 )
-from .rewind import go_back, mark_is_durable, send_waiting, settle, stop_keeping
+from .rewind import Rewinding, go_back, mark_is_durable, note_progress, send_waiting, settle, stop_keeping
 from .sigint_lock import Exclusive
 
 log: Final = logging.getLogger("gt")
@@ -86,6 +86,8 @@ class Session:
         """Errors without a request that came since the last mark: kind and text."""
         self.repeated: Counter[tuple[str, str]] = Counter()
         """Those that come again, because what led to them is sent again."""
+        self.goes_back: Rewinding | None = None
+        """The rewind after which it has not gone on yet."""
         self.waits: set[int] = set()
         """Threads that wait for the service."""
         self.requests: dict[int, Future] = {}
@@ -526,11 +528,15 @@ class Session:
         kept = self.kept
         if kept is not None and kept.unsent:
             send_waiting(self, kept)
+        if self.goes_back is not None:
+            note_progress(self, answered=False)
 
     def _answer(self, message: m.Answer) -> None:
         future = self.requests.pop(message.request, None)
         if future is not None:
             future._answer(message.facts)
+            if self.goes_back is not None:
+                note_progress(self, answered=True)
 
     def _cut(self, message: m.Cut) -> None:
         self.link.cut(message)
@@ -563,6 +569,8 @@ class Session:
         if future._ready():
             self.requests.pop(message.request, None)
             self.link.settle(message.request)
+            if self.goes_back is not None:
+                note_progress(self, answered=True)
         elif message.bulk:
             future.add_done_callback(lambda _: self.requests.pop(message.request, None))
 

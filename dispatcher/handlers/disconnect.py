@@ -63,6 +63,8 @@ class Disconnect:
         client = service.clients.pop(peer, None)
         if client is not None:
             self._forget(client)
+            service.counters.plan_hits += client.hits
+            service.counters.plans_improved += client.improved
             self.marks.forget(client)
             if service.recording is not None:
                 service.recording.client_left(client, reason)
@@ -85,8 +87,6 @@ class Disconnect:
         del self.service.by_number[client.number]
         if client.queue:
             enter(client, DROPPED)
-        self.service.counters.plan_hits += client.hits
-        self.service.counters.plans_improved += client.improved
         self.fetches.forget(client)
         self.snapshots.forget(client)
         self._leave(client)
@@ -136,6 +136,4 @@ class Disconnect:
     def _rewind(self, client: ClientRecord, reason: str, lost: int) -> None:
         """Drop what a session is, so that it can begin again at a mark."""
         self._forget(client)
-        if self.service.recording is not None:
-            self.service.recording.client_left(client, reason)
         self.recovery.rewind(client, reason, lost)

@@ -111,6 +111,10 @@ class MarkHandler:
         recovery.next_at = self.service.now + pause
         recovery.cheap_at = self.service.now + mark.seconds / MAX_SHARE
         self.service.counters.marks += 1
+        recovery.stored += 1
+        recovery.stored_at, recovery.stored_seconds = self.service.now, mark.seconds
+        if self.service.recording is not None:
+            self.service.recording.mark_stored(client, mark.number, mark.seconds)
         self.service.send(client.identity, m.Durable(mark.number, mark.position, mark.done))
         text = (
             f"mark {mark.number} of client {client.number} took {mark.seconds * 1e3:.1f} ms; the next in {pause:.0f} s"
@@ -122,6 +126,25 @@ class MarkHandler:
         marks = client.recovery.marks
         while len(marks) > 1 and marks[0].number < message.mark:
             self.drop(client, marks.pop(0))
+
+    def workers_came(self) -> None:
+        """Workers may be there for which sessions wait that begin again."""
+        for client in self.service.clients.values():
+            if client.recovery.begins and self.service.ready(client):
+                self.recovered(client, 0)
+
+    def recovered(self, client: ClientRecord, mark: int) -> None:
+        """A session goes on from a mark, or (0) from its beginning: note and report it."""
+        recovery = client.recovery
+        recovery.begins = False
+        recovery.recoveries += 1
+        self.service.counters.recoveries += 1
+        recovery.recovery_seconds = self.service.now - recovery.since
+        place = f"mark {mark}" if mark else "its beginning"
+        text = f"client {client.number} goes on from {place}, after {recovery.recovery_seconds:.2f} s"
+        self.service.log("info", text, "recovered", client.number)
+        if self.service.recording is not None:
+            self.service.recording.recovered(client, mark, recovery.since)
 
     def drop(self, client: ClientRecord, mark: SessionMark) -> None:
         """Have the workers that may have something of a mark forget it."""

@@ -62,10 +62,10 @@ class RecoveryHandler:
         service, recovery = self.service, client.recovery
         self.marks.abandon(client)
         recovery.taken = max(recovery.taken, _taken(client))
-        if not recovery.awaited and not recovery.restoring:
+        if not recovery.awaited and not recovery.restoring and not recovery.begins:
             recovery.since = service.now
         recovery.awaited = True
-        recovery.due = recovery.wanted = False
+        recovery.due = recovery.wanted = recovery.begins = False
         recovery.restoring = set()
         fresh = ClientRecord(
             client.identity, next(self.numbers), client.facts, client.bulk, client.program, client.principal, heard=client.heard,
@@ -81,7 +81,7 @@ class RecoveryHandler:
             fresh.number,
         )
         if service.recording is not None:
-            service.recording.client_joined(fresh)
+            service.recording.rewound(client, fresh, lost, text)
 
     def is_repeated(self, client: ClientRecord) -> bool:
         """Whether the last message of a client was one that it has sent before, or will send again (before its `Resume`)."""
@@ -108,7 +108,9 @@ class RecoveryHandler:
         client.queue.clear()  # at most new configs of the service
         if mark is None:
             recovery.over = 0
-            self.service.counters.recoveries += 1
+            recovery.begins = True
+            if self.service.ready(client):
+                self.marks.recovered(client, 0)
             return False
         recovery.over, client.arrived, client.credited = mark.position, mark.done, mark.done
         client.queue.append(Recovery(mark))
@@ -203,10 +205,7 @@ class RecoveryHandler:
         recovery.restoring.discard(worker.number)
         if recovery.restoring:
             return None
-        self.service.counters.recoveries += 1
-        took = self.service.now - recovery.since
-        text = f"client {client.number} goes on from mark {message.mark}, after {took:.2f} s"
-        self.service.log("info", text, "recovered", client.number)
+        self.marks.recovered(client, message.mark)
         return client
 
 

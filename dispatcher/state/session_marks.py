@@ -102,6 +102,18 @@ class SessionRecovery:
     """How often in a row it lost a worker without having come further."""
     failures: int = 0
     """How many of its workers have failed by themselves since its last mark."""
+    stored: int = 0
+    """How many marks were whole."""
+    stored_at: float = -1.0
+    """When the last of them was, in seconds on the shell's clock; -1 if there was none."""
+    stored_seconds: float = -1.0
+    """What its slowest worker took to write it."""
+    begins: bool = False
+    """Whether it begins again without a mark, and waits for workers to do so."""
+    recoveries: int = 0
+    """How often it went back and on."""
+    recovery_seconds: float = -1.0
+    """How long the last recovery took; -1 if there was none."""
 
     def note_loss(self, *, failed: bool) -> None:
         """Note that a worker is lost, and whether it has `failed` by itself."""

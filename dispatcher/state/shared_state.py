@@ -238,7 +238,9 @@ class DispatcherState:
             "recoveries": counters.recoveries,
             "session": {"tensors": len(client.table), "segments": len(client.segments), "plans_made": client.made,
                         "plan_hits": client.hits, "queued": len(client.queue), "gpipe": dict(client.gpipe),
-                        "plans_improved": client.improved, "plan_misses": dict(client.misses)},
+                        "plans_improved": client.improved, "plan_misses": dict(client.misses),
+                        "marks": client.recovery.stored, "recoveries": client.recovery.recoveries,
+                        "recovery_seconds": max(0.0, client.recovery.recovery_seconds)},
         }  # fmt: skip
 
 

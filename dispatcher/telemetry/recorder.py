@@ -18,7 +18,14 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.dispatcher.planner.planner import Planned
-from gt.dispatcher.state.message_state import WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS
+from gt.dispatcher.state.events import Recovery
+from gt.dispatcher.state.message_state import (
+    WAITING_CREDIT,
+    WAITING_MARK,
+    WAITING_PUT,
+    WAITING_RESTORE,
+    WAITING_WORKERS,
+)
 from gt.dispatcher.state.plan_cache import CachedPlan, Entry
 from gt.dispatcher.state.records import ClientRecord, FetchRecord, MeshRecord, WorkerRecord
 from gt.ir.instruction import MOVE, Plan
@@ -45,7 +52,10 @@ ENTRY_COST: Final = 30_000
 """And for each of them: a hundred times what looking at it takes."""
 STUCK_TIME: Final = SECOND // 20
 """Nanoseconds after which it is said what a client's work waits for."""
-WAITING_FOR: Final = {WAITING_WORKERS: "workers", WAITING_PUT: "put", WAITING_CREDIT: "credit"}
+WAITING_FOR: Final = {
+    WAITING_WORKERS: "workers", WAITING_PUT: "put", WAITING_CREDIT: "credit", WAITING_RESTORE: "restore",
+    WAITING_MARK: "mark",
+}  # fmt: skip
 """How watchers are told of a wait (`telemetry.Waiting`); all others are for a plan."""
 BUSY_TIME: Final = SECOND // 2
 """Nanoseconds without a word from a worker, with plans before it, after which it is said to be busy."""
@@ -112,6 +122,23 @@ class DispatcherRecorder:
         for table in (self.last, self.births, self.stuck, self.look_at, self.held):
             table.pop(client.number, None)
         self.recorder.add(t.ClientLeft(self.now(), t.DISPATCHER, client.number, reason))
+
+    def rewound(self, old: ClientRecord, client: ClientRecord, lost: int, reason: str) -> None:
+        """A session goes back, and has another number from now on."""
+        self._settle()
+        self.recorder.add(t.SessionRewound(self.now(), t.DISPATCHER, client.number, old.number, lost, reason))
+        self.client_left(old, reason)
+        self.client_joined(client)
+
+    def recovered(self, client: ClientRecord, mark: int, since: float) -> None:
+        """A session that lost a worker at `since` goes on from a mark."""
+        began = int(since * SECOND)
+        self.recorder.add(t.SessionRecovered(began, t.DISPATCHER, self.now() - began, client.number, mark))
+
+    def mark_stored(self, client: ClientRecord, mark: int, seconds: float) -> None:
+        """A mark of a session is whole."""
+        took = int(seconds * SECOND)
+        self.recorder.add(t.MarkStored(self.now() - took, t.DISPATCHER, took, client.number, mark))
 
     def worker_joined(self, worker: WorkerRecord) -> None:
         """A worker is there."""
@@ -265,7 +292,7 @@ class DispatcherRecorder:
             counters.plan_hits + sum(client.hits for client in clients),
             counters.plans_improved + sum(client.improved for client in clients),
             counters.refused, counters.poisoned, counters.fetches, counters.puts,
-            counters.internal_errors,
+            counters.internal_errors, counters.marks, counters.recoveries,
         )  # fmt: skip
 
     def _look(self, client: ClientRecord, now: int) -> None:
@@ -278,10 +305,13 @@ class DispatcherRecorder:
             self.recorder.add(t.Tensors(now, t.DISPATCHER, number, self._largest(client, entries, now)))
         signal, site = self._where(number)
         runs = client.hits + sum(client.misses.values())
+        recovery, members = client.recovery, 0 if client.mesh is None else len(client.mesh.members)
         self.recorder.add(
             t.ClientState(
                 now, t.DISPATCHER, number, len(client.table), self.held[number], len(client.queue), len(client.inflight),
-                runs, client.made, client.hits, client.improved, signal, site,
+                runs, client.made, client.hits, client.improved, signal, site, recovery.stored,
+                _nanoseconds(recovery.stored_at), _nanoseconds(recovery.stored_seconds), recovery.recoveries,
+                _nanoseconds(recovery.recovery_seconds), _phase(client), members - len(recovery.restoring), members,
             )
         )  # fmt: skip
 
@@ -358,6 +388,8 @@ class DispatcherRecorder:
         elif client.head is WAITING_CREDIT and client.mesh is not None:
             record = self.service.meshes[client.mesh.number]
             peers = [worker for worker, last in record.done.items() if last < record.pending[0]]
+        elif client.head is WAITING_RESTORE:
+            peers = sorted(client.recovery.restoring)
         return WAITING_FOR.get(client.head, "plan"), peers
 
     def _busy(self, now: int, heard: dict[int, int]) -> Iterator[t.Waiting]:
@@ -375,6 +407,23 @@ class DispatcherRecorder:
                 yield t.Waiting(
                     now, t.DISPATCHER, since, "busy", client, plan, order, "", [worker.number], 0, 0, "", ""
                 )
+
+
+def _phase(client: ClientRecord) -> str:
+    """How far a session is with its recovery, as `ClientState` says it; '' if there is none."""
+    recovery = client.recovery
+    if recovery.awaited:
+        return "rewound"
+    if recovery.restoring:
+        return "restoring"
+    if recovery.begins or (client.queue and isinstance(client.queue[0], Recovery)):
+        return "workers"
+    return "repeating" if recovery.resends and recovery.over < recovery.taken else ""
+
+
+def _nanoseconds(seconds: float) -> int:
+    """-1 where it is not known."""
+    return -1 if seconds < 0 else int(seconds * SECOND)
 
 
 def _before(record: MeshRecord, worker: int) -> int | None:

@@ -317,6 +317,9 @@ def stats() -> dict[str, Any]:
     * `plans_made` and `plan_hits`: the same for the dispatcher's plans.
     * `plan_misses`, by reason: the segment was `new`, or its inputs had other `placements`.
 
+    * `marks`: copies of the session to which it can go back when a worker is lost; `recoveries`: how often it did;
+      `recovery_seconds`: how long the last recovery took.
+
     A loop that makes definitions or plans in every iteration is slow.
     """
     from gt.client.session import session as sessions

@@ -23,7 +23,7 @@ ALIGNMENT_BYTES: Final = 64
 Array = np.ndarray[Any, Any]
 
 
-class Loan:
+class BorrowedRange:
     """Holds a range of a client's memory while some array reads it: NumPy keeps this object alive for that long."""
 
     __slots__ = ("__array_interface__", "memory", "place", "returned", "token")
@@ -63,7 +63,7 @@ class Borrower:
         memory, found = self._found(client, where, offset, prod(shape) * dtype.itemsize)
         found.flags.writeable = False
         self.taken.add(token)
-        lent = np.asarray(Loan(memory, found, self.returned, token, (where, offset)))
+        lent = np.asarray(BorrowedRange(memory, found, self.returned, token, (where, offset)))
         return lent.view(dtype).reshape(tuple(shape))
 
     def write(self, client: int, where: str, offset: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
@@ -87,7 +87,7 @@ class Borrower:
 def lent_place(root: Array) -> tuple[str, int] | None:
     """Where the memory of an array lies that looks at no other array, if it is a client's."""
     base: Any = root.base
-    return base.place if isinstance(base, Loan) else None
+    return base.place if isinstance(base, BorrowedRange) else None
 
 
 def copy_of(where: str, offset: int, nbytes: int) -> Array:

@@ -177,9 +177,10 @@ class Waiting(NamedTuple):
 
     From a worker: `what` is 'pieces': of the collective `kind` in `plan`, `missing` pieces of `nbytes` bytes from
     `peers`. From the dispatcher, for the first message in a client's queue: 'workers' (to join), 'credit' (of its
-    mesh; `peers` are the members that have not finished the oldest order), 'put' (to land at `peers`) or 'plan'
-    (being prepared). Also from the dispatcher, for a worker: 'busy': worker `peers` [w] is in `order` of `plan` and
-    has reported nothing since.
+    mesh; `peers` are the members that have not finished the oldest order), 'put' (to land at `peers`), 'restore'
+    (`peers` have yet to restore the session's mark), 'mark' (one is due, and puts have yet to land) or 'plan' (being
+    prepared). Also from the dispatcher, for a worker: 'busy': worker `peers` [w] is in `order` of `plan` and has
+    reported nothing since.
     """
 
     time: int
@@ -225,6 +226,8 @@ class Service(NamedTuple):
     fetches: int
     puts: int
     internal_errors: int
+    marks: int = 0
+    recoveries: int = 0
 
 
 class ClientJoined(NamedTuple):
@@ -251,6 +254,12 @@ class ClientState(NamedTuple):
     """A sample of a client: live tensors and their bytes over all workers (`nbytes`; shared memory counts once),
     waiting messages (`queued`), runs and puts in flight (`inflight`); counters of its runs and plans since it joined;
     the signal and line of its latest message that has a signal, or else of its latest message.
+
+    Its recovery: how many `marks` were stored, when the last one was (`marked`, on the clock of `time`) and the time
+    that its slowest worker took to write it (`mark_duration`); how many `recoveries` there were, and how long the last
+    one took (`recovery_duration`). `phase` is '' if it is not recovering, 'rewound' (the program has yet to answer),
+    'workers' (a worker has yet to join), 'restoring' (`restored` of its `members` workers have restored the mark) or
+    'repeating' (what came after the mark is computed again).
     """
 
     time: int
@@ -266,6 +275,14 @@ class ClientState(NamedTuple):
     plans_improved: int
     signal: str
     site: str
+    marks: int = 0
+    marked: int = -1
+    mark_duration: int = -1
+    recoveries: int = 0
+    recovery_duration: int = -1
+    phase: str = ""
+    restored: int = 0
+    members: int = 0
 
 
 class WorkerJoined(NamedTuple):
@@ -367,7 +384,7 @@ class Failure(NamedTuple):
 
 class Decision(NamedTuple):
     """A decision of the dispatcher, and why (`text`). `what` is 'searched', 'improved', 'auto', 'pipeline', 'reload',
-    'refused', 'cancelled' or 'log'; `level` is as in logging ('info', 'warning', 'error').
+    'refused', 'cancelled', 'rewind', 'recovered' or 'log'; `level` is as in logging ('info', 'warning', 'error').
     """
 
     time: int
@@ -450,16 +467,50 @@ class Graphs(NamedTuple):
     counts: list[int]
 
 
+class MarkStored(NamedTuple):
+    """`mark` of a client's session is whole: all of its workers have written it. `duration` is what the slowest one
+    took for that."""
+
+    time: int
+    worker: int
+    duration: int
+    client: int
+    mark: int
+
+
+class SessionRewound(NamedTuple):
+    """A session lost the worker `lost` and goes back to its last mark: it was client `old`, and is `client` from now on.
+    For readers without recoveries, `ClientLeft` and `ClientJoined` say the same afterwards.
+    """
+
+    time: int
+    worker: int
+    client: int
+    old: int
+    lost: int
+    text: str
+
+
+class SessionRecovered(NamedTuple):
+    """A session that lost a worker at `time` goes on `duration` later, from `mark` (0: from its beginning)."""
+
+    time: int
+    worker: int
+    duration: int
+    client: int
+    mark: int
+
+
 Event = (
     PlanSlice | OpSlice | Collective | Transfer | Utilisation | Gauges | Traffic | Waiting | Service | ClientJoined
     | ClientLeft | ClientState | WorkerJoined | WorkerLost | PlanDescribed | RunIssued | Fetched | CacheMiss | Failure
-    | Decision | Tensors | Spill | Device | Graphs
+    | Decision | Tensors | Spill | Device | Graphs | MarkStored | SessionRewound | SessionRecovered
 )  # fmt: skip
 
 KINDS: Final[tuple[type[Any], ...]] = (
     PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Service, ClientJoined,
     ClientLeft, ClientState, WorkerJoined, WorkerLost, PlanDescribed, RunIssued, Fetched, CacheMiss, Failure,
-    Decision, Tensors, Spill, Device, Graphs,
+    Decision, Tensors, Spill, Device, Graphs, MarkStored, SessionRewound, SessionRecovered,
 )  # fmt: skip
 """An event's code is its place here: append only."""
 

@@ -212,7 +212,7 @@ class Top(Display):
         client = self._listing("clients").item
         if client is None:
             return
-        self.view.only = None if self.view.only == client.number else client.number
+        self.view.only = None if self.view.only == client.key else client.key
         self.draw()
 
     def action_pause(self) -> None:
@@ -316,8 +316,8 @@ class Top(Display):
         if "cancel" in self.absent:
             self._say("cannot cancel", "warning")
             return
-        there = {client.number for client in self.shown.clients}
-        chosen = sorted(self.view.marked.get("clients", set()) & there)
+        marked = self.view.marked.get("clients", set())
+        chosen = sorted(client.number for client in self.shown.clients if client.key in marked)
         if not chosen and self.target.table.name == "clients" and self.target.item is not None:
             chosen = [self.target.item.number]
         if not chosen:

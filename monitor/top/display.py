@@ -166,11 +166,15 @@ class Display(App[None]):
             panes.append((f"pane('{name}')", text))
         return panes
 
+    def _number_of(self, key: int) -> int:
+        """The present number of a client."""
+        return next((client.number for client in self.shown.clients if client.key == key), key)
+
     def _chosen(self) -> str:
         """What makes the view other than all that there is."""
         view, said = self.view, []
         if view.only is not None:
-            said.append(self.ink.word("only client", number=view.only))
+            said.append(self.ink.word("only client", number=self._number_of(view.only)))
         said += [f"{self.ink.word('filter by')} {text}" for text in view.having.values() if text]
         marked = sum(map(len, view.marked.values()))
         if marked:

@@ -50,7 +50,7 @@ def stream(snapshot: Snapshot, ink: Ink, paused: bool = False, told: bool = True
 
 
 def numbers(snapshot: Snapshot, ink: Ink, width: int) -> Text:
-    """The second line: ops, runs and bytes a second, cache hits, who is there."""
+    """The second line: ops, runs and bytes a second, cache hits, and recoveries if there were any."""
     hits = ink.none if snapshot.hit_rate is None else figures.share(snapshot.hit_rate)
     pairs = [
         (figures.count(snapshot.ops_per_s), "ops"),
@@ -58,6 +58,8 @@ def numbers(snapshot: Snapshot, ink: Ink, width: int) -> Text:
         (figures.size(snapshot.bytes_per_s), "traffic"),
         (hits, "hits"),
     ]
+    if snapshot.service is not None and snapshot.service.recoveries:
+        pairs.append((figures.count(snapshot.service.recoveries), "recoveries"))
     line = Text(" ", no_wrap=True, end="")
     for value, word in pairs:
         line.append(f"{value:>5} ", ink.style("value"))

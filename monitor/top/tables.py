@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from gt.instruction_log.text import name
@@ -210,8 +211,52 @@ def client_hits(client: ClientView) -> float:
     return state.plan_hits / state.runs if state and state.runs else -1.0
 
 
+def _age(nanoseconds: float) -> str:
+    return figures.span(nanoseconds) if nanoseconds >= 0 else ""
+
+
 def _known_share(value: float) -> str:
     return figures.share(value) if value >= 0 else ""
+
+
+OF_RECOVERY: Final = frozenset({"recovery"})
+"""Columns that are there only while a session recovers from the loss of a worker."""
+OF_RECOVERIES: Final = frozenset({"recovered"})
+"""Columns that are there only where a session has recovered."""
+OF_MARKS: Final = frozenset({"marks", "mark age", "mark took"})
+"""Columns that are there only where a session has marks."""
+
+
+def recovering(client: ClientView, ink: Ink, *, whole: bool = True) -> str:
+    """How far a session is with its recovery, as a sentence or (`whole` False) without its beginning; '' if there is none."""
+    state = client.state
+    if state is None or not state.phase:
+        return ""
+    said = ink.word(f"recovering {state.phase}", restored=state.restored, members=state.members)
+    return ink.word("recovering", how=said) if whole else said
+
+
+def _recovery(client: ClientView, ink: Ink, width: int) -> Text:
+    said = recovering(client, ink)
+    if not said:
+        return ink.text(ink.none, "dim")
+    return ink.text(said if cell_len(said) <= width else recovering(client, ink, whole=False), "warning")
+
+
+def _recovered(client: ClientView, ink: Ink, width: int) -> Text:
+    """How many recoveries it had, and how long the last one took."""
+    state = client.state
+    if state is None or not state.recoveries:
+        return ink.text(ink.none, "dim")
+    return ink.text(f"{state.recoveries}×, {figures.span(max(0, state.recovery_duration))}")
+
+
+def _is_recovering(client: ClientView) -> bool:
+    return client.state is not None and client.state.phase != ""
+
+
+def _mark_took(client: ClientView) -> float:
+    return client.state.mark_duration if client.state else -1
 
 
 def _why_client(client: ClientView, ink: Ink, width: int) -> Text:
@@ -221,21 +266,26 @@ def _why_client(client: ClientView, ink: Ink, width: int) -> Text:
 CLIENTS: Final[Table[ClientView]] = Table(
     "clients",
     (
-        Column("number", 3, lambda c, ink, _: ink.text(str(c.number), "strong"), lambda c: c.number, right=True),
+        Column("number", 3, lambda c, ink, _: ink.text(str(c.number), "strong"), lambda c: c.key, right=True),
         words("program", 10, lambda c: figures.place(c.program, 28), grows=2, most=28),
-        words("host", 8, lambda c: c.host, keep=6, grows=1, most=20),
-        number("pid", 7, lambda c: c.pid, _number_text, "dim", keep=8),
+        words("host", 8, lambda c: c.host, keep=7, grows=1, most=20),
+        number("pid", 7, lambda c: c.pid, _number_text, "dim", keep=9),
         number("live tensors", 7, _counter_of("tensors")),
         number("bytes", 6, _counter_of("nbytes"), figures.size, "value"),
         number("client runs", 6, lambda c: c.runs_per_s, role="value"),
-        number("client hits", 4, client_hits, _known_share, keep=4),
-        number("inflight", 6, _counter_of("inflight"), keep=3),
-        number("queued", 6, _counter_of("queued"), keep=2),
-        words("signal", 8, lambda c: c.state.signal if c.state else "", "title", keep=1, grows=2, most=40),
-        line_of(lambda c: c.state.site if c.state else "", keep=5),
-        Column("why", 9, _why_client, lambda c: waited_ns(c.waiting), keep=7, grows=2, most=60, falls=True),
+        number("client hits", 4, client_hits, _known_share, keep=5),
+        Column("recovery", 24, _recovery, _is_recovering, keep=1, grows=8, most=36, falls=True),
+        Column("recovered", 9, _recovered, _counter_of("recoveries"), keep=2, falls=True),
+        number("inflight", 6, _counter_of("inflight"), keep=4),
+        number("queued", 6, _counter_of("queued"), keep=3),
+        words("signal", 8, lambda c: c.state.signal if c.state else "", "title", keep=2, grows=2, most=40),
+        line_of(lambda c: c.state.site if c.state else "", keep=6),
+        number("marks", 5, _counter_of("marks"), keep=11),
+        number("mark age", 6, lambda c: c.mark_age, _age, keep=10),
+        number("mark took", 6, _mark_took, _age, keep=12),
+        Column("why", 9, _why_client, lambda c: waited_ns(c.waiting), keep=8, grows=2, most=60, falls=True),
     ),
-    key=lambda c: c.number,
+    key=lambda c: c.key,
     empty="no clients",
     sort="number",
     words=lambda c: f"{c.number} {c.host} {c.pid} {c.program} {c.state.signal if c.state else ''}",
@@ -277,10 +327,6 @@ HOT_SIGNALS: Final[Table[Hot]] = Table(
 )
 
 # tensors
-
-
-def _age(nanoseconds: float) -> str:
-    return figures.span(nanoseconds) if nanoseconds >= 0 else ""
 
 
 def _name(tensor: TensorView, ink: Ink, width: int) -> Text:

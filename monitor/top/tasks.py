@@ -91,11 +91,13 @@ def draw_lane(
     return line
 
 
-def chosen_tasks(tasks: Iterable[Task], view: ViewState, moves: bool) -> list[Task]:
-    """Those of the chosen client that move something, or those that compute."""
+def chosen_tasks(tasks: Iterable[Task], only: frozenset[int] | None, moves: bool) -> list[Task]:
+    """Those of the clients of these numbers (None: all) that move something, or those that compute."""
     return [
-        task for task in tasks if (task.kind in MOVE_KINDS) == moves and (view.only is None or task.client in (view.only, -1))
-    ]  # fmt: skip
+        task
+        for task in tasks
+        if (task.kind in MOVE_KINDS) == moves and (only is None or task.client == -1 or task.client in only)
+    ]
 
 
 def label(worker: WorkerView, ink: Ink) -> Text:
@@ -152,9 +154,10 @@ def lines(snapshot: Snapshot, view: ViewState, ink: Ink, width: int, height: int
     lanes = max(0, (height - 1 - len(told)) // len(snapshot.workers) - 1)
     """Lines for the ops of a worker, beside one for what moves; 0: both in one line."""
     made: list[Text] = []
+    only = view.chosen(snapshot)
     for worker in snapshot.workers:
         recent = [task for task in worker.recent if task.time + task.duration >= start]
-        ops, moves = chosen_tasks(recent, view, moves=False), chosen_tasks(recent, view, moves=True)
+        ops, moves = chosen_tasks(recent, only, moves=False), chosen_tasks(recent, only, moves=True)
         if lanes:
             filled = lane(ops, start, room, cell)
             names = draw_lane(ops, filled, ink)

@@ -13,7 +13,7 @@ from gt.monitor.snapshot import Snapshot, WorkerView
 
 from . import figures
 from .table import TableRow
-from .tables import LEVELS, OF_GPUS, TABLES, level
+from .tables import LEVELS, OF_GPUS, OF_MARKS, OF_RECOVERIES, OF_RECOVERY, TABLES, level
 
 PANES: Final = ("tasks", "matrix", "hot", "tensors", "log", "why", "plans")
 """In the order of their numbers, from 1."""
@@ -40,7 +40,13 @@ class ViewState:
     worker: int | None = None
     """The selected one, of which the pane 'why' speaks."""
     only: int | None = None
-    """The one client of which panes speak, or all."""
+    """The key of the one client of which panes speak, or all."""
+
+    def chosen(self, snapshot: Snapshot) -> frozenset[int] | None:
+        """The numbers that the chosen client has had; None: all clients."""
+        if self.only is None:
+            return None
+        return frozenset(next((each.numbers for each in snapshot.clients if each.key == self.only), (self.only,)))
 
     def rows(self, name: str, snapshot: Snapshot) -> list[TableRow[Any]]:
         """The rows of a table, as they are chosen."""
@@ -54,7 +60,7 @@ class ViewState:
 
     def items(self, name: str, snapshot: Snapshot) -> Iterable[Any]:
         """The things of a table in a snapshot, those of the chosen client alone where they are clients'."""
-        only = self.only
+        only = self.chosen(snapshot)
         if name == "workers":
             return snapshot.workers
         if name == "clients":
@@ -64,17 +70,25 @@ class ViewState:
         if name == "signals":
             return snapshot.hot_signals
         if name == "tensors":
-            return (tensor for tensor in snapshot.tensors if only is None or tensor.client == only)
+            return (tensor for tensor in snapshot.tensors if only is None or tensor.client in only)
         if name == "plans":
-            return (plan for plan in snapshot.plans.values() if only is None or plan.client == only)
-        source = f"client {only}"
-        return ((snapshot.now - line.time, line) for line in snapshot.log if only is None or line.source == source)
+            return (plan for plan in snapshot.plans.values() if only is None or plan.client in only)
+        sources = None if only is None else {f"client {number}" for number in only}
+        return ((snapshot.now - line.time, line) for line in snapshot.log if sources is None or line.source in sources)
 
     def hidden_in(self, name: str, snapshot: Snapshot) -> frozenset[str]:
-        """The columns of a table that are not shown: those that somebody hid, and those of GPUs where none tells anything."""
+        """The columns of a table that are not shown: those that somebody hid, and those of GPUs, recoveries or marks where there
+        are none."""
         hidden = self.hidden.get(name, frozenset())
         if name == "workers" and not any(worker.gpu for worker in snapshot.workers):
             hidden |= OF_GPUS
+        states = [client.state for client in snapshot.clients if client.state is not None]
+        if name == "clients" and not any(state.phase for state in states):
+            hidden |= OF_RECOVERY
+        if name == "clients" and not any(state.recoveries for state in states):
+            hidden |= OF_RECOVERIES
+        if name == "clients" and not any(state.marks for state in states):
+            hidden |= OF_MARKS
         return hidden
 
     def sort_by(self, name: str, column: str) -> None:

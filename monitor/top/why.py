@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from gt.monitor.snapshot import Snapshot, WorkerView
+from gt.monitor.snapshot import ClientView, Snapshot, WorkerView
 from gt.wire.telemetry import Graphs, Waiting
 
 from . import figures
 from .ink import STATE_ROLES, Ink
-from .tables import peers_named
+from .tables import peers_named, recovering
 from .view import ViewState
 
 
@@ -56,7 +56,25 @@ def lines(snapshot: Snapshot, view: ViewState, ink: Ink, width: int, height: int
             line = ink.text("   " + ink.word("the client", number=one.client) + ": ")
             line.append(lasting(one, ink), ink.style("waiting"))
             made.append(line)
+    sessions = [(each, said) for each in snapshot.clients if (said := recovery(each, ink))]
+    if sessions:
+        made += [Text(""), ink.text(" " + ink.word("why sessions"), "strong")]
+        for client, said in sessions[:20]:
+            made.append(ink.text("   " + ink.word("the client", number=client.number)))
+            made += [ink.text(f"     {each}") for each in said]
     return made
+
+
+def recovery(client: ClientView, ink: Ink) -> list[str]:
+    """How far a session is with its recovery, its marks, and its earlier recoveries, as far as it has had any of these."""
+    state, said = client.state, [recovering(client, ink)]
+    if state is not None and state.marks:
+        age, took = figures.span(max(0, client.mark_age)), figures.span(max(0, state.mark_duration))
+        said.append(ink.word("why marks", count=state.marks, age=age, took=took))
+    if state is not None and state.recoveries:
+        took = figures.span(max(0, state.recovery_duration))
+        said.append(ink.word("why recovered", count=state.recoveries, took=took))
+    return [each for each in said if each]
 
 
 def about(worker: WorkerView, snapshot: Snapshot, ink: Ink) -> list[Text]:

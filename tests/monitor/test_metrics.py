@@ -252,3 +252,26 @@ def test_prometheus_scrapes_the_port_that_the_page_names() -> None:
         each["name"]: each for each in json.loads((CONFIGS / "grafana.json").read_text())["templating"]["list"]
     }
     assert variables["job"]["current"]["value"] == job["job_name"]
+
+
+def test_a_session_that_goes_back_keeps_its_labels() -> None:
+    """Its series go on with the counters; marks and recoveries are counted and timed."""
+    made = metrics(
+        *e.joined(), e.client_state(e.START, marks=3), t.SessionRewound(e.START, -1, 9, 7, 1, "worker 1 was lost"),
+        t.ClientLeft(e.START, -1, 7, "worker 1 was lost"), t.ClientJoined(e.START, -1, 9, "here", 200, "train.py"),
+        e.client_state(e.START, client=9, marks=3, runs=12, phase="restoring"),
+        e.service(e.START, marks=3, recoveries=1), t.MarkStored(e.START, -1, 4 * MS, 9, 4),
+    )  # fmt: skip
+    assert value(made, "gt_client_runs", "7", "train.py") == 12
+    assert value(made, "gt_client_recovering", "7", "train.py") == 1
+    assert len(families(made)["gt_client_runs"].samples) == 1
+    made.add([t.SessionRecovered(e.START, -1, 800 * MS, 9, 3), e.client_state(e.START, client=9, recoveries=1)])
+    assert value(made, "gt_client_recovering", "7", "train.py") == 0
+    assert value(made, "gt_client_recoveries", "7", "train.py") == 1
+    assert (value(made, "gt_marks"), value(made, "gt_recoveries")) == (3, 1)
+    for name, seconds in (("gt_mark_seconds", 0.004), ("gt_recovery_seconds", 0.8)):
+        ((_, (buckets, total)),) = families(made)[name].samples
+        assert (buckets[-1], total) == (("+Inf", 1), pytest.approx(seconds))
+    made.add([t.ClientLeft(e.START, -1, 9, "goodbye")])
+    assert families(made)["gt_client_runs"].samples == []
+    assert made.first == {}

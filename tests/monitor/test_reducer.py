@@ -7,6 +7,7 @@ from typing import Any
 from gt.monitor import reducer as r
 from gt.monitor.reducer import Reducer
 from gt.monitor.snapshot import Snapshot, Split, Status
+from gt.monitor.top.view import ViewState
 from gt.wire import telemetry as t
 
 S = 1_000_000_000
@@ -209,3 +210,43 @@ def test_memory_is_bounded() -> None:
     assert (len(found.plans), len(found.log)) == (r.MAX_PLANS, r.MAX_LOG_LINES)
     assert sum(hot.times for hot in found.hot_ops) == 2 * r.MAX_PLANS
     assert len(found.hot_ops) <= r.MAX_HOT_NAMES
+
+
+def recovering_session() -> list[t.Event]:
+    """A client 1 that becomes client 4."""
+    state = t.ClientState(0, -1, 1, 1, 16, 0, 0, 10, 1, 9, 0, "net", "a.py:3", 2, 0, 5)
+    return [
+        service(0), t.ClientJoined(0, -1, 1, "here", 5, "train.py"), t.ClientJoined(0, -1, 2, "here", 6, "b.py"), state,
+        t.Fetched(0, -1, 5, 1, 1, 7, 1, 16), t.SessionRewound(S, -1, 4, 1, 0, "worker 0 was lost"),
+        t.ClientLeft(S, -1, 1, "worker 0 was lost"), t.ClientJoined(S, -1, 4, "here", 5, "train.py"),
+        state._replace(time=2 * S, client=4, runs=30, phase="workers"), service(2 * S),
+    ]  # fmt: skip
+
+
+def test_a_session_that_goes_back_stays_what_it_was() -> None:
+    """Its row has another number, at the same place; its history and counters go on, whatever comes late of the old number."""
+    found = reduced(*recovering_session(), t.ClientState(2 * S, -1, 1, 1, 16, 0, 0, 10, 1, 9, 0, "", ""))
+    assert [client.number for client in found.clients] == [4, 2]
+    client = found.clients[0]
+    assert (client.key, client.numbers, client.program, client.joined) == (1, (1, 4), "train.py", 0)
+    assert (client.runs_per_s, len(client.recent), client.mark_age) == (10, 1, 2 * S)
+    assert client.state is not None
+    assert client.state.phase == "workers"
+
+
+def test_a_session_that_goes_back_often_is_remembered_in_bounded_memory() -> None:
+    events: list[t.Event] = [t.ClientJoined(0, -1, 1, "", 1, "")]
+    events += [t.SessionRewound(number, -1, number + 1, number, 0, "") for number in range(1, 100)]
+    (client,) = reduced(*events).clients
+    assert (client.number, client.key) == (100, 1)
+    assert len(client.numbers) == r.MAX_NUMBERS
+
+
+def test_one_client_alone_is_so_under_all_its_numbers() -> None:
+    """What was chosen, or marked, stays so when the session goes back; the log of before belongs to it."""
+    told = [t.Decision(0, -1, 1, number, "log", "info", f"of {number}") for number in (1, 2, 4)]
+    found = reduced(*recovering_session(), *told)
+    view = ViewState(only=1)
+    assert view.chosen(found) == {1, 4}
+    assert {row.item[1].text for row in view.rows("log", found)} == {"of 1", "of 4"}
+    assert [row.key for row in view.rows("clients", found)] == [1, 2]

@@ -144,3 +144,15 @@ def test_it_is_the_same_from_events_and_from_their_trace(tmp_path: Path) -> None
     found = gather(parse("".join(lines).splitlines(keepends=True), recorded))
     assert "batch/hidden" in page(found, recorded, "run.json")
     assert found.time == gather(e.session(6)).time
+
+
+def test_a_session_that_went_back_is_one_client() -> None:
+    """With when and why it went back in a table, and the time of it on its row of the timeline."""
+    found = gather(e.session())
+    assert set(found.clients) == {7}
+    (piece,) = [each for each in found.tracks["client", 7, "waiting"] if each.name == "recovery"]
+    assert piece.duration == 20 * e.MS
+    text = report(e.session()).text
+    assert "Sessions that lost a worker and went on" in text
+    assert "client 7 mark 3 20 ms worker 1 was lost" in text
+    assert "Sessions that lost" not in report(e.joined()).text

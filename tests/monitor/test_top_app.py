@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from driven_top import LARGE, SMALL, Fixed, drive, listing, press, screen, seen, settled, until
-from monitor_samples import BUSY, GONE, LOST, QUIET, UNKNOWN, many
+from monitor_samples import BUSY, GONE, LOST, QUIET, RECOVERING, UNKNOWN, many
 from rich.text import Text
 from textual.pilot import Pilot
 
@@ -234,6 +234,8 @@ def pictured() -> Iterator[tuple[str, Snapshot, tuple[int, int], tuple[str, ...]
     yield "hot-chinese-120x40", BUSY, (120, 40), ("3",), Ink("zh")
     yield "lost-why-80x24", LOST, SMALL, ("down", "w"), Ink()
     yield "no-colour-80x24", BUSY, SMALL, ("1",), Ink(color=False)
+    yield "recovering-200x60", RECOVERING, LARGE, ("w",), Ink()
+    yield "recovering-80x24", RECOVERING, SMALL, ("w",), Ink()
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from monitor_samples import (
     LOST,
     NOW,
     QUIET,
+    RECOVERING,
     SECOND,
     SPLITS,
     UNKNOWN,
@@ -44,7 +45,7 @@ from gt.monitor.top.words import CHINESE, ENGLISH, LANGUAGE_NAMES, LANGUAGES
 from gt.wire.telemetry import Graphs, Waiting
 
 INKS = (Ink(), Ink("zh"), Ink(dark=False), Ink(color=False), Ink("zh", color=False), Ink(color=False, unicode=False))
-SNAPSHOTS = (BUSY, GPUS, QUIET, LOST, GONE, UNKNOWN, many(40))
+SNAPSHOTS = (BUSY, GPUS, QUIET, LOST, RECOVERING, GONE, UNKNOWN, many(40))
 
 
 # numbers
@@ -125,8 +126,9 @@ def test_every_column_pane_key_and_state_has_its_words() -> None:
     needed = {column.name for table in TABLES.values() for column in table.columns} | {t.empty for t in TABLES.values()}
     needed |= {f"pane {name}" for name in PANES} | {f"help {key.words}" for key in KEYS}
     needed |= {f"key {key.foot}" for key in KEYS if key.foot}
-    for what in ("pieces", "busy", "workers", "credit", "put", "plan"):
+    for what in ("pieces", "busy", "workers", "credit", "put", "restore", "mark", "plan"):
         needed |= {f"why {what}", f"short {what}"}
+    needed |= {f"recovering {phase}" for phase in ("rewound", "workers", "restoring", "repeating")}
     assert needed - set(ENGLISH) == set()
 
 
@@ -219,7 +221,7 @@ def test_one_client_alone_is_one_client_everywhere() -> None:
     assert {row.item.client for row in view.rows("tensors", BUSY)} == {2}
     assert {row.item.client for row in view.rows("plans", BUSY)} == {2}
     assert {row.item[1].source for row in view.rows("log", BUSY)} == {"client 2"}
-    assert tasks.chosen_tasks(BUSY.workers[0].recent, view, moves=False) == []
+    assert tasks.chosen_tasks(BUSY.workers[0].recent, view.chosen(BUSY), moves=False) == []
 
 
 def test_the_log_is_shown_from_a_level_on_the_newest_first() -> None:
@@ -284,7 +286,7 @@ def test_a_spill_is_orange_among_what_moves() -> None:
     ]
     assert line.plain.startswith(" spill out ")
     assert tasks.draw_lane(done, filled, Ink(color=False)).plain == "[spill out]S[fetch]█"
-    assert tasks.chosen_tasks(done, ViewState(), moves=True) == done
+    assert tasks.chosen_tasks(done, None, moves=True) == done
     told = ["".join(f"{line.plain} " for line in tasks.legend(Ink(), width)) for width in range(50, 140)]
     assert all(
         f"■ {role} " in each for role in ("plan", "communication", "spill", *OP_GROUPS, "other") for each in told
@@ -476,3 +478,20 @@ def test_temperature_and_power_are_shown_where_a_gpu_tells_them_and_marked_where
     assert service_health.troubles(broken) == [
         "the GPU of worker 0 has had 2 memory errors that could not be corrected"
     ]
+
+
+def test_a_session_s_recovery_is_told_in_its_row_the_header_and_the_reasons() -> None:
+    """While it recovers how far it is; afterwards how often it did; marks as well. Where nothing was, no column is."""
+    view, ink = ViewState(pane="why"), Ink()
+    assert {"recovery", "recovered"} <= view.hidden_in("clients", BUSY)
+    assert "marks" in view.hidden_in("clients", QUIET)
+    shown = [name for name in ("recovery", "recovered", "marks") if name not in view.hidden_in("clients", RECOVERING)]
+    assert shown == ["recovery", "recovered", "marks"]
+    for width, said in ((80, " 3 of 4 workers restored "), (200, "recovering: 3 of 4 workers restored")):
+        text = "\n".join(line.plain for line in frame.lines(RECOVERING, ink, width))
+        assert said in text
+        assert "3 recovered" in text or width == 80
+    reasons = "\n".join(line.plain for line in why.lines(RECOVERING, view, ink, 100, 40))
+    for said in ("recovering: 3 of 4 workers restored", "marks: 12, the last 1.4s ago, written in 8.1ms",
+                 "recoveries: 2, the last in 800ms"):  # fmt: skip
+        assert said in reasons

@@ -4,6 +4,7 @@ once; and what is kept for that is bounded."""
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -588,3 +589,24 @@ def test_nothing_is_idle_while_messages_wait() -> None:
         for done in range(6):
             link.credit(done)
         assert not session.held_up()
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_it_is_said_when_the_session_goes_on(answered: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Once, when the first request is answered, or all runs of before are done again."""
+    with opened() as (session, link), caplog.at_level(logging.INFO, "gt"):
+        for number in range(1, 3):
+            run(session, number)
+        future = fetch(session)
+        link.rewound(2)
+        link.rewound(3)
+        link.credit(1)
+        assert not [record for record in caplog.records if record.levelno == logging.INFO]
+        if answered:
+            link.tell(value(next(iter(session.requests)), 1.0))
+            assert future._ready()
+        link.credit(2)
+        link.credit(2)
+        (record,) = [record for record in caplog.records if record.levelno == logging.INFO]
+        assert re.fullmatch(r"the session goes on after \d+\.\d s", record.getMessage())
+        session.requests.clear()

@@ -353,3 +353,45 @@ def test_a_client_may_leave_on_the_way() -> None:
     pass_time(each, 0.5)
     each.event(Lost(b"c", "it ended"))
     assert each.hears("w0", m.DropMark) == [m.DropMark(mark)]
+
+
+def statistics(each: Service) -> dict[str, Any]:
+    each.say("c", m.Ask(99, "statistics"))
+    (answer,) = each.hears("c", m.Answer)
+    found: dict[str, Any] = answer.facts
+    return found
+
+
+def test_a_session_counts_its_marks_and_recoveries() -> None:
+    """And how long the last recovery took, from the loss until its tensors are there; what it counted before goes on."""
+    each = service(1)
+    told = statistics(each)["session"]
+    assert (told["marks"], told["recoveries"], told["recovery_seconds"]) == (0, 0, 0.0)
+    each.run(1, 10, [1])
+    each.done()
+    mark = settled_mark(each)
+    each.run(1, 11, [1])
+    each.done()
+    before = statistics(each)["session"]
+    lose(each, "w0")
+    hits = each.core.service.counters.plan_hits + sum(client.hits for client in each.core.service.clients.values())
+    assert hits == before["plan_hits"] == 1, "counted once"
+    pass_time(each, 0.5)
+    each.say("c", m.Resume(2, mark))
+    each.join("w1", marks=True)
+    pass_time(each, 0.25)
+    restore(each, mark)
+    told = statistics(each)["session"]
+    assert (told["marks"], told["recoveries"], told["recovery_seconds"]) == (1, 1, 0.75)
+    assert told["plan_hits"] == 1
+
+
+def test_without_a_mark_a_recovery_lasts_until_there_are_workers() -> None:
+    each = service(1)
+    lose(each, "w0")
+    each.say("c", m.Resume(2, 0))
+    recovery = each.core.service.clients[b"c"].recovery
+    assert recovery.recoveries == 0
+    pass_time(each, 0.5)
+    each.join("w1", marks=True)
+    assert (recovery.recoveries, recovery.recovery_seconds) == (1, 0.5)

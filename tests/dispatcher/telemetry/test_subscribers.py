@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from builders import Lines
+from marking_dispatcher import lose, mark_due, restore
+from marking_dispatcher import service as marking_service
 from one_dispatcher import Service
 
 from gt.bounds import MAX_ANSWER_BYTES
@@ -434,3 +436,58 @@ def test_a_thousand_plans_are_told_in_batches_that_fit_a_frame() -> None:
     plans = kinds([t.decode_event(raw) for raw in events.events], t.PlanDescribed)
     known = len(each.core.service.clients[b"c"].plans.by_residents)
     assert len({plan.plan for plan in plans}) == len(plans) == known >= 500
+
+
+def test_marks_and_the_way_back_to_one_are_told() -> None:
+    """A session that loses a worker has another number, which is told with the old one; its state says how far it is."""
+    each = marking_service(2, config=RULES)
+    watch(each)
+    batch(each)
+
+    def state() -> tuple[Any, ...]:
+        (told,) = kinds(batch(each), t.ClientState)
+        return told.client, told.phase, told.restored, told.members
+
+    mark = mark_due(each).mark
+    for name in ("w0", "w1"):
+        each.say(name, m.MarkTaken(mark, [], 3_000_000))
+    each.say("c", m.Settled(mark))
+    events = batch(each)
+    (stored,) = kinds(events, t.MarkStored)
+    assert (stored.client, stored.mark, stored.duration) == (1, mark, 3_000_000)
+    (told,) = kinds(events, t.ClientState)
+    now = int(each.now * t.SECOND)
+    assert (told.marks, told.marked, told.mark_duration) == (1, now, 3_000_000)
+    assert (told.recoveries, told.recovery_duration, told.phase) == (0, -1, "")
+    each.run(1, 11, [1])
+    lose(each, "w1")
+    each.event(Publish(5))
+    (published,) = each.hears("t", m.Events)
+    events = [t.decode_event(raw) for raw in published.events]
+    change = [type(event) for event in events if isinstance(event, t.SessionRewound | t.ClientLeft | t.ClientJoined)]
+    assert change == [t.SessionRewound, t.ClientLeft, t.ClientJoined], "readers without recoveries hear the same"
+    (rewound,) = kinds(events, t.SessionRewound)
+    assert (rewound.client, rewound.old, rewound.lost) == (2, 1, 1)
+    assert "worker 1 was lost" in rewound.text
+    assert state() == (2, "rewound", 0, 0)
+    each.say("c", m.Resume(2, mark))
+    assert state() == (2, "workers", 0, 0)
+    each.join("w2", marks=True)
+    each.now += 1.0
+    events = batch(each)
+    (told,) = kinds(events, t.ClientState)
+    assert (told.phase, told.restored, told.members) == ("restoring", 0, 2)
+    (waiting,) = kinds(events, t.Waiting)
+    assert (waiting.what, waiting.peers) == ("restore", [0, 2])
+    each.say("w0", m.MarkRestored(mark, 2, []))
+    assert state() == (2, "restoring", 1, 2)
+    restore(each, mark)
+    events = batch(each)
+    (recovered,) = kinds(events, t.SessionRecovered)
+    assert (recovered.time, recovered.duration, recovered.client, recovered.mark) == (now, t.SECOND, 2, mark)
+    (told,) = kinds(events, t.ClientState)
+    assert (told.phase, told.recoveries, told.recovery_duration, told.marks) == ("repeating", 1, t.SECOND, 1)
+    (service_told,) = kinds(events, t.Service)
+    assert (service_told.marks, service_told.recoveries) == (1, 1)
+    each.run(1, 11, [1])
+    assert state() == (2, "", 2, 2)
