@@ -30,7 +30,7 @@ CONFIGURE: Final = 3
 FETCH: Final = 4
 QUESTION: Final = 5
 SNAPSHOT: Final = 6
-SOON_BYTES: Final = 128 << 20
+SOON_BYTES: Final = 256 << 20
 """Bytes from which on a mark would be welcome, if it is cheap: memory of puts that is used again soon is in caches still."""
 MESSAGE_BYTES: Final = 256
 """What keeping a message costs beside its frames, in bytes."""
