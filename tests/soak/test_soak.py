@@ -1,0 +1,46 @@
+"""A short soak run at every commit; `make soak` goes on for longer, with other seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from daemons import Machine, Process
+from soak.disturbances import DECK, Disturber
+from soak.running import Outcome, Usage, soak
+
+pytestmark = pytest.mark.process
+
+SECONDS = 6.0
+"""How long something is done to the service."""
+
+
+def test_a_service_serves_on_whatever_is_killed() -> None:
+    """Nothing but errors that a dispatcher's death explains, no wrong value, and nothing is left."""
+    outcome = soak(SECONDS, 5)
+    assert outcome.failures == [], "\n".join([*outcome.log, *outcome.failures])
+    assert outcome.rewinds > 0 < outcome.digests
+    assert outcome.wrong == 0 < outcome.values
+    assert "everything held" in outcome.block()
+
+
+def test_every_deck_has_every_kind(machine: Machine, tmp_path: Path) -> None:
+    """The same seed draws the same, and no kind is left out for long."""
+    nothing = Process("nothing", ["true"], machine.environment)
+    one, other = Disturber(3, nothing, tmp_path), Disturber(3, nothing, tmp_path)
+    decks = [[each.next_kind() for _ in range(DECK.total())] for each in (one, one, other)]
+    assert decks[0] == decks[2] != decks[1]
+    assert all({*deck} == {*DECK} for deck in decks)
+    nothing.close()
+
+
+def test_a_block_names_what_did_not_hold() -> None:
+    """What a run prints, with memory in MiB."""
+
+    outcome = Outcome(
+        7, pauses=[0.5, 3.0, 1.5], samples={"worker": [Usage(5 << 20, 9), Usage(8 << 20, 12), Usage(6 << 20, 9)]}
+    )
+    assert "3 pauses of the training, median 1.50 s, worst 3.00 s" in outcome.block()
+    assert "worker: memory first 5, last 6, most 8 MiB; descriptors first 9, last 9, most 12" in outcome.block()
+    outcome.failures.append("a process is left")
+    assert outcome.block().endswith("1 things did not hold")
