@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import signal
 import statistics
 import sys
@@ -46,6 +48,8 @@ class Usage:
 
     memory: int
     descriptors: int
+    open_files: Counter[str] = field(default_factory=Counter)
+    """To what the descriptors lead, without numbers."""
 
 
 @dataclass(slots=True)
@@ -159,7 +163,8 @@ class SoakRun:
         for name, usage in left.items():
             before = self.baseline[name]
             if usage.descriptors > before.descriptors:
-                self.fail(f"{name} has {usage.descriptors} descriptors, and had {before.descriptors}")
+                more = dict(usage.open_files - before.open_files)
+                self.fail(f"{name} has {usage.descriptors} descriptors, and had {before.descriptors}: {more}")
             if usage.memory > before.memory + GROWTH[name]:
                 self.fail(f"{name} has {usage.memory >> 20} MiB, and had {before.memory >> 20}")
         if files := self.mark_files():
@@ -170,9 +175,13 @@ class SoakRun:
         self.note_pids()
         if self.service.running():
             self.service.signal(signal.SIGTERM)
-            status = self.service.wait()
-            if status != 0:
-                self.fail(f"`gt up` ended with status {status}")
+            try:
+                status = self.service.wait()
+            except AssertionError:
+                self.fail("`gt up` does not end")
+            else:
+                if status != 0:
+                    self.fail(f"`gt up` ended with status {status}")
         self.machine.close()
         for pid in self.pids:
             if not ends(pid, 1.0):
@@ -311,12 +320,14 @@ class SoakRun:
         for name, each in processes.items():
             for process in each:
                 try:
-                    usage = Usage(process.memory_info().rss, process.num_fds())
-                except psutil.Error:
+                    files = open_files(process.pid)
+                    usage = Usage(process.memory_info().rss, files.total(), files)
+                except (psutil.Error, FileNotFoundError):
                     continue  # it has just ended
                 most = found.setdefault(name, usage)
                 most.memory = max(most.memory, usage.memory)
-                most.descriptors = max(most.descriptors, usage.descriptors)
+                if usage.descriptors > most.descriptors:
+                    most.descriptors, most.open_files = usage.descriptors, usage.open_files
         return found
 
     def sample(self) -> None:
@@ -353,6 +364,15 @@ class SoakRun:
                 self.fail(f"the log of the service says: {line}")
         outcome.log += self.service.lines
         outcome.disturbances = self.disturber.counts
+
+
+def open_files(pid: int) -> Counter[str]:
+    """To what the descriptors of a process lead, without numbers. Raises `FileNotFoundError` when it has ended."""
+    found: Counter[str] = Counter()
+    for entry in list(Path(f"/proc/{pid}/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            found[re.sub(r"\d+", "N", str(entry.readlink()))] += 1
+    return found
 
 
 def _said(line: str) -> dict[str, Any]:
