@@ -34,9 +34,10 @@ EARLY_SHARE: Final = 0.2
 
 
 class Disturber:
-    """Draws and does what is done to a service whose `gt up` is `service` and whose private folder is in `temp`."""
+    """Draws and does what is done to a service whose `gt up` is `service` and whose private folder is in `temp`. When it
+    kills the dispatcher, it adds the time to `dispatcher_kills`."""
 
-    def __init__(self, seed: int, service: Process, temp: Path) -> None:
+    def __init__(self, seed: int, service: Process, temp: Path, dispatcher_kills: list[float]) -> None:
         self.random = random.Random(seed)
         self.service = service
         self.temp = temp
@@ -44,8 +45,7 @@ class Disturber:
         self.counts: Counter[str] = Counter()
         self.stopped: list[tuple[float, psutil.Process]] = []
         """Workers that go on at some time, in seconds of `time.monotonic`."""
-        self.dispatcher_kills: list[float] = []
-        """When the dispatcher was killed."""
+        self.dispatcher_kills = dispatcher_kills
 
     def daemons(self, room: str) -> list[psutil.Process]:
         """The living processes of the dispatcher, or of workers."""

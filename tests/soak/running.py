@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import signal
-import statistics
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 from daemons import Machine, Process, ends
 
-from .disturbances import DECK, OF_WORKERS, Disturber
+from .disturbances import OF_WORKERS, Disturber
+from .outcome import Outcome, Usage, Witness, said_in
 from .programs import HANG_SECONDS, PROGRAMS
 
 WORKERS: Final = 3
@@ -34,74 +32,11 @@ goes back again and again without coming further is given up, by design."""
 QUIET_SECONDS: Final = 15.0
 """Seconds within which all is as before when the last program has ended."""
 SAMPLE_SECONDS: Final = 1.0
-RETURN_SECONDS: Final = 30.0
-"""How long after the end of a dispatcher a program may still be refused."""
 GROWTH: Final = {"supervisor": 16 << 20, "dispatcher": 128 << 20, "worker": 256 << 20}
 """The most bytes by which a daemon's resident memory may grow."""
 TESTS: Final = Path(__file__).parent.parent
+_NUMBERS: Final = re.compile(r"\b[0-9a-f]{8,}\b|\d+")
 LAUNCH: Final = f"import sys; sys.path.insert(0, {str(TESTS)!r}); from soak.programs import main; main()"
-
-
-@dataclass(slots=True)
-class Usage:
-    """A daemon's resident memory in bytes and its descriptors; of workers, the most of any."""
-
-    memory: int
-    descriptors: int
-    open_files: Counter[str] = field(default_factory=Counter)
-    """To what the descriptors lead, without numbers."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What was done and seen in a run."""
-
-    seed: int
-    seconds: float = 0.0
-    disturbances: Counter[str] = field(default_factory=Counter)
-    rewinds: int = 0
-    """How often a session went back."""
-    recoveries: int = 0
-    """How often one went on from a mark."""
-    ended: int = 0
-    """Sessions that a dispatcher's death ended."""
-    values: int = 0
-    sessions: int = 0
-    """Sessions that were opened and closed again."""
-    wrong: int = 0
-    digests: int = 0
-    pauses: list[float] = field(default_factory=list)
-    """The training's steps that took long, in seconds."""
-    samples: dict[str, list[Usage]] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)
-    log: list[str] = field(default_factory=list)
-    """What the service and the programs have printed."""
-
-    def block(self) -> str:
-        """The run in some lines."""
-        kinds = ", ".join(f"{kind} {self.disturbances[kind]}" for kind in DECK)
-        pauses = "no pauses"
-        if self.pauses:
-            median, worst = statistics.median(self.pauses), max(self.pauses)
-            pauses = f"{len(self.pauses)} pauses of the training, median {median:.2f} s, worst {worst:.2f} s"
-        lines = [
-            f"seed {self.seed}, {self.seconds / 60:.1f} minutes",
-            f"disturbances: {kinds}",
-            f"{self.rewinds} times a session went back, {self.recoveries} times one went on from a mark",
-            f"{self.ended} errors of sessions that a dispatcher's death ended",
-            f"{self.values:,} values and {self.digests} digests of the training checked, {self.wrong} wrong",
-            f"{self.sessions} sessions opened and closed",
-            pauses,
-        ]
-        for name, usages in self.samples.items():
-            memory = [usage.memory / (1 << 20) for usage in usages]
-            descriptors = [usage.descriptors for usage in usages]
-            lines.append(
-                f"{name}: memory first {memory[0]:.0f}, last {memory[-1]:.0f}, most {max(memory):.0f} MiB; "
-                f"descriptors first {descriptors[0]}, last {descriptors[-1]}, most {max(descriptors)}"
-            )
-        lines.append(f"{len(self.failures)} things did not hold" if self.failures else "everything held")
-        return "\n".join(lines)
 
 
 class Broken(Exception):
@@ -116,6 +51,7 @@ class SoakRun:
         self.seed = seed
         self.seconds = seconds
         self.outcome = Outcome(seed)
+        self.witness = Witness(self.outcome)
         machine.environment |= {
             "GT_MARK_SECONDS": str(MARK_SECONDS),
             "GT_WORKER_LEASE": str(WORKER_LEASE_SECONDS),
@@ -123,11 +59,9 @@ class SoakRun:
         }
         self.address = f"ipc://{machine.temp}/service"
         self.service = machine.command("up", "--address", self.address, "--workers", str(WORKERS))
-        self.disturber = Disturber(seed, self.service, machine.temp)
+        self.disturber = Disturber(seed, self.service, machine.temp, self.witness.dispatcher_kills)
         self.clients: dict[str, Process] = {}
         self.starts = 0
-        self.expected: list[str] = []
-        """The digests of an undisturbed training."""
         self.idle: Counter[str] = Counter()
         """By program: how often workers were disturbed since it last made progress."""
         self.baseline: dict[str, Usage] = {}
@@ -144,6 +78,7 @@ class SoakRun:
         for name in PROGRAMS:
             self.start(name, 0.0 if name == "training" else began + WARM_SECONDS * short, rounds)
         self.finish()
+        self.witness.undisturbed = False
         self.baseline = self.settled({})
         self.sample()
         until = time.monotonic() + self.seconds
@@ -237,7 +172,7 @@ class SoakRun:
     def ended(self, name: str, client: Process) -> None:
         """A program has ended. Raises `Broken` if it did not come to its end."""
         status = client.wait()
-        if status != 0 or not any(_said(line).get("kind") == "done" for line in client.lines[-3:]):
+        if status != 0 or not any(said_in(line).get("kind") == "done" for line in client.lines[-3:]):
             text = "\n".join(client.lines[-80:])
             raise Broken(f"the program {name!r} ended with status {status}:\n{text}")
 
@@ -264,46 +199,9 @@ class SoakRun:
 
     def read(self, name: str, client: Process) -> None:
         """Look at what a program has said since the last look."""
-        outcome = self.outcome
         for line in client.gather():
-            said = _said(line)
-            match said.get("kind"):
-                case "values":
-                    outcome.values += said["count"]
-                    self.idle[name] = 0
-                case "closed":
-                    outcome.sessions += 1
-                case "digest":
-                    self.compare(said)
-                case "wrong":
-                    outcome.wrong += 1
-                    self.fail(f"{name}: {said['text']}")
-                case "error":
-                    self.judge(name, said)
-                case "done":
-                    pass
-                case _:
-                    outcome.log.append(f"{name}: {line}")
-
-    def compare(self, said: dict[str, Any]) -> None:
-        """Compare a digest with that of the undisturbed training, which is the first one."""
-        at, digest = said["at"], said["digest"]
-        if not self.baseline:
-            self.expected.append(digest)
-            return
-        self.outcome.digests += 1
-        self.outcome.pauses += said["pauses"]
-        if self.expected[at] != digest:
-            self.outcome.wrong += 1
-            self.fail(f"the training's digest {at} is not that of an undisturbed run")
-
-    def judge(self, name: str, said: dict[str, Any]) -> None:
-        """An error is in order if the death of a dispatcher explains it."""
-        kills = self.disturber.dispatcher_kills
-        if said["explained"] and any(kill <= said["at"] and said["began"] <= kill + RETURN_SECONDS for kill in kills):
-            self.outcome.ended += 1
-        else:
-            self.fail(f"{name} got an error that nothing explains: {said['text']}")
+            if self.witness.hear(name, line):
+                self.idle[name] = 0
 
     # the service
 
@@ -371,17 +269,8 @@ def open_files(pid: int) -> Counter[str]:
     found: Counter[str] = Counter()
     for entry in list(Path(f"/proc/{pid}/fd").iterdir()):
         with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
-            found[re.sub(r"\d+", "N", str(entry.readlink()))] += 1
+            found[_NUMBERS.sub("N", str(entry.readlink()))] += 1
     return found
-
-
-def _said(line: str) -> dict[str, Any]:
-    """What a program says in a line; nothing if it is no line of JSON."""
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def soak(seconds: float, seed: int) -> Outcome:
