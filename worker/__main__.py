@@ -288,6 +288,8 @@ class WorkerShell:
             self._handle(None)
         if idle:
             self.pool.trim(now)
+            if self.streams.borrower is not None:
+                self.streams.borrower.trim(now)
         self._give_back()
         self._report(idle=True)
         self._tell()

@@ -29,8 +29,9 @@ DECK_SECONDS: Final = 40.0
 MAX_IDLE_LOSSES: Final = 2
 """After so many disturbances of workers without progress of a program there is none until all have come further: a session that
 goes back again and again without coming further is given up, by design."""
-QUIET_SECONDS: Final = 15.0
-"""Seconds within which all is as before when the last program has ended."""
+QUIET_SECONDS: Final = 25.0
+"""Seconds within which all is as before when the last program has ended. For twenty of them workers keep the memory of clients
+mapped."""
 SAMPLE_SECONDS: Final = 1.0
 GROWTH: Final = {"supervisor": 16 << 20, "dispatcher": 128 << 20, "worker": 256 << 20}
 """The most bytes by which a daemon's resident memory may grow."""
