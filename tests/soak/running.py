@@ -32,6 +32,8 @@ goes back again and again without coming further is given up, by design."""
 QUIET_SECONDS: Final = 25.0
 """Seconds within which all is as before when the last program has ended. For twenty of them workers keep the memory of clients
 mapped."""
+CLIENT_MEMORY: Final = "/memfd:gt-bulk-N (deleted)"
+"""Memory of clients, which a worker may keep mapped for a while after they have left; it does not count as left open."""
 SAMPLE_SECONDS: Final = 1.0
 GROWTH: Final = {"supervisor": 16 << 20, "dispatcher": 128 << 20, "worker": 256 << 20}
 """The most bytes by which a daemon's resident memory may grow."""
@@ -220,6 +222,7 @@ class SoakRun:
             for process in each:
                 try:
                     files = open_files(process.pid)
+                    del files[CLIENT_MEMORY]
                     usage = Usage(process.memory_info().rss, files.total(), files)
                 except (psutil.Error, FileNotFoundError):
                     continue  # it has just ended
