@@ -23,13 +23,16 @@ export PYTHONDONTWRITEBYTECODE :=
 # How much `make prove` tries; `make test` tries 0.3. EFFORT=20 is a night's work.
 EFFORT ?= 4
 
-# How long `make fuzz` goes on, and what it reads: all of tests/fuzz/targets.py and the public API, or some of them.
+# How long `make fuzz` and `make soak` go on, and what fuzzing reads: all of tests/fuzz/targets.py and the public API, or some of them.
 MINUTES ?= 1
 TARGETS ?=
 
 # How many services `make simulate` runs, and from which seed on.
 SEEDS ?= 1000
 FIRST ?= 0
+
+# What `make soak` draws by; empty takes another one each time.
+SEED ?=
 
 # What `make pretend-test` runs.
 TESTS ?= tests/gpu
@@ -48,7 +51,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove fuzz simulate check bench gpu-test gpu-bench docs-images torch browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test prove fuzz simulate soak check bench gpu-test gpu-bench docs-images torch browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -68,6 +71,9 @@ fuzz: $(VENV)/.installed ## fuzz decoders, the dispatcher and the public API for
 
 simulate: $(VENV)/.installed ## run SEEDS (1000) whole services in virtual time, in which connections break and processes die or stand still
 	@PYTHONHASHSEED=0 PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m simulation --seeds $(SEEDS) --first $(FIRST)
+
+soak: $(VENV)/.installed ## kill and stop processes of a real service for MINUTES (1) while four programs compute; SEED=7 draws the same again
+	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 check: lint types ## format, lint and strict types: a minute, before every commit
 

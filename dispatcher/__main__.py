@@ -21,6 +21,7 @@ from gt.daemon.active_clock import ActiveClock
 from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
 from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, start_timeout
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
+from gt.daemon.mark_folder import remove_marks
 from gt.daemon.registry import Registration
 from gt.daemon.service_folder import open_to_group
 from gt.daemon.siblings import kill_sibling
@@ -544,6 +545,8 @@ def serve(
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # whoever started it may have blocked it until now
     logs = DaemonLog("dispatcher", level=log_level, form=log_format, folder=folder)
+    if folder is not None:
+        remove_marks(Path(folder))  # before any worker can join: an earlier dispatcher may have been killed
     try:
         raise_descriptor_limit()
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", DEFAULT_PART_BYTES)

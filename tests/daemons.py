@@ -83,6 +83,18 @@ class Process:
             if text in line:
                 return line
 
+    def gather(self) -> list[str]:
+        """The lines that have come since the last look, which are in `lines` then."""
+        found: list[str] = []
+        while not self._fresh.empty():
+            line = self._fresh.get()
+            if line is None:
+                self._fresh.put(None)
+                break
+            found.append(line)
+        self.lines += found
+        return found
+
     def say(self, line: str = "go on") -> None:
         assert self._child.stdin is not None
         self._child.stdin.write(line + "\n")

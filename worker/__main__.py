@@ -28,6 +28,7 @@ from gt.daemon.host import (
     start_timeout,
 )
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
+from gt.daemon.mark_folder import mark_folder
 from gt.daemon.worker_number import write_number
 from gt.errors import GTError, ProtocolError
 from gt.sharding import options
@@ -90,8 +91,6 @@ EAGER_POLL_SECONDS: Final = 0.002
 """The seconds after an arrival from a GPU for which it is polled without pause; later it is polled every millisecond."""
 LOOK_SECONDS: Final = 0.25
 """The seconds between two looks at the connections."""
-MARKS_NAME: Final = "marks"
-"""The folder of marks' files in that of daemons that were started together."""
 HEARTBEAT_SECONDS: Final = 1.0
 """The seconds between two heartbeats; less than what `ActiveClock` takes for a pause of the process."""
 
@@ -171,7 +170,7 @@ class WorkerShell:
         self.snapshots: FileThread[SnapshotWork, m.SnapshotReport | SnapshotIn] = FileThread(
             "gt-snapshots", SnapshotFiles(default_folder()), self._wake
         )
-        self.mark_folder = Path(marks) if marks else self.shared_folder and self.shared_folder / MARKS_NAME
+        self.mark_folder = Path(marks) if marks else self.shared_folder and mark_folder(self.shared_folder)
         """Where all workers of the service keep the files of marks, if they do."""
         self.marks: FileThread[MarkWork, m.MarkTaken | MarkIn] = FileThread(
             "gt-marks", MarkFiles(self.mark_folder, time.monotonic_ns), self._wake
@@ -289,6 +288,8 @@ class WorkerShell:
             self._handle(None)
         if idle:
             self.pool.trim(now)
+            if self.streams.borrower is not None:
+                self.streams.borrower.trim(now)
         self._give_back()
         self._report(idle=True)
         self._tell()

@@ -36,10 +36,15 @@ class MarkHandler:
         self.numbers = itertools.count(1)
         self.taking: dict[int, ClientRecord] = {}
         """By number, the clients whose marks are being written."""
+        self.undropped: list[int] = []
+        """The numbers of marks whose files are to be removed by the next worker that joins."""
 
     def tick(self) -> None:
         """Take the marks that are due."""
         now = self.service.now
+        if self.undropped and (keepers := self._keepers()):
+            self.service.out += [Send(keepers[:1], m.DropMark(mark)) for mark in self.undropped]
+            self.undropped.clear()
         for client in list(self.service.clients.values()):
             recovery = client.recovery
             if not recovery.resends or client.planner is None or recovery.awaited:
@@ -147,11 +152,20 @@ class MarkHandler:
             self.service.recording.recovered(client, mark, recovery.since)
 
     def drop(self, client: ClientRecord, mark: SessionMark) -> None:
-        """Have the workers that may have something of a mark forget it."""
+        """Have the workers that may have something of a mark forget it. If all of them are lost, another one removes the files,
+        which are in one folder."""
         numbers = {*mark.mesh.members, *(client.mesh.members if client.mesh is not None else ())}
         to = tuple(worker.identity for worker in self.service.workers.values() if worker.number in numbers)
+        to = to or self._keepers()[:1]
         if to:
             self.service.out.append(Send(to, m.DropMark(mark.number)))
+        else:
+            self.undropped.append(mark.number)
+
+    def _keepers(self) -> tuple[bytes, ...]:
+        """The workers that have the folder for the files of marks."""
+        workers = self.service.workers.values()
+        return tuple(worker.identity for worker in workers if worker.facts.get("marks") is True)
 
     def abandon(self, client: ClientRecord) -> None:
         """Give up the mark that is being written, if there is one."""

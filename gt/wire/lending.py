@@ -1,6 +1,6 @@
 """Bulk data in another process' memory: what a worker uses of the memory that a client shows it.
 
-A client's memory (`pool.py`) is mapped once, and stays mapped while the client is connected, so that its pages stay mapped
+A client's memory (`pool.py`) is mapped once, and stays mapped while the client uses it, so that its pages stay mapped
 too. A tensor that was put *is* the client's range; when the last array over it is gone, the client is told.
 """
 
@@ -20,6 +20,8 @@ from .memfd import BULK_KIND, machine, map_memory
 
 ALIGNMENT_BYTES: Final = 64
 """The alignment, in bytes, of tensors in shared memory."""
+IDLE_MAP_SECONDS: Final = 10.0
+"""A client's memory that is not used for so many seconds, or twice as many at most, is unmapped."""
 Array = np.ndarray[Any, Any]
 
 
@@ -48,6 +50,9 @@ class Borrower:
     def __init__(self) -> None:
         self.machine = machine()
         self.maps: dict[int, tuple[str, mmap.mmap]] = {}
+        self.used: set[int] = set()
+        """The clients whose memory was used since the last look."""
+        self.looked = 0.0
         self.returned: deque[Any] = deque()
         """The tokens of loans that nobody reads any more. Arrays may be freed in any thread."""
         self.taken: set[Any] = set()
@@ -74,6 +79,16 @@ class Borrower:
     def forget(self, client: int) -> None:
         """Unmap a client's memory, once the last array over it is gone."""
         self.maps.pop(client, None)
+        self.used.discard(client)
+
+    def trim(self, now: float) -> None:
+        """Unmap what was not used for a while: a session may have moved to other workers. `now` is in seconds, from any steady
+        clock."""
+        if now - self.looked >= IDLE_MAP_SECONDS:
+            for client in self.maps.keys() - self.used:
+                self.forget(client)
+            self.used.clear()
+            self.looked = now
 
     def _found(self, client: int, where: str, offset: int, nbytes: int) -> tuple[mmap.mmap, Array]:
         known = self.maps.get(client)
@@ -81,6 +96,7 @@ class Borrower:
         if offset % ALIGNMENT_BYTES or offset + nbytes > len(memory):
             raise ProtocolError(f"there is no shared memory at {offset} + {nbytes}")
         self.maps[client] = where, memory
+        self.used.add(client)
         return memory, np.ndarray((nbytes,), np.uint8, memory, offset)
 
 

@@ -187,3 +187,35 @@ def test_large_puts_are_there_after_a_kill(machine: Machine, shared: str) -> Non
     assert program.wait() == 0
     assert not [line for line in program.lines if "wrong" in line]
     service.close()
+
+
+MARKED = """
+gt.connect(sys.argv[1])
+x = gt.ones(100)
+while gt.stats()["service"]["marks"] < 1:
+    x = x + 1
+    x.numpy()
+say("marked")
+try:
+    while True:
+        x.numpy()
+except gt.SessionError:
+    pass
+"""
+
+
+def test_the_next_dispatcher_removes_the_marks_of_the_one_that_was_killed(machine: Machine) -> None:
+    """Their state was in its memory, so nobody can go back to them, and nobody else would remove their files."""
+    machine.environment["GT_MARK_SECONDS"] = "0.1"
+    address = f"ipc://{machine.temp}/service"
+    service = machine.command("up", "--address", address, "--workers", "2", "--log-level", "info")
+    service.expect("2 workers at")
+    program = machine.program(MARKED, address)
+    program.expect("marked")
+    assert list(machine.temp.glob("gt-*/marks/*"))
+    next(each for each in psutil.Process(service.pid).children() if "gt.dispatcher" in each.cmdline()).kill()
+    assert program.wait() == 0
+    for _ in range(2):
+        service.expect("at your service")
+    assert not list(machine.temp.glob("gt-*/marks/*"))
+    service.close()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
+from integer_programs import CONFIGS
+
 from gt.errors import ConnectionFailed
 
 from .faults import Faults
 from .network import Link
-from .programs import CONFIGS, Program
+from .programs import Program
 from .service import LEASE_SECONDS, Service, simulated
 
 MAX_SECONDS = 3600.0

@@ -34,7 +34,7 @@ from gt.wire.bulk import (
     Outbox,
     read_header,
 )
-from gt.wire.lending import Borrower
+from gt.wire.lending import IDLE_MAP_SECONDS, Borrower
 from gt.wire.memfd import BULK_KIND, SharedMemory, machine
 from gt.wire.pool import Pool
 
@@ -786,3 +786,26 @@ def test_a_borrower_keeps_one_memory_of_a_client() -> None:
     assert [array[0] for array in seen] == [0, 1]
     seen.clear()
     assert sorted(borrower.returned) == [0, 1]
+
+
+def test_memory_of_a_client_that_uses_another_worker_now_is_unmapped() -> None:
+    """A session that has moved to other workers says nothing here any more; who goes on is mapped once."""
+    pools = [Pool(ROOM), Pool(ROOM)]
+    places = []
+    for pool in pools:
+        place = pool.place(pool.empty((100_000,), U8))
+        assert place is not None
+        places.append(place)
+    borrower = Borrower()
+    for client, place in enumerate(places):
+        borrower.read(client, *place, (100_000,), U8, client)
+    borrower.trim(100.0)
+    assert len(borrower.maps) == 2
+    kept = borrower.maps[0]
+    borrower.read(0, *places[0], (100_000,), U8, 0)
+    borrower.trim(100.0 + IDLE_MAP_SECONDS / 2)
+    assert len(borrower.maps) == 2
+    borrower.trim(100.0 + IDLE_MAP_SECONDS)
+    assert borrower.maps == {0: kept}
+    borrower.trim(100.0 + 2 * IDLE_MAP_SECONDS)
+    assert borrower.maps == {}

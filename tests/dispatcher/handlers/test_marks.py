@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from marking_dispatcher import FAULT, mark_due, pass_time, service
+from marking_dispatcher import FAULT, lose, mark_due, pass_time, service
 from one_dispatcher import leave_nothing, made
 
 from gt.dispatcher.handlers.marks import MARK_SECONDS, MAX_MARK_SECONDS
@@ -132,3 +132,25 @@ def test_workers_without_a_folder_keep_no_marks() -> None:
     (unkept,) = each.hears("c", m.Unkept)
     assert "without a folder" in unkept.text
     assert not each.hears("w0", m.TakeMark)
+
+
+def test_another_worker_removes_a_mark_of_which_no_member_is_left() -> None:
+    """The files of all workers are in one folder, and who was killed cannot remove its own."""
+    each = service()
+    mark = mark_due(each)
+    lose(each, "w0")
+    assert each.hears("w1", m.DropMark) == [m.DropMark(mark.mark)]
+
+
+def test_the_next_worker_removes_a_mark_of_which_no_worker_is_left() -> None:
+    each = service(1)
+    mark = mark_due(each)
+    lose(each, "w0")
+    each.join("w9")
+    pass_time(each, 0.0)
+    assert not each.hears("w9", m.DropMark), "it has no folder"
+    each.join("w8", marks=True)
+    pass_time(each, 0.0)
+    assert each.hears("w8", m.DropMark) == [m.DropMark(mark.mark)]
+    pass_time(each, 1.0)
+    assert not each.hears("w8", m.DropMark), "once"

@@ -215,7 +215,8 @@ def test_an_unsettled_mark_serves_as_well() -> None:
     each.join("w1", marks=True)
     each.say("c", m.Resume(2, first))
     assert each.hears("w1", m.DropMark, m.RestoreMark) == [
-        m.RestoreMark(first, 2, each.core.service.clients[b"c"].planner.mesh.number)
+        m.DropMark(second.mark),
+        m.RestoreMark(first, 2, each.core.service.clients[b"c"].planner.mesh.number),
     ]
     restore(each, first)
     each.say("w1", m.MarkRestored(first, 2, []))
