@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from gt.daemon.host import available_memory
 from gt.wire import messages as m
 from gt.worker.base.events import MarkIn, MarkWork
 from gt.worker.spill.memory_accounting import Origins, SignalsByOffset
@@ -43,6 +44,9 @@ class Marks:
             contents = copied_contents(stored, client, checks)
             return MarkWork(message, rank, lambda: contents)
         values = dict(stored.tensors.get(client, {}))
+        nbytes = sum(getattr(value, "nbytes", 0) for value in values.values())
+        if nbytes > available_memory():  # new values do not take the place of those that are kept
+            raise MemoryError(f"a mark of the session may keep {nbytes:,} bytes, and so much memory is not free")
         made = dict(stored.origins.made.get(client, {}))
         self.pinned[message.mark] = PinnedMark(rank, values, made)
         origins = Origins()
