@@ -30,8 +30,8 @@ CONFIGURE: Final = 3
 FETCH: Final = 4
 QUESTION: Final = 5
 SNAPSHOT: Final = 6
-SOON_BYTES: Final = 256 << 20
-"""Bytes from which on a mark would be welcome, if it is cheap: memory of puts that is used again soon is in caches still."""
+SOON_BYTES: Final = 512 << 20
+"""Bytes from which on a mark would be welcome in any case, if it is cheap; less if the limit is less than twice this."""
 MESSAGE_BYTES: Final = 256
 """What keeping a message costs beside its frames, in bytes."""
 MAX_UNHEARD_PUT_BYTES: Final = 64 << 20
@@ -112,11 +112,11 @@ class ResendBuffer:
 
     def request(self, more: int) -> bool | None:
         """Whether the mark is urgent that is to be asked for now, with `more` bytes to come; None if none is."""
-        urgent = self.nbytes + more >= self.limit // 2
+        urgent = self.nbytes + more >= self.limit // 4 * 3
         if self.lapsed or self.requested > urgent:
             return None
         self.requested = 1 + urgent
-        self.threshold = self.limit if urgent else self.limit // 2
+        self.threshold = self.limit if urgent else self.limit // 4 * 3
         return urgent
 
     def settle(self, unanswered: Container[int]) -> int | None:

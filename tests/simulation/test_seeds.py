@@ -36,7 +36,7 @@ def test_snapshots_are_whole_or_not_there_whatever_happens(seeds: range) -> None
     assert sum(outcome.restored for outcome in outcomes) > 0
 
 
-@pytest.mark.parametrize("seeds", BATCHES[::3], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+@pytest.mark.parametrize("seeds", BATCHES[::5], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_lost_workers_cost_time_and_nothing_else(seeds: range) -> None:
     """Programs hear of no worker that is started again, and every value is right."""
     outcomes = [simulate(seed, recovers=True) for seed in seeds]
