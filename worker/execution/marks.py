@@ -45,8 +45,8 @@ class Marks:
             return MarkWork(message, rank, lambda: contents)
         values = dict(stored.tensors.get(client, {}))
         nbytes = sum(getattr(value, "nbytes", 0) for value in values.values())
-        if nbytes > available_memory():  # new values do not take the place of those that are kept
-            raise MemoryError(f"a mark of the session may keep {nbytes:,} bytes, and so much memory is not free")
+        if nbytes > available_memory() // 2:  # new values do not take the place of those that are kept
+            raise MemoryError(f"a mark of the session may keep {nbytes:,} bytes, and not twice as much memory is free")
         made = dict(stored.origins.made.get(client, {}))
         self.pinned[message.mark] = PinnedMark(rank, values, made)
         origins = Origins()

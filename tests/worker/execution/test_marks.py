@@ -334,12 +334,12 @@ def test_a_mark_for_which_there_may_be_no_memory_is_not_taken(tmp_path: Path, mo
     """What it keeps comes beside what replaces it: rather no mark than a worker that is killed for lack of memory."""
     marked = Marked(1, tmp_path)
     marked.group.store(1, numbers(100, 40))
-    monkeypatch.setattr("gt.worker.execution.marks.available_memory", lambda: 100 * 40 * 4 - 1)
+    monkeypatch.setattr("gt.worker.execution.marks.available_memory", lambda: 2 * 100 * 40 * 4 - 1)
     (answer,) = marked.group.tell(0, m.TakeMark(1, CLIENT, 1))
     assert answer.fault[0] == "OutOfMemory"
     assert "16,000 bytes" in answer.fault[1]
     assert marked.group.cores[0].marks.pinned == {}
-    monkeypatch.setattr("gt.worker.execution.marks.available_memory", lambda: 100 * 40 * 4)
+    monkeypatch.setattr("gt.worker.execution.marks.available_memory", lambda: 2 * 100 * 40 * 4)
     marked.take(1)
     assert marked.group.cores[0].marks.pinned
 
