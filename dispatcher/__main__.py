@@ -51,6 +51,8 @@ PUBLISHED: Final = 2
 """The place of that socket among those that are guarded."""
 OF_CONNECTION: Final = frozenset({m.Hello, m.Heard, m.Lapsed})
 """The messages that say something about their sender's connections, which the shell acts on before the core does."""
+MIN_TICK_SECONDS: Final = 0.05
+"""The least seconds between two `Tick`s, and so between two marks."""
 TICK_SECONDS: Final = 1.0
 """Seconds between two `Tick`s to the core, and between two heartbeats to every peer."""
 
@@ -82,7 +84,7 @@ class DispatcherShell:
             self.registration.close()
             raise
         lease = environment_number("GT_LEASE", LEASE_SECONDS)
-        mark_seconds = environment_number("GT_MARK_SECONDS", MARK_SECONDS)
+        mark_seconds = max(MIN_TICK_SECONDS, environment_number("GT_MARK_SECONDS", MARK_SECONDS))
         self.tick_seconds = min(TICK_SECONDS, mark_seconds)
         self.fanout = Fanout(transport.endpoint(self.published), lambda: os.urandom(16))
         self.config = config

@@ -6,6 +6,7 @@ All numbers are small integers, so sums are exact in any order, and every value 
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class WrongResult(AssertionError):
     """A program got something that cannot be."""
 
 
-class IntegerProgram:
+class IntegerProgram(ABC):
     """Draws what one program does by `draw`, and compares what it fetches."""
 
     def __init__(self, draw: random.Random) -> None:
@@ -142,10 +143,10 @@ class IntegerProgram:
         self.held.append((loss.detach(), (error**2).sum()))
         self.held.append((stepped.detach(), w - 2 * (x.T @ error)))
 
+    @abstractmethod
     def _ask(self) -> None:
         """Ask the service for something else."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _pause(self, share: float) -> None:
         """Do nothing for this share of the longest pause."""
-        raise NotImplementedError

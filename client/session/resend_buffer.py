@@ -33,7 +33,7 @@ SNAPSHOT: Final = 6
 SOON_BYTES: Final = 512 << 20
 """Bytes from which on a mark would be welcome in any case, if it is cheap; less if the limit is less than twice this."""
 MESSAGE_BYTES: Final = 256
-"""What keeping a message costs beside its frames, in bytes."""
+"""The memory that a kept message takes beside its frames, in bytes."""
 MAX_UNHEARD_PUT_BYTES: Final = 64 << 20
 """Bytes of earlier puts of which workers may not have heard; whoever puts more waits for them."""
 NO_EFFECT: Final = m.encode(m.Free([]))
@@ -54,7 +54,7 @@ class ResendBuffer:
         self.limit = limit
         self.kept: deque[Kept] = deque()
         self.unsent: deque[Kept] = deque()
-        """Those that wait for credits after a rewind, and all that came since."""
+        """After a rewind: the kept messages that are still to be sent again, and behind them the program's new ones."""
         self.asked: deque[tuple[int, int]] = deque()
         """(position, number) of each request that was not known to be answered when a mark was last looked at."""
         self.puts: dict[int, BulkPut] = {}
@@ -71,7 +71,7 @@ class ResendBuffer:
         self.requested = 0
         """Whether a mark was asked for, and has not come yet: 1, or 2 if it is urgent."""
         self.threshold = min(limit // 2, SOON_BYTES)
-        """How many bytes may be kept before something must be done."""
+        """The number of kept bytes at which the session asks for a mark, or waits for it."""
         self.lapsed = False
         """Whether nothing is kept any more."""
 

@@ -81,11 +81,11 @@ class Session:
         _sessions.add(self)
         self.orphans: list[int] = []
         self.kept = ResendBuffer(link.resend_bytes) if link.resend_bytes else None
-        """What is sent again when the service has lost something; None if nothing can be."""
+        """The messages since the last mark, which are sent again after a rewind; None for a session that cannot go back."""
         self.reported: Counter[tuple[str, str]] = Counter()
         """Errors without a request that came since the last mark: kind and text."""
         self.repeated: Counter[tuple[str, str]] = Counter()
-        """Those that come again, because what led to them is sent again."""
+        """Errors that are expected once more, because the messages that led to them are sent again."""
         self.goes_back: Rewinding | None = None
         """The rewind after which it has not gone on yet."""
         self.waits: set[int] = set()

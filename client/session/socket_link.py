@@ -41,7 +41,8 @@ RESEND_MEMORY_FRACTION: Final = 8
 
 
 def resend_limit() -> int:
-    """How many bytes of messages may be kept, by GT_RESEND_BYTES and GT_RECOVERY. Raises `SessionError` if one is no number."""
+    """The limit of a session's resend buffer in bytes, from GT_RESEND_BYTES; 0 if GT_RECOVERY is 0. Raises `SessionError` if one
+    is no number."""
     limit = environment_number("GT_RESEND_BYTES", min(MAX_RESEND_BYTES, memory_limit() // RESEND_MEMORY_FRACTION))
     return int(limit) if environment_number("GT_RECOVERY", 1) else 0
 

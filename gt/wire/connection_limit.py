@@ -34,6 +34,8 @@ class ConnectionLimit:
         self.strangers = 0
         """How many connections were refused because of their keys."""
         self.monitors = [transport.connection_monitor(socket) for socket in sockets]
+        self.failed = False
+        """Whether a bug was met, which is logged once."""
         self.warn_at = 0.0
 
     def start(self) -> None:
@@ -46,20 +48,23 @@ class ConnectionLimit:
             poller.register(monitor, transport.READABLE)
         patience: int | None = None
         while True:
-            heard = dict(poller.poll(patience))
-            try:
-                patience = self._turn(heard)
-            except Exception:
-                if self.guard is not None:
-                    log.exception("a bug in GT: messages that do not end are looked for no more; please report it")
-                self.guard = patience = None
+            patience = self.turn(dict(poller.poll(patience)))
 
-    def _turn(self, heard: dict[Any, int]) -> int | None:
-        """Process what these monitors have to tell. Returns the milliseconds to wait for more, if not as long as it takes.
+    def turn(self, heard: dict[Any, int]) -> int | None:
+        """Process what these monitors have to tell. Returns the milliseconds to wait for more, None for as long as it takes.
 
-        They must be read as long as the process runs: a monitor that is full stops ZeroMQ's own thread, and with it all
-        connections.
+        Raises nothing: the monitors must be read as long as the process runs. One that is full stops ZeroMQ's own thread, and
+        with it all connections.
         """
+        try:
+            return self._read(heard)
+        except Exception:
+            if not self.failed:
+                log.exception("a bug in GT: messages that do not end are looked for no more; please report it")
+            self.failed, self.guard = True, None
+            return None
+
+    def _read(self, heard: dict[Any, int]) -> int | None:
         for listener, monitor in enumerate(self.monitors):
             while monitor in heard and (event := transport.connection_event(monitor)) is not None:
                 self._hear(listener, event)

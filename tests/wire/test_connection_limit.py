@@ -23,6 +23,21 @@ class BrokenGuard:
         raise KeyError("put in")
 
 
+def test_a_bug_without_a_guard_is_logged_once_too(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Workers have no guard."""
+
+    def bug(*_: Any) -> Any:
+        raise KeyError("put in")
+
+    limit = ConnectionLimit([], 10)
+    monkeypatch.setattr(limit, "_read", bug)
+    assert limit.turn({}) is None
+    assert limit.turn({}) is None
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
 @pytest.mark.process
 def test_a_bug_of_the_guard_is_logged_once_and_connections_go_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
