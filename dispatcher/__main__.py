@@ -19,9 +19,10 @@ from gt.bounded_msgpack import TRUSTED_BYTES
 from gt.bounds import MAX_DEFINITION_BYTES
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
+from gt.daemon.file_thread import FileThread
 from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, start_timeout
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
-from gt.daemon.mark_folder import remove_marks
+from gt.daemon.mark_folder import mark_folder
 from gt.daemon.registry import Registration
 from gt.daemon.service_folder import open_to_group
 from gt.daemon.siblings import kill_sibling
@@ -42,6 +43,8 @@ from .access import Access, ServiceKeys, process_to_watch
 from .bulk_relay import BulkRelay
 from .core import WORKER_LEASE_SECONDS, DispatcherCore
 from .handlers.marks import MARK_SECONDS
+from .number_file import numbers_from
+from .session_files import FileAnswer, FileWork, SessionFiles
 
 log = logging.getLogger("gt.dispatcher")
 WORK_SECONDS: Final = 0.002
@@ -64,6 +67,7 @@ class DispatcherShell:
         self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None,
         bulk: str | None = None, instruction_log: InstructionFile | None = None,
         logs: DaemonLog | None = None, insecure: bool = False, group: str | None = None, private: bool = False,
+        marks: Path | None = None,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
         self.keys = ServiceKeys(address, bulk, insecure=insecure)
@@ -86,21 +90,32 @@ class DispatcherShell:
         lease = environment_number("GT_LEASE", LEASE_SECONDS)
         mark_seconds = max(MIN_TICK_SECONDS, environment_number("GT_MARK_SECONDS", MARK_SECONDS))
         self.tick_seconds = min(TICK_SECONDS, mark_seconds)
+        sessions = None if marks is None else SessionFiles(marks, time.monotonic_ns)
+        self.files: FileThread[FileWork, FileAnswer] | None = None
+        """Writes what sessions are, so that the next dispatcher can go on with them."""
+        if sessions is not None:
+            self.files = FileThread("gt-sessions", sessions, self._wake)
+        patience = start_timeout()
         self.fanout = Fanout(transport.endpoint(self.published), lambda: os.urandom(16))
         self.config = config
         self.core = DispatcherCore(
             config=read,
             workers_expected=workers,
-            facts={"bulk_address": self.relay.address, "process": host_facts(), "lease": lease},
+            facts={
+                "bulk_address": self.relay.address, "process": host_facts(), "lease": lease,
+                **({} if marks is None else {"returns": patience}),  # so long clients look for the next dispatcher
+            },
             worker_facts={"peer_secret": os.urandom(transport.KEY_BYTES)},  # by it workers know each other on TCP
             log=lambda level, text, **about: getattr(log, level)(text, extra=about),
             boot=boot(),
-            patience=start_timeout(),
+            patience=patience,
             lease=lease,
             mark_seconds=mark_seconds,
             worker_lease=environment_number("GT_WORKER_LEASE", WORKER_LEASE_SECONDS),
             capabilities=("cancel",),
-        )
+            numbers=None if marks is None else numbers_from(marks / "numbers"),
+            cards=None if sessions is None else sessions.cards(),
+        )  # fmt: skip
         self.core.service.address, self.core.service.version = self.address, _version()
         self.clock = ActiveClock()
         self.paused_seconds = 0.0
@@ -162,9 +177,7 @@ class DispatcherShell:
             if self.watch is not None and self.watch in ready:
                 break  # the process that started this one is gone
             if self.wake_read in ready:
-                os.read(self.wake_read, 4096)
-                for error in self.relay.take():
-                    self._handle(error)
+                self._woken()
             if self.rereading:
                 self.rereading = False
                 self._reread()
@@ -178,8 +191,25 @@ class DispatcherShell:
             now = self._on_time()
             while self.core.busy and self.clock() < now + WORK_SECONDS:
                 self._handle(JobTurn())
+            if self.core.marks.file_work:
+                self._write_sessions()
         self.farewell("the dispatcher was stopped")
         log.info("stopped")
+
+    def _woken(self) -> None:
+        """Handle what other threads have found out."""
+        os.read(self.wake_read, 4096)
+        for error in self.relay.take():
+            self._handle(error)
+        for answer in self.files.answers() if self.files is not None else ():
+            self._handle(answer)
+
+    def _write_sessions(self) -> None:
+        """Have the files of sessions written, read and removed, as the core says."""
+        work, self.core.marks.file_work = self.core.marks.file_work, []
+        if self.files is not None:
+            for each in work:
+                self.files.add(each)
 
     def _on_time(self) -> float:
         """Do everything that is due at this time, which is returned."""
@@ -522,12 +552,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--private", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--marks", help="a folder for the state of sessions, which the next dispatcher with it goes on with"
+    )
     options = parser.parse_args(arguments)
     return serve(
         options.address, config=options.config, workers=options.workers, log_level=options.log_level,
         watch=options.watch, folder=options.folder, instruction_log=options.instruction_log, with_data=options.with_data,
         log_format=options.log_format, insecure=options.insecure, group=options.group,
-        private=options.private,
+        private=options.private, marks=options.marks,
     )  # fmt: skip
 
 
@@ -535,20 +568,21 @@ def serve(
     address: str, *, config: str | None = None, workers: int = 1, log_level: str = "info", watch: int | None = None,
     folder: str | None = None, bulk: str | None = None, instruction_log: str | None = None, with_data: bool = False,
     log_format: str = "text", listening: Callable[[str], object] | None = None, insecure: bool = False,
-    group: str | None = None, private: bool = False,
+    group: str | None = None, private: bool = False, marks: str | None = None,
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, with large data at `bulk`; returns the exit status.
 
     It stops when the descriptor `watch` reaches its end of file. What clients send is logged to the file `instruction_log`.
     `listening` is called with the address that was bound. On TCP, peers need keys unless it is `insecure`; on a Unix socket, the
-    members of `group` are let in. A `private` service is for the program that started it.
+    members of `group` are let in. A `private` service is for the program that started it. `marks` is a folder for what is needed
+    to go on with sessions after a dispatcher has ended; the next one that is given it does so. By default it is in `folder`, and
+    without that one sessions end with their dispatcher.
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # whoever started it may have blocked it until now
     logs = DaemonLog("dispatcher", level=log_level, form=log_format, folder=folder)
-    if folder is not None:
-        remove_marks(Path(folder))  # before any worker can join: an earlier dispatcher may have been killed
+    kept = Path(marks) if marks is not None else None if folder is None else mark_folder(Path(folder))
     try:
         raise_descriptor_limit()
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", DEFAULT_PART_BYTES)
@@ -564,6 +598,7 @@ def serve(
             insecure=insecure,
             group=group,
             private=private,
+            marks=kept,
         )
     except (GTError, OSError) as error:
         if is_orphaned(watch):  # as a worker's

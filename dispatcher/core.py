@@ -22,7 +22,7 @@ divides the time.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +37,7 @@ from gt.dispatcher.handlers.memory_survey import MemorySurveys
 from gt.dispatcher.handlers.message_queues import MessageQueues
 from gt.dispatcher.handlers.plan_selection import PlanSelection
 from gt.dispatcher.handlers.puts import PutHandler
+from gt.dispatcher.handlers.returning_sessions import ReturningSessions
 from gt.dispatcher.handlers.runs import RunHandler
 from gt.dispatcher.handlers.session_mesh import SessionMeshes
 from gt.dispatcher.handlers.snapshots import SnapshotHandler
@@ -49,9 +50,13 @@ from gt.dispatcher.state.events import (
     Received,
     Reload,
     Send,
+    SessionRead,
+    SessionWritten,
     ShellError,
 )
+from gt.dispatcher.state.mark_bytes import SessionCard
 from gt.dispatcher.state.message_state import WAITING_MARK, WAITING_READER
+from gt.dispatcher.state.numbers import Numbers, first_numbers
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
 from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
@@ -72,18 +77,20 @@ class DispatcherCore:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
     workers have its clock, `capabilities` what watchers may ask for ('cancel'). A client's first tensor waits `patience`
     seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence, and any
-    worker after `worker_lease`. Between two
-    marks of a session are at least `mark_seconds`. `facts` are what all peers are told in a `Welcome`, `worker_facts` what
-    workers are told besides."""
+    worker after `worker_lease`. Between two marks of a session are at least `mark_seconds`. `numbers` go on from those of the
+    dispatcher before; `cards` are of the sessions that it has left, None if the shell has no folder for them. `facts` are what
+    all peers are told in a `Welcome`, `worker_facts` what workers are told besides."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
         log: Callable[..., None] = lambda level, text, **about: None, boot: str = "", capabilities: Sequence[str] = (),
         patience: float = START_TIMEOUT, lease: float = LEASE_SECONDS, worker_facts: dict[str, Any] | None = None,
-        mark_seconds: float = MARK_SECONDS, worker_lease: float = WORKER_LEASE_SECONDS,
+        mark_seconds: float = MARK_SECONDS, worker_lease: float = WORKER_LEASE_SECONDS, numbers: Numbers | None = None,
+        cards: Iterable[SessionCard] | None = None,
     ) -> None:  # fmt: skip
+        numbers = numbers or first_numbers()
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
-        self.service = service = DispatcherState(config, workers_expected, log)
+        self.service = service = DispatcherState(config, workers_expected, log, numbers)
         self.subscribers = Subscribers(service, boot)
         self.plan_selection = PlanSelection(service)
         self.meshes = SessionMeshes(service, self.plan_selection)
@@ -91,9 +98,10 @@ class DispatcherCore:
         self.surveys = MemorySurveys(service)
         self.puts = PutHandler(service, self.meshes)
         self.snapshots = SnapshotHandler(service, self.meshes)
-        self.marks = MarkHandler(service, mark_seconds)
+        self.marks = MarkHandler(service, numbers.marks, mark_seconds, saves=cards is not None)
+        self.returning = ReturningSessions(service, self.marks, cards or (), lease)
         runs = RunHandler(service, self.meshes, self.plan_selection)
-        self.handshake = Handshake(service, self.subscribers, self.facts, worker_facts or {})
+        self.handshake = Handshake(service, self.subscribers, self.facts, worker_facts or {}, numbers, self.returning)
         self.disconnect = Disconnect(
             service, self.handshake, self.subscribers, self.plan_selection, self.fetches, self.surveys, self.snapshots,
             self.meshes, self.marks,
@@ -135,23 +143,34 @@ class DispatcherCore:
                 self.service.end_session(
                     self._by_bulk(event.peer) if event.bulk else event.peer, event.what, event.error
                 )
-            elif isinstance(event, Reload):
-                self.queues.reload(event)
-            elif isinstance(event, Publish):
-                self.subscribers.publish(event.wall)
-            elif isinstance(event, JobTurn):
-                client = self.plan_selection.work()
-                if client is not None:
-                    self.queues.pump(client)
-                    self._admit()
             else:
-                self._tick(now)
+                self._own_event(event, now)
         except Exception as error:  # noqa: BLE001 — a bug, whatever it is
             self._blame(event, error)
         if self.service.ending:
             self._end_sessions()
+        if self.service.reshaped:
+            self.marks.save_shapes()
         out, self.service.out = self.service.out, []
         return out
+
+    def _own_event(self, event: Event, now: float) -> None:
+        """Act on an event of the shell itself."""
+        if isinstance(event, Reload):
+            self.queues.reload(event)
+        elif isinstance(event, SessionWritten):
+            self.marks.written(event)
+        elif isinstance(event, SessionRead):
+            self.returning.read(event)
+        elif isinstance(event, Publish):
+            self.subscribers.publish(event.wall)
+        elif isinstance(event, JobTurn):
+            client = self.plan_selection.work()
+            if client is not None:
+                self.queues.pump(client)
+                self._admit()
+        else:
+            self._tick(now)
 
     def _end_sessions(self) -> None:
         """End the sessions that a bug has left in an unknown state."""
@@ -319,6 +338,7 @@ class DispatcherCore:
 
     def _tick(self, now: float) -> None:
         self.marks.tick()
+        self.returning.tick()
         for client in [each for each in self.service.clients.values() if each.head is WAITING_MARK]:
             self.queues.pump(client)
         for peer in self.subscribers.late(now):

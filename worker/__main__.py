@@ -18,6 +18,7 @@ from typing import Any, Final
 from gt.bounds import MAX_INLINE_BYTES
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
+from gt.daemon.file_thread import FileThread
 from gt.daemon.host import (
     CONNECT_TIMEOUT,
     environment_number,
@@ -29,6 +30,7 @@ from gt.daemon.host import (
 )
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.mark_folder import mark_folder
+from gt.daemon.process_end import process_descriptor
 from gt.daemon.worker_number import write_number
 from gt.errors import GTError, ProtocolError
 from gt.sharding import options
@@ -69,7 +71,6 @@ from gt.worker.lifecycle.calibrate import facts as measured
 from gt.worker.lifecycle.calibrate import threads
 from gt.worker.memory_limit.limiter import MemoryLimiter, memory_limiter
 from gt.worker.nccl.communicators import Communicators, in_thread
-from gt.worker.snapshots.file_thread import FileThread
 from gt.worker.snapshots.mark_files import MarkFiles
 from gt.worker.snapshots.snapshot_work import SnapshotFiles
 from gt.worker.telemetry.recorder import Instruments
@@ -116,6 +117,9 @@ class WorkerShell:
         self.limit = memory_limit()
         self.group_size = options.from_environment("nvlink_group_size")
         self.lease = environment_number("GT_LEASE", LEASE_SECONDS)
+        self.patience = (
+            CONNECT_TIMEOUT if watch is None else start_timeout()
+        )  # it may have been started with its dispatcher
         self.clock = ActiveClock()
         computed = backend(device, threads())
         self.wake_read, self.wake_write = os.pipe()
@@ -179,6 +183,8 @@ class WorkerShell:
         self.pool = Pool(half_of_memory())
         """The memory for what comes in chunks."""
         self.incoming_puts: dict[Key, tuple[int, int]] = {}
+        self.dispatcher_process: int | None = None
+        """A descriptor of the dispatcher's process, if that is on this machine and started again when it ends."""
         self.stopping = False
         self.rejoins = False
         """Whether this process is to join as a new worker."""
@@ -216,6 +222,9 @@ class WorkerShell:
             if self.watch is not None and self.watch in ready:
                 self.orphaned = True
                 return 0
+            if self.dispatcher_process is not None and self.dispatcher_process in ready:
+                self._join_anew(f"the dispatcher at {self.address} has ended")
+                break
             if self.control.socket in ready:
                 self._hear(self.control.receive(polled=True), self.control.receive)
             if self.published.socket in ready:
@@ -224,7 +233,7 @@ class WorkerShell:
                 self._hear_peers()
             if self.bulk is not None and self.bulk.socket in ready:
                 self._hear_bulk(self.bulk)
-            patience = self.lease if self.control.accepted else CONNECT_TIMEOUT  # what was cut off may still go on
+            patience = self.lease if self.control.accepted else self.patience  # what was cut off may still go on
             if self.bulk is None and now - started > patience:
                 log.error("no dispatcher answered at %s within %g s; start one with `gt dispatcher --address %s`",
                           self.address, patience, self.address)  # fmt: skip
@@ -259,8 +268,7 @@ class WorkerShell:
                 continue
             connection.look()
             if connection.unknown:
-                log.warning("the dispatcher at %s does not know this worker any more: it joins anew", self.address)
-                self.rejoins = self.stopping = True
+                self._join_anew(f"the dispatcher at {self.address} does not know this worker any more")
             elif connection.failed:
                 log.error("the dispatcher at %s: %s", self.address, connection.failed)
                 return False
@@ -268,6 +276,12 @@ class WorkerShell:
                 connection.send_unnumbered([b""])
         self.published.look(now)
         return self._bulk_is_open(now)
+
+    def _join_anew(self, reason: str) -> None:
+        """End this worker; its process joins as a new one, and finds what sessions had on it in the files of marks."""
+        if not self.rejoins:
+            log.warning("%s: this worker joins anew", reason)
+        self.rejoins = self.stopping = True
 
     def _bulk_is_open(self, now: float) -> bool:
         """Whether the socket for large data was reached, or there is still time for that. Where the control socket hears
@@ -462,6 +476,10 @@ class WorkerShell:
         self.peers.number = welcome.number
         self.peer_keys.shared(welcome.facts.get("peer_secret"))
         self.control.lease = self.lease = float(welcome.facts.get("lease", self.lease))
+        if self.watch is not None and self.dispatcher_process is None:
+            self.dispatcher_process = process_descriptor(welcome.facts.get("process"), host_facts())
+            if self.dispatcher_process is not None:
+                self.poller.register(self.dispatcher_process, transport.READABLE)
         address = transport.reachable(str(welcome.facts["bulk_address"]), self.address)
         self.bulk = Connection(
             address, identity=self.bulk_identity, lease=self.lease, reopened=self._reopened, keys=self.keys

@@ -143,8 +143,8 @@ class BulkPuts:
             yield from self.outbox.add(identity, (PUT, client, tensor, worker), part, box, self.pool.place(part))
 
     def break_off(self, lost: int) -> None:
-        """Forget where parts went, because worker `lost` (-1: none) is gone, or another session number holds. What others have
-        been lent they still read, and marks may refer to what the lost one was lent."""
+        """Forget where parts went, because worker `lost` (-1: none, -2: all) is gone, or another session number
+        holds. What others have been lent they still read, and marks may refer to what the lost one was lent."""
         self.outbox.break_off(lost)
         for put in self.waiting.values():
             put.guess = put.offered = ()

@@ -86,7 +86,9 @@ def run_idle_flush(session: Session, stop: Event) -> None:
             if now - alive >= HEARTBEAT_SECONDS:
                 alive = now
                 session.send_heartbeat()
-                session.link.alive()  # a worker that was killed is started again, also while nobody waits
+                reason = session.link.alive()  # a daemon that was killed is started again, also while nobody waits
+                if reason is not None:
+                    session.gone(reason)
             session.pump()  # while workers are busy it is looked for their word that they are not, too
         if not lately:
             heard = now

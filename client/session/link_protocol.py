@@ -68,9 +68,16 @@ class DispatcherLink(Protocol):
     def give_up_lost(self) -> None:
         """Use memory again that a lost worker was lent."""
 
+    def look_again(self, hello: m.Message) -> None:
+        """Close all connections, and try to open others until a dispatcher answers, to which `hello` is said. Nothing else is
+        sent until `rewind`."""
+
+    def found_again(self, facts: dict[str, Any]) -> None:
+        """That dispatcher has answered, with these facts."""
+
     def rewind(self, client: int, lost: int, puts: Mapping[int, BulkPut]) -> None:
         """Break off all bulk data, and go on under another session number; the messages of `puts` are sent again. `lost` is
-        the number of a worker that is gone, or -1."""
+        the number of a worker that is gone, -1 for none, or -2 for all."""
 
     def offer_fetch(self, request: int, known: Spec) -> np.ndarray[Any, Any] | None:
         """The array for a fetch that is asked for now, if its worker may write there at once."""

@@ -64,13 +64,15 @@ def go_back(session: Session, message: m.Rewind) -> None:
         return
     failed: list[tuple[Future, str]] = []
     with session.exclusive():
-        since = time.monotonic() if session.goes_back is None else session.goes_back.since
+        absence, goes_back = session.absence, session.goes_back
+        since = goes_back.since if goes_back else absence.since if absence else time.monotonic()
         session.goes_back = Rewinding(since, session.sent)
         kept = session.kept
         if kept is not None and kept.lapsed:
             kept = session.kept = None
         snapshots = set() if kept is None else kept.snapshots()
         session.facts["number"] = message.session
+        session.absence = None
         session.link.rewind(message.session, message.lost, {} if kept is None else kept.puts)
         session.ahead.clear()
         for number, future in list(session.requests.items()):

@@ -33,6 +33,7 @@ from gt.ir.spec import Spec, pack_spec, size_error, spec
 from gt.wire import messages as m
 from gt.wire.pool import MAX_UNPOOLED_BYTES
 
+from .absence import KEY_BYTES, Absence, look_for_dispatcher, overdue
 from .future import Future
 from .idle_flush import run_idle_flush
 from .link_protocol import DispatcherLink
@@ -61,6 +62,8 @@ LAST_MESSAGES_SECONDS: Final = 30.0
 WARN_SILENCE_SECONDS: Final = 6.0
 """Seconds without a sign of life from the service after which whoever waits is told."""
 
+OWN_SERVICE_ADVICE: Final = "; after gt.disconnect() the next operation starts another service"
+
 _builder_numbers: Final = itertools.count(1)
 """Ranges of ids are never handed out twice in one process, so a tensor of an ended session is known as such."""
 
@@ -86,6 +89,10 @@ class Session:
         """Errors without a request that came since the last mark: kind and text."""
         self.repeated: Counter[tuple[str, str]] = Counter()
         """Errors that are expected once more, because the messages that led to them are sent again."""
+        self.said: dict[str, Any] = {}
+        """What it has said of itself, and says to the next dispatcher again."""
+        self.absence: Absence | None = None
+        """While there is no dispatcher that knows the session."""
         self.goes_back: Rewinding | None = None
         """The rewind after which it has not gone on yet."""
         self.waits: set[int] = set()
@@ -125,8 +132,9 @@ class Session:
 
     def open(self, facts: dict[str, Any], timeout: float) -> None:
         """Say hello and wait for the answer. Raises `SessionError` when none comes."""
-        resends = {} if self.kept is None else {"resends": True}
-        self.link.send(m.Hello(m.VERSION, "client", {**facts, **resends}))
+        resends = {} if self.kept is None else {"resends": True, "session_key": os.urandom(KEY_BYTES)}
+        self.said = {**facts, **resends}
+        self.link.send(m.Hello(m.VERSION, "client", self.said))
         self.wait_for(lambda: self.welcomed, f"the dispatcher at {self.name}", timeout)
         if self._idle_flush is not None:
             self._idle_flush.start()
@@ -489,10 +497,13 @@ class Session:
                     raise TimeoutError(f"waited {timeout:g} s for {what}")
                 if looked:  # an answer that comes at once need not wait for a look at processes
                     self.waits.add(threading.get_ident())
-                    reason = self.link.alive()
-                    if reason is not None:
+                    reason = overdue(self) or self.link.alive()
+                    if reason is not None and not self.gone(reason):
                         self._end(
-                            SessionError(f"the service at {self.name} is gone ({reason}) while waiting for {what}")
+                            SessionError(
+                                f"the service at {self.name} is gone ({reason}) while waiting for {what}, and the tensors of the "
+                                f"session are lost{OWN_SERVICE_ADVICE if self.owns_service else ''}"
+                            )
                         )
                         continue
                     if not warned and self.welcomed and self.link.silent_seconds() > WARN_SILENCE_SECONDS:
@@ -513,6 +524,11 @@ class Session:
                 self.waits.discard(threading.get_ident())
             if transfer is not None:
                 transfer.end()
+
+    def gone(self, reason: str) -> bool:
+        """The service cannot answer any more. Returns whether the session waits for the next dispatcher."""
+        with self.exclusive():
+            return look_for_dispatcher(self, reason)
 
     def _under_way(self) -> tuple[int, int]:
         with self.lock:
@@ -546,6 +562,8 @@ class Session:
         self.facts.update(message.facts, number=message.number)
         log.debug("joined the service at %s", self.name, extra={"client": message.number})
         self.credits = int(message.facts.get("credits", self.credits))
+        if self.absence is not None:
+            self.link.found_again(self.facts)
 
     def _notice(self, message: m.Notice) -> None:
         log.warning("%s", message.text)
@@ -601,6 +619,7 @@ class Session:
         kept = self.kept
         return (
             (kept is not None and bool(kept.unsent))
+            or self.absence is not None
             or self.sent - self.credited >= self.credits
             or self.link.silent_seconds() > WARN_SILENCE_SECONDS
         )

@@ -14,6 +14,7 @@ import numpy as np
 from gt.bounds import MAX_INLINE_BYTES
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.host import environment_number, host_facts, memory_limit
+from gt.daemon.process_end import has_ended, process_descriptor
 from gt.ir.spec import Spec
 from gt.wire import messages as m
 from gt.wire import transport
@@ -47,25 +48,6 @@ def resend_limit() -> int:
     return int(limit) if environment_number("GT_RECOVERY", 1) else 0
 
 
-def _process_descriptor(process: Any) -> int | None:
-    """A descriptor that can be read from when the dispatcher's process has ended; None if that is not on this machine."""
-    here = host_facts()
-    known = process if isinstance(process, dict) else {}
-    pid = known.get("pid")
-    if type(pid) is not int or pid <= 0 or any(known.get(key) != here[key] for key in ("host", "namespace", "boot")):
-        return None
-    try:
-        return os.pidfd_open(pid)
-    except (OSError, OverflowError):
-        return None  # its silence will tell
-
-
-def _has_ended(process: int) -> bool:
-    poll = select.poll()
-    poll.register(process, select.POLLIN)
-    return bool(poll.poll(0))
-
-
 class SocketLink:
     """A connection to the dispatcher at `address`, on which nothing is lost while the session lives. `local` is the set of
     daemons started for this process, if any; `key` is the path of a key file, where the service needs another key than this
@@ -79,7 +61,8 @@ class SocketLink:
         self.clock = ActiveClock()
         self.look_at = 0.0
         """When the connections are looked at next."""
-        self.control = Connection(address, lease=lease, reopened=self._reopened, clock=self.clock, keys=self.keys)
+        self.lease = lease
+        self.control = self._connected()
         self.bulk: Connection | None = None
         self.bulk_stirs = False
         """Whether the bulk socket may have something. It has nothing after it was read empty, until its descriptor becomes
@@ -96,6 +79,8 @@ class SocketLink:
         """The descriptor of the dispatcher's process, if it is on this machine."""
         self.ended = 0.0
         """When that process was first found to have ended."""
+        self.absent = False
+        """Whether nothing may be sent, because no dispatcher knows the session."""
         self.closed = False
         """Another thread may still wait for something, and finds that nothing comes any more."""
         self.pollers = threading.local()
@@ -106,23 +91,45 @@ class SocketLink:
         self.pollers = threading.local()
         self.bulk_stirs = True
 
+    def _connected(self) -> Connection:
+        return Connection(self.address, lease=self.lease, reopened=self._reopened, clock=self.clock, keys=self.keys)
+
     def connect_bulk(self, facts: dict[str, Any]) -> None:
         """Connect the bulk socket that the dispatcher named in its welcome."""
+        self.found_again(facts)
+        assert self.bulk is not None
+        self.bulk.wait_accepted(CONNECT_SECONDS)
+
+    def look_again(self, hello: m.Message) -> None:
+        """Close all connections, and open others to whatever dispatcher comes to the address."""
+        self.absent = True
+        self.control.close()
+        if self.bulk is not None:
+            self.bulk.close()
+            self.bulk = None
+        if self.process is not None:
+            os.close(self.process)
+        self.process, self.ended = None, 0.0
+        self.control = self._connected()
+        self._reopened()
+        self.control.send(m.encode(hello))
+
+    def found_again(self, facts: dict[str, Any]) -> None:
+        """A dispatcher has answered, with these facts: connect its bulk socket."""
         self.client = self.fetches.client = int(facts["number"])
-        lease = self.control.lease = float(facts.get("lease", self.control.lease))
+        lease = self.control.lease = self.lease = float(facts.get("lease", self.lease))
         address = transport.reachable(str(facts["bulk_address"]), self.address)
         bulk = Connection(
             address, identity=self.bulk_identity, lease=lease, reopened=self._reopened, clock=self.clock, keys=self.keys
         )
-        bulk.wait_accepted(CONNECT_SECONDS)
         self.bulk = bulk
         self._reopened()
-        self.process = _process_descriptor(facts.get("process")) if self.local is None else None
+        self.process = process_descriptor(facts.get("process"), host_facts())
 
     def send(self, message: m.Message) -> Frames:
         """Send one message, and return its frames. Never waits, never loses."""
         frames = m.encode(message)
-        if self.closed:
+        if self.closed or self.absent:
             return frames
         if type(message) is m.Ping:
             self.control.send_unnumbered(frames)
@@ -139,7 +146,7 @@ class SocketLink:
 
     def send_frames(self, frames: Frames) -> None:
         """Send a message that was encoded before."""
-        if not self.closed:
+        if not self.closed and not self.absent:
             self.control.send(frames)
 
     def receive(self) -> list[m.Message]:
@@ -182,7 +189,7 @@ class SocketLink:
 
         `kind`: what tensors have in common that are cut in the same way.
         """
-        return self.puts.prepare(array, kind) if array.nbytes > MAX_INLINE_BYTES and self.bulk is not None else None
+        return self.puts.prepare(array, kind) if array.nbytes > MAX_INLINE_BYTES else None
 
     def put_bulk(self, tensor: int, put: BulkPut, *, later: bool = False) -> BulkPut:
         """Offer the parts of a put to where such go, or keep it until `cut` says where that is; `later`: its message is not
@@ -236,6 +243,7 @@ class SocketLink:
 
     def rewind(self, client: int, lost: int, puts: Mapping[int, BulkPut]) -> None:
         """Break off all bulk data, and go on under another session number; the messages of `puts` are sent again."""
+        self.absent = False
         self._break_off(lost)
         self.client = self.fetches.client = client
         self.puts.waiting.clear()
@@ -263,9 +271,9 @@ class SocketLink:
         self.fetches.settle(request)
 
     def _send_bulk(self, frames: BulkFrames) -> None:
-        assert self.bulk is not None, "bulk data comes after the welcome"
-        if self.closed:
+        if self.closed or self.absent:
             return
+        assert self.bulk is not None, "bulk data comes after the welcome"
         peer, header, payload = frames
         if isinstance(payload, memoryview):
             payload = bytes(payload)  # of an array that its owner may change as soon as all of it has left
@@ -288,7 +296,7 @@ class SocketLink:
         for connection in (self.control, self.bulk):
             if connection is not None and connection.failed:
                 return connection.failed
-        if self.process is not None and _has_ended(self.process):
+        if self.process is not None and has_ended(self.process):
             now = time.monotonic()
             self.ended = self.ended or now
             if now - self.ended > LAST_MESSAGES_SECONDS:

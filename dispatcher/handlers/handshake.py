@@ -7,10 +7,10 @@ to try again. Open sessions share the dispatcher by turns (`job_scheduler.py`); 
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Final
 
 from gt.dispatcher.state.events import Send
+from gt.dispatcher.state.numbers import Numbers
 from gt.dispatcher.state.principal_limits import RateLimit, refusal
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
@@ -18,6 +18,8 @@ from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire.principals import HELLO_ROLES, OPERATOR, OWN_PROCESS, Origin, ProgramIdentity, program_of
+
+from .returning_sessions import ReturningSessions
 
 CLIENT_CREDITS: Final = 64
 """The most runs and puts that a client may have in flight."""
@@ -34,14 +36,16 @@ class Handshake:
     told besides."""
 
     def __init__(
-        self, service: DispatcherState, subscribers: Subscribers, facts: dict[str, Any], worker_facts: dict[str, Any]
-    ) -> None:
+        self, service: DispatcherState, subscribers: Subscribers, facts: dict[str, Any], worker_facts: dict[str, Any],
+        numbers: Numbers, returning: ReturningSessions,
+    ) -> None:  # fmt: skip
         self.service = service
         self.subscribers = subscribers
         self.facts = facts
         self.worker_facts = worker_facts
-        self.clients = itertools.count(1)
-        self.workers = itertools.count()
+        self.clients = numbers.sessions
+        self.workers = numbers.workers
+        self.returning = returning
         self.pulses: dict[bytes, WorkerRecord] = {}
         """Connections that carry only the heartbeats of a worker."""
         self.of_program = RateLimit(*PROGRAM_RATE)
@@ -93,18 +97,22 @@ class Handshake:
         if not isinstance(bulk, bytes):
             raise ProtocolError("a bulk identity is bytes")
         program = program_of(peer, hello.facts, origin)
-        self._make_way(program, now)
+        returns = self.returning.check(hello.facts, origin.principal)
+        self._make_way(program, now, returns=returns)
         client = ClientRecord(peer, next(self.clients), hello.facts, bulk, program, origin.principal, heard=now)
         client.recovery.resends = hello.facts.get("resends") is True
+        client.recovery.key = hello.facts.get("session_key", b"")
         service.clients[peer] = service.by_number[client.number] = client
         facts = {**self.facts, "workers": len(service.workers), "credits": CLIENT_CREDITS}
         service.send(peer, m.Welcome(client.number, facts))
         service.log("info", f"client {client.number} joined", client=client.number)
         if service.recording is not None:
             service.recording.client_joined(client)
+        if returns:
+            self.returning.begin(client, hello.facts["mark"])
 
-    def _make_way(self, program: ProgramIdentity, now: float) -> None:
-        """Count a new session of a program. Raises `SessionError` if it is one too many."""
+    def _make_way(self, program: ProgramIdentity, now: float, *, returns: bool) -> None:
+        """Count a new session of a program. Raises `SessionError` if it is one too many; one that `returns` is not new."""
         who = refusal(MAX_CLIENTS, [client.program for client in self.service.clients.values()], program)
         if who is not None:
             self.service.counters.refused += 1
@@ -112,6 +120,8 @@ class Handshake:
                 f"too many sessions: this service has room for {MAX_CLIENTS}, and of {who} it has as many as it may; "
                 "try again when one has ended"
             )
+        if returns:
+            return
         fresh = self.of_program.used(program, now) == 0
         for rate, whose, said, reserved in (
             (self.of_program, program, "this program", 0),

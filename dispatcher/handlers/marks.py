@@ -2,16 +2,18 @@
 
 A mark is due some seconds after the last one, so that writing takes at most `MAX_SHARE` of the time, or when the client asks
 for one. It is taken between two messages of the client, when none of its puts is on its way to a worker. Every worker of the
-mesh takes it at the same place of the order, writes beside its other work, and reports; then the mark is whole, and the client
-is told. Until the client has said that it is done with what the mark has, the earlier mark stays as well.
+mesh takes it at the same place of the order, writes beside its other work, and reports, and the dispatcher's shell writes what
+the dispatcher has of it; then the mark is whole, and the client is told. Until the client has said that it is done with what the
+mark has, the earlier mark stays as well.
 """
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from gt.dispatcher.state.events import Send
+from gt.dispatcher.state.events import DropSession, ReadSession, Send, SessionWritten, WriteSession
+from gt.dispatcher.state.mark_bytes import SessionCard
 from gt.dispatcher.state.session_marks import SessionMark, capture
 from gt.wire import messages as m
 
@@ -25,15 +27,28 @@ MAX_SHARE: Final = 0.02
 """The most of the time that is spent on writing marks, unless that takes longer than this share of `MAX_MARK_SECONDS`."""
 MAX_MARK_SECONDS: Final = 30.0
 """The most seconds between two marks of a session that computes."""
+DISPATCHER: Final = -1
+"""In place of a worker's number: the dispatcher itself, which has yet to write its part of a mark."""
 
 
 class MarkHandler:
-    """The marks of all sessions. Between two of one session are at least `least_seconds`."""
+    """The marks of all sessions. Between two of one session are at least `least_seconds`. `saves`: the shell has a folder for
+    the files of sessions."""
 
-    def __init__(self, service: DispatcherState, least_seconds: float = MARK_SECONDS) -> None:
+    def __init__(
+        self,
+        service: DispatcherState,
+        numbers: Iterator[int],
+        least_seconds: float = MARK_SECONDS,
+        *,
+        saves: bool = False,
+    ) -> None:
         self.service = service
         self.least_seconds = least_seconds
-        self.numbers = itertools.count(1)
+        self.numbers = numbers
+        self.saves = saves
+        self.file_work: list[WriteSession | ReadSession | DropSession] = []
+        """What the shell is to do with files, in this order."""
         self.taking: dict[int, ClientRecord] = {}
         """By number, the clients whose marks are being written."""
         self.undropped: list[int] = []
@@ -91,20 +106,32 @@ class MarkHandler:
         recovery.due = recovery.wanted = False
         mark = capture(client, next(self.numbers), planner.known_speeds, self.service.config)
         recovery.taking, self.taking[mark.number] = mark, client
+        if self.saves and recovery.key:
+            mark.waiting.add(DISPATCHER)
+            self.file_work.append(WriteSession(_card(client, mark.number), mark))
         self.service.multicast(planner.mesh, m.TakeMark(mark.number, client.number, planner.mesh.number))
 
     def taken(self, worker: WorkerRecord, message: m.MarkTaken) -> None:
         """A worker has written its tensors for a mark, or cannot."""
-        client = self.taking.get(message.mark)
+        fault = f"worker {worker.number}: {message.fault[-1]}" if message.fault else ""
+        self._stored(message.mark, worker.number, fault, message.nanoseconds)
+
+    def written(self, event: SessionWritten) -> None:
+        """The shell has written the dispatcher's part of a mark, or cannot."""
+        self._stored(event.mark, DISPATCHER, event.fault[1] if event.fault else "", event.nanoseconds)
+
+    def _stored(self, number: int, who: int, fault: str, nanoseconds: int) -> None:
+        """A part of a mark is stored, or cannot be."""
+        client = self.taking.get(number)
         mark = None if client is None else client.recovery.taking
-        if client is None or mark is None or worker.number not in mark.waiting:
+        if client is None or mark is None or who not in mark.waiting:
             return
-        if message.fault:
+        if fault:
             self.abandon(client)
-            self.give_up(client, f"worker {worker.number}: {message.fault[-1]}")
+            self.give_up(client, fault)
             return
-        mark.waiting.discard(worker.number)
-        mark.seconds = max(mark.seconds, message.nanoseconds / 1e9)
+        mark.waiting.discard(who)
+        mark.seconds = max(mark.seconds, nanoseconds / 1e9)
         if mark.waiting:
             return
         del self.taking[mark.number]
@@ -154,13 +181,32 @@ class MarkHandler:
     def drop(self, client: ClientRecord, mark: SessionMark) -> None:
         """Have the workers that may have something of a mark forget it. If all of them are lost, another one removes the files,
         which are in one folder."""
+        if self.saves and client.recovery.key:
+            self.file_work.append(DropSession(client.recovery.key, mark.number))
         numbers = {*mark.mesh.members, *(client.mesh.members if client.mesh is not None else ())}
         to = tuple(worker.identity for worker in self.service.workers.values() if worker.number in numbers)
+        self._drop(mark.number, to)
+
+    def drop_all(self, cards: Iterable[SessionCard]) -> None:
+        """Have the files of sessions removed that were another dispatcher's."""
+        for card in cards:
+            self.file_work.append(DropSession(card.key, card.mark, last=True))
+            if card.mark:
+                self._drop(card.mark, ())
+
+    def _drop(self, mark: int, to: tuple[bytes, ...]) -> None:
         to = to or self._keepers()[:1]
         if to:
-            self.service.out.append(Send(to, m.DropMark(mark.number)))
+            self.service.out.append(Send(to, m.DropMark(mark)))
         else:
-            self.undropped.append(mark.number)
+            self.undropped.append(mark)
+
+    def save_shapes(self) -> None:
+        """Save how the meshes of sessions are shaped now: what they compute again shall have the same bits."""
+        fresh, self.service.reshaped = self.service.reshaped, []
+        for client in fresh:
+            if self.saves and client.recovery.resends and client.recovery.key:
+                self.file_work.append(WriteSession(_card(client, 0), None))
 
     def _keepers(self) -> tuple[bytes, ...]:
         """The workers that have the folder for the files of marks."""
@@ -180,6 +226,8 @@ class MarkHandler:
         marks, client.recovery.marks = client.recovery.marks, []
         for mark in marks:
             self.drop(client, mark)
+        if self.saves and client.recovery.key:
+            self.file_work.append(DropSession(client.recovery.key, 0, last=True))
 
     def give_up(self, client: ClientRecord, reason: str) -> None:
         """Take no more marks of a session, and tell its client."""
@@ -187,6 +235,12 @@ class MarkHandler:
         self.forget(client)
         self.service.log("warning", f"client {client.number} has no marks: {reason}", client=client.number)
         self.service.send(client.identity, m.Unkept(reason))
+
+
+def _card(client: ClientRecord, mark: int) -> SessionCard:
+    """What the file of a mark says of its session."""
+    recovery = client.recovery
+    return SessionCard(recovery.key, client.principal.name, mark, dict(recovery.shapes))
 
 
 def is_landing(client: ClientRecord) -> bool:

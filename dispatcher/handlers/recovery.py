@@ -9,8 +9,7 @@ one, and has all of them restore the tensors of the mark. What the client sends 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ class RecoveryHandler:
     its workers."""
 
     def __init__(
-        self, service: DispatcherState, meshes: SessionMeshes, marks: MarkHandler, numbers: itertools.count[int],
+        self, service: DispatcherState, meshes: SessionMeshes, marks: MarkHandler, numbers: Iterator[int],
         leave: Callable[[ClientRecord], None],
     ) -> None:  # fmt: skip
         self.service = service

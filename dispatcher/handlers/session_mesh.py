@@ -137,9 +137,11 @@ class SessionMeshes:
         }
         mesh, speeds = measured_mesh(0, axes, numbers, facts, blocks, links)
         if client.recovery.resends:  # what is computed again has the same bits only on shards of the same sizes
-            shape = client.recovery.shapes.setdefault(
-                (mesh.axes, mesh.sizes, blocks), FrozenShape(mesh.weights, speeds)
-            )
+            shapes, key = client.recovery.shapes, (mesh.axes, mesh.sizes, blocks)
+            if key not in shapes:
+                shapes[key] = FrozenShape(mesh.weights, speeds)
+                self.service.reshaped.append(client)
+            shape = shapes[key]
             mesh, speeds = replace(mesh, weights=shape.weights), shape.speeds
         identities = tuple(worker.identity for worker in members)
         cards = () if blocks else cards_of([worker.facts for worker in members])

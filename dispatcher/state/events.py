@@ -9,7 +9,9 @@ from gt.wire.principals import OWN_PROCESS, Origin
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
+    from gt.wire.messages import Fault
 
+    from .mark_bytes import SessionCard
     from .session_marks import SessionMark
 
 
@@ -74,6 +76,45 @@ class Reload(NamedTuple):
     config: Config
 
 
+class SessionWritten(NamedTuple):
+    """The shell has written the file of a mark, or cannot (`fault`). `nanoseconds`: what that took."""
+
+    mark: int
+    fault: Fault | None
+    nanoseconds: int
+
+
+class SessionRead(NamedTuple):
+    """The shell has read the file of a session that comes back, or cannot."""
+
+    client: int
+    mark: SessionMark | None
+    fault: Fault | None
+
+
+class WriteSession(NamedTuple):
+    """For the shell: write the file of a session; `state` is its mark, None if it has none yet."""
+
+    card: SessionCard
+    state: SessionMark | None
+
+
+class ReadSession(NamedTuple):
+    """For the shell: read the mark of a session that is `client` now."""
+
+    client: int
+    key: bytes
+    mark: int
+
+
+class DropSession(NamedTuple):
+    """For the shell: remove the file of a mark, or of a session without one (`mark` 0). `last`: the session has ended."""
+
+    key: bytes
+    mark: int
+    last: bool = False
+
+
 class Recovery(NamedTuple):
     """A session goes back to a mark. It is the first in the queue of its new incarnation."""
 
@@ -82,4 +123,4 @@ class Recovery(NamedTuple):
 
 OWN_MESSAGES: Final = (Recovery, Reload)
 """What is in the queues of clients and was sent by none of them."""
-Event = Received | Malformed | Lost | ShellError | Tick | Publish | Reload | JobTurn
+Event = Received | Malformed | Lost | ShellError | Tick | Publish | Reload | JobTurn | SessionWritten | SessionRead

@@ -54,7 +54,7 @@ class SessionMark:
     """How many runs had been checked, or passed over."""
     warned: set[tuple[str, float]]
     waiting: set[int] = field(default_factory=set)
-    """The workers that have yet to write their tensors."""
+    """The workers that have yet to write their tensors, and perhaps the dispatcher itself."""
     seconds: float = 0.0
     """What the slowest worker took for that."""
 
@@ -72,6 +72,8 @@ class SessionRecovery:
 
     resends: bool = False
     """Whether the client keeps its messages and can send them again."""
+    key: bytes = b""
+    """By which the client finds the session again at another dispatcher; empty if it does not look for it."""
     over: int = 0
     """How many of the client's messages are over, counted from the first of the session."""
     marks: list[SessionMark] = field(default_factory=list)

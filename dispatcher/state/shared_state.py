@@ -14,6 +14,7 @@ from gt.wire import messages as m
 from gt.wire import telemetry as t
 
 from .events import Send
+from .numbers import Numbers, first_numbers
 from .records import ClientRecord, MeshRecord, WorkerRecord
 
 if TYPE_CHECKING:
@@ -60,7 +61,10 @@ class DispatcherState:
     """The state of one dispatcher. Every plan and put gets the next number of one global order, and is sent to all members of
     its mesh at once or to none."""
 
-    def __init__(self, config: Config | None, workers_expected: int, log: Callable[..., None]) -> None:
+    def __init__(
+        self, config: Config | None, workers_expected: int, log: Callable[..., None], numbers: Numbers | None = None
+    ) -> None:
+        numbers = numbers or first_numbers()
         self.config = config
         self.workers_expected = workers_expected
         """How many workers must have joined before a session gets any."""
@@ -77,9 +81,9 @@ class DispatcherState:
         self.workers: dict[bytes, WorkerRecord] = {}
         self.by_number: dict[int, ClientRecord] = {}
         self.meshes: dict[int, MeshRecord] = {}
-        self.mesh_numbers = itertools.count(1)
+        self.mesh_numbers = numbers.meshes
         self.plan_numbers = itertools.count(1)
-        self.order = 0
+        self.order = numbers.order
         self.issued: dict[int, MeshRecord] = {}
         """The orders in flight, each with its mesh."""
         self.compiling = MAX_TO_COMPILE
@@ -89,10 +93,12 @@ class DispatcherState:
         """How many plans and puts one mesh may have in flight now."""
         self.counters = Counters()
         self.ending: dict[bytes, str] = {}
-        """Peers whose sessions end after the event being processed because of a bug, and what they are told."""
+        """Peers whose sessions end after the event being processed, mostly because of a bug, and what they are told."""
         self.known_bugs: set[tuple[str, str, int]] = set()
         """Where unexpected exceptions have come from: each is logged once with its traceback."""
         self.out: list[Send] = []
+        self.reshaped: list[ClientRecord] = []
+        """Sessions whose meshes have shapes that are not saved yet."""
 
     @property
     def is_short(self) -> bool:

@@ -105,7 +105,7 @@ def up(
         folder = service_folder(group) if group is not None and address is None else None
         if folder is not None:
             address = f"ipc://{folder}/{SOCKET_NAME}"
-        local = Local(count, address=address, config=path, quiet=False, options=options, restart_dispatcher=True)
+        local = Local(count, address=address, config=path, quiet=False, options=options)
         try:
             exporter.start(local.address)
             if _wait_for_workers(local, count):
@@ -137,6 +137,13 @@ def dispatcher(
     metrics_host: MetricsHost = LOOPBACK,
     insecure: Insecure = False,
     group: Group = None,
+    marks: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where it keeps what the next dispatcher with this folder and address needs to go on with its sessions, the "
+            "folder of its workers' --marks; default none."
+        ),
+    ] = None,
 ) -> None:
     """Run a dispatcher until Ctrl-C or SIGTERM."""
     with errors_as_lines():
@@ -152,6 +159,7 @@ def dispatcher(
                 address or f"ipc://{folder}/{SOCKET_NAME}", config=path, workers=workers, log_level=log_level.value,
                 bulk=bulk, instruction_log=log, with_data=with_data, log_format=log_format.value,
                 listening=exporter.start, insecure=insecure, group=group,
+                marks=None if marks is None else str(marks.absolute()),
             )  # fmt: skip
         finally:
             exporter.close()

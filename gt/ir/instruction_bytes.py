@@ -56,7 +56,8 @@ def _pack_instruction(instruction: Instruction) -> list[object]:
     return [instruction.op, list(instruction.inputs), pack_attributes(instruction.attributes), instruction.tag]
 
 
-def _pack_tag(tag: Tag) -> list[object]:
+def pack_tag(tag: Tag) -> list[object]:
+    """A tag as plain values."""
     return [list(tag.signal), PHASES.index(tag.phase), tag.site, pack_hints(tag.hints)]
 
 
@@ -66,7 +67,7 @@ def pack_segment(segment: Segment) -> bytes:
         [
             [pack_spec(value) for value in segment.inputs],
             segment.kinds,
-            [_pack_tag(tag) for tag in segment.tags],
+            [pack_tag(tag) for tag in segment.tags],
             [_pack_instruction(instruction) for instruction in segment.instructions],
             list(segment.survivors),
         ]
@@ -84,7 +85,8 @@ def _unpack(data: bytes, length: int, what: str) -> list[Any]:
     return raw
 
 
-def _unpack_tag(item: object) -> Tag:
+def unpack_tag(item: object) -> Tag:
+    """The tag that plain values are. Raises `ProtocolError`."""
     if not (isinstance(item, list) and len(item) == 4):
         raise ProtocolError("a tag is [signal path, phase, site, hints]")
     signal, phase, site, hints = item
@@ -99,7 +101,7 @@ def _unpack_tag(item: object) -> Tag:
 def _unpack_tags(raw: object) -> tuple[Tag, ...]:
     if not isinstance(raw, list):
         raise ProtocolError("tags are a list")
-    return tuple(map(_unpack_tag, raw))
+    return tuple(map(unpack_tag, raw))
 
 
 def _ints(raw: object, what: str) -> list[int]:
@@ -204,7 +206,7 @@ def segment_in_turns(data: bytes) -> Generator[None, None, SegmentReading]:
         raise ProtocolError(f"kinds of scalars are at most {MAX_SCALARS} among {KINDS}")
     tags: list[Tag] = []
     for _ in range(source.enter(MAX_TAGS, "tags")):
-        tags.append(_unpack_tag(source.item(MAX_TAG_BYTES, "a tag")))
+        tags.append(unpack_tag(source.item(MAX_TAG_BYTES, "a tag")))
         if not len(tags) % INSTRUCTIONS_PER_TURN:
             yield
     reader = _InstructionReader(tuple(inputs), kinds, tuple(tags))
@@ -323,7 +325,7 @@ def pack_plan_in_turns(plan: Plan) -> Generator[None, None, bytes]:
     yield from pack_each(plan.inputs, pack_spec)
     yield from pack_each(plan.input_layouts, name)
     packer.pack(plan.kinds)
-    yield from pack_each(plan.tags, _pack_tag)
+    yield from pack_each(plan.tags, pack_tag)
     yield from pack_each(plan.instructions, item)
     yield from pack_each(plan.survivors, list)
     yield from pack_each(plan.relocated, list)

@@ -334,6 +334,12 @@ class NoBulk:
     def give_up_lost(self) -> None:
         """Nothing is lent."""
 
+    def look_again(self, hello: m.Message) -> None:
+        """Never comes."""
+
+    def found_again(self, facts: dict[str, Any]) -> None:
+        """Never comes."""
+
     def rewind(self, client: int, lost: int, puts: Any) -> None:
         """Never comes."""
 

@@ -2,8 +2,8 @@
 
 Children run in a session of their own, so Ctrl-C reaches only the parent. They watch a pipe whose write end only the parent
 holds, so they end with it however it ends. Their sockets lie in a private folder, which is removed at the end. A daemon that
-is killed, for instance because the machine is short of memory, is started again (`gt/daemon/restart_policy.py`): a worker always,
-the dispatcher if the service outlives a session.
+is killed, for instance because the machine is short of memory, is started again (`gt/daemon/restart_policy.py`); the dispatcher
+at the same address, where its sessions go on from their marks, which are in that folder too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STOP_TIMEOUT = 5.0
 LOG_OPTION: Final = "--instruction-log"
 WATCH_SECONDS: Final = 0.1
 """The seconds between two looks at the daemons while nothing else is to be done."""
-REJOIN_SECONDS: Final = 3.0
+REJOIN_SECONDS: Final = 10.0
 """The seconds that workers have to join a dispatcher that was started again, before they are started again themselves."""
 
 
@@ -97,17 +97,13 @@ class _Daemon:
 class Local:
     """A dispatcher and workers on this machine. `devices[i]` is the device of worker i (None: its own choice); `quiet` ones are
     for this program alone and log errors only; `options` are further options of the dispatcher.
-
-    With `restart_dispatcher` the dispatcher, too, is started again, at the same address. What its sessions had is lost, so this
-    is for a service that programs may join anew, not for one that serves a single session.
     """
 
     def __init__(
         self, workers: int, *, address: str | None = None, config: str | None = None, devices: list[str] | None = None,
-        quiet: bool = True, options: Sequence[str] = (), restart_dispatcher: bool = False,
+        quiet: bool = True, options: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.pid = os.getpid()
-        self.restart_dispatcher = restart_dispatcher
         self.folder = Path(tempfile.mkdtemp(prefix="gt-"))
         self.address = address or f"ipc://{self.folder}/dispatcher"
         self.daemons: list[_Daemon] = []
@@ -183,7 +179,7 @@ class Local:
         if os.getpid() != self.pid or self.write < 0 or not self.looking.acquire(blocking=False):
             return
         try:
-            for daemon in self.daemons if self.restart_dispatcher else self.daemons[1:]:
+            for daemon in self.daemons:
                 self._look_at(daemon, time.monotonic())
         finally:
             self.looking.release()
@@ -233,7 +229,6 @@ class Local:
     def _restart(self, daemon: _Daemon, now: float) -> None:
         """Start a daemon that has ended again. All workers have to join a new dispatcher."""
         if daemon is self.daemons[0]:
-            log.warning("all tensors of the sessions at %s are lost; programs can connect to it again", self.address)
             for worker in self.daemons[1:]:
                 forget_number(self.folder, worker.process.pid)
                 worker.number, worker.rejoin_by = None, now + REJOIN_SECONDS
@@ -256,10 +251,6 @@ class Local:
             return None
         self.look()
         dispatcher, *workers = self.daemons
-        status = dispatcher.process.poll()
-        if status is not None and not self.restart_dispatcher:
-            text = f"{self._name(dispatcher)} {describe_end(status)}, and the tensors of this session are lost"
-            return f"{text}; after gt.disconnect() the next operation starts another service"
         return self.given_up() if dispatcher.over or all(worker.over for worker in workers) else None
 
     def given_up(self) -> str | None:

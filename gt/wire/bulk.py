@@ -84,6 +84,10 @@ class _Outgoing:
         return array.flat[at // array.itemsize : upto // array.itemsize].tobytes()
 
 
+ALL_WORKERS: Final = -2
+"""In place of the number of a worker that is lost: all of a session's are."""
+
+
 class Outbox:
     """The streams that this side sends. An array stays alive until its last chunk was sent, or until a loan of it is returned.
 
@@ -144,9 +148,12 @@ class Outbox:
 
     def break_off(self, lost: int) -> None:
         """Forget all streams, because their receivers do not want them any more. What was lent stays as it is until it is given
-        back; worker `lost` (-1: none) will give nothing back (`give_up_lost`)."""
+        back; worker `lost` (-1: none, -2: all) will give nothing back (`give_up_lost`)."""
         self.returning |= self.lent
-        self.lost.add(lost)
+        if lost == ALL_WORKERS:
+            self.lost.update(key[3] for key in self.returning)
+        else:
+            self.lost.add(lost)
         for table in (self.streams, self.lent, self.early):
             table.clear()
         self.near.clear()

@@ -359,7 +359,8 @@ class Rewind(NamedTuple):
 
     * `session`: the number of the session from now on.
     * `text`: what was lost, and why.
-    * `lost`: the number of the worker that is gone, which gives back nothing that it was lent; -1 if it is none.
+    * `lost`: the number of the worker that is gone, which gives back nothing that it was lent; -1 if it is none, -2 if all
+      are that the session had.
     """
 
     session: int

@@ -153,7 +153,7 @@ def test_no_workers_are_too_few() -> None:
 def test_up_starts_what_it_was_told_says_so_and_ends_all_when_one_ends(tmp_path: Path, daemons: type[Daemons]) -> None:
     address, config = f"ipc://{tmp_path}/s", str(CONFIGS / "digits.yaml")
     result = gt("up", "--workers", "5", "--address", address, "--config", config)
-    told = {"address": address, "config": config, "quiet": False, "options": [], "restart_dispatcher": True}
+    told = {"address": address, "config": config, "quiet": False, "options": []}
     assert daemons.started == [{"workers": 5, **told}]
     assert result.stdout == f"5 workers at {address}; Ctrl-C stops them\n"
     assert result.stderr == "gt: worker 1 ended with status -9\n"

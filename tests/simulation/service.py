@@ -26,10 +26,10 @@ import gt.service.session
 import gt.wire.connection
 import gt.worker.__main__
 import gt.worker.transfer.peer_connections
+from gt.daemon import file_thread
 from gt.daemon.active_clock import ActiveClock
 from gt.errors import GTError
 from gt.worker.base.events import MarkWork, SnapshotWork
-from gt.worker.snapshots import file_thread
 from gt.worker.snapshots.mark_files import MarkFiles
 from gt.worker.snapshots.snapshot_work import SnapshotFiles
 

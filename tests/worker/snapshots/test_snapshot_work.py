@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gt.daemon.file_thread import FileThread
 from gt.ir.dtypes import float32
 from gt.ir.spec import pack_spec, spec
 from gt.wire import messages as m
 from gt.worker.base.events import SnapshotIn, SnapshotWork
-from gt.worker.snapshots.file_thread import FileThread
 from gt.worker.snapshots.snapshot_work import SnapshotFiles
 
 PARTS = "0123456789abcdef"

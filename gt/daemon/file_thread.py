@@ -1,4 +1,4 @@
-"""The threads in which a worker reads and writes files, of snapshots and of marks, while it computes."""
+"""Threads in which a daemon reads and writes files (of snapshots, marks and sessions) beside its other work."""
 
 from __future__ import annotations
 

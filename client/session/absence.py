@@ -1,0 +1,56 @@
+"""The absence of a dispatcher: what a session does when the service's dispatcher has ended, and another one is started.
+
+The next dispatcher finds what the one before had of the session in its last mark, so the session opens new connections, says
+`Hello` with its key and the number of that mark, and goes back to it (`rewind.py`). Until then nothing is sent: all of it is
+kept, and sent then. The functions here act on a session whose lock is held.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from gt.wire import messages as m
+
+if TYPE_CHECKING:
+    from .session import Session
+
+log: Final = logging.getLogger("gt")
+KEY_BYTES: Final = 16
+"""The bytes of the key by which the next dispatcher knows a session. Nobody else can say it."""
+
+
+class Absence(NamedTuple):
+    """Since when a dispatcher is looked for (`time.monotonic`), and for how many seconds at most."""
+
+    since: float
+    patience: float
+
+
+def look_for_dispatcher(session: Session, reason: str) -> bool:
+    """Look for the next dispatcher, because the one that was there is gone, for this reason. Returns whether it can come: not
+    if the session has kept nothing that could be sent again, or nobody starts another dispatcher."""
+    kept, patience = session.kept, session.facts.get("returns")
+    if session.failure is not None or kept is None or kept.lapsed or not isinstance(patience, (int, float)):
+        return False
+    if session.absence is None:
+        log.warning(
+            "the service at %s is gone (%s); the session waits up to %g s for it to be started again, and goes on then",
+            session.name,
+            reason,
+            patience,
+        )
+        session.absence = Absence(time.monotonic(), float(patience))
+    elif overdue(session):
+        return False
+    session.link.look_again(m.Hello(m.VERSION, "client", {**session.said, "mark": kept.mark}))
+    return True
+
+
+def overdue(session: Session) -> str:
+    """What to say of a dispatcher that was looked for too long; empty otherwise."""
+    absence = session.absence
+    if absence is None or time.monotonic() - absence.since <= absence.patience:
+        return ""
+    return f"it ended, and was not started again within {absence.patience:g} s"

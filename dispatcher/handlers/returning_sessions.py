@@ -1,0 +1,113 @@
+"""Sessions of the dispatcher before this one, whose clients come back.
+
+A dispatcher that is started again finds the cards of all sessions that had a mark, or a mesh. A client says in its `Hello` by
+which key it looks for its session, and the number of its last mark. The shell reads what the dispatcher had of the session in
+that mark; then the client is told to go back to it (`Rewind`), as after the loss of a worker, and the rest is the same
+(`recovery.py`). Whoever has no mark begins again, also where nothing is known of the session: the client has all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from gt.dispatcher.state.events import ReadSession, SessionRead
+from gt.dispatcher.state.mark_bytes import SessionCard
+from gt.errors import ProtocolError, SessionError
+from gt.wire import messages as m
+from gt.wire.bulk import ALL_WORKERS
+from gt.wire.principals import Principal
+
+from .marks import MarkHandler
+
+if TYPE_CHECKING:
+    from gt.dispatcher.state.records import ClientRecord
+    from gt.dispatcher.state.shared_state import DispatcherState
+
+KEY_BYTES: Final = 16
+"""The bytes of the key by which a client finds its session again."""
+
+
+class ReturningSessions:
+    """The sessions that may come back, by their keys. `cards` are of those of earlier dispatchers."""
+
+    def __init__(
+        self, service: DispatcherState, marks: MarkHandler, cards: Iterable[SessionCard], lease: float
+    ) -> None:
+        self.service = service
+        self.marks = marks
+        self.lease = lease
+        self.away: dict[bytes, list[SessionCard]] = {}
+        for card in cards:
+            self.away.setdefault(card.key, []).append(card)
+        self.since: float | None = None
+        """Since when they have been waited for, on the shell's clock."""
+
+    def tick(self) -> None:
+        """Give up the sessions that do not come back."""
+        if not self.away:
+            return
+        self.since = self.service.now if self.since is None else self.since
+        if self.service.now - self.since > self.lease:
+            gone, self.away = self.away, {}
+            self.service.log("warning", f"{len(gone)} sessions of the dispatcher before did not come back")
+            for cards in gone.values():
+                self.marks.drop_all(cards)
+
+    def check(self, facts: dict[str, Any], principal: Principal) -> bool:
+        """Whether a `Hello` is of a session that comes back. Raises `ProtocolError`, or `SessionError` if it is not there."""
+        key, mark = facts.get("session_key", b""), facts.get("mark")
+        if not isinstance(key, bytes) or len(key) not in (0, KEY_BYTES):
+            raise ProtocolError(f"a session's key has {KEY_BYTES} bytes")
+        if key and any(other.recovery.key == key for other in self.service.clients.values()):
+            raise SessionError("this session is here already, on another connection")
+        if mark is None:
+            return False
+        if type(mark) is not int or mark < 0 or not key:
+            raise ProtocolError("a session that comes back has a key, and the number of a mark")
+        cards = self.away.get(key, [])
+        known = all(card.principal == principal.name for card in cards)
+        if mark and not (known and any(card.mark == mark for card in cards)):
+            raise SessionError(
+                "the service has no copy of this session any more: it was given up, or another service runs at this address; "
+                "its tensors are lost"
+            )
+        return True
+
+    def begin(self, client: ClientRecord, mark: int) -> None:
+        """A client has come back: read its mark, or have it begin again."""
+        recovery = client.recovery
+        recovery.awaited, recovery.since = True, self.service.now
+        cards = self.away.pop(recovery.key, [])
+        if any(card.principal != client.principal.name for card in cards):
+            cards = []
+        for card in cards:
+            recovery.shapes |= card.shapes
+        self.marks.drop_all(card for card in cards if card.mark not in (0, mark))
+        if mark:
+            self.marks.file_work.append(ReadSession(client.number, recovery.key, mark))
+        else:
+            self._rewind(client)
+
+    def read(self, event: SessionRead) -> None:
+        """The mark of a session that comes back was read, or cannot be."""
+        client = self.service.by_number.get(event.client)
+        if client is None or not client.recovery.awaited or client.recovery.marks:
+            return
+        mark = event.mark
+        if mark is None:
+            text = f"the session cannot go on: {event.fault[1] if event.fault else 'its mark cannot be read'}"
+            self.service.ending[client.identity] = text
+            return
+        base = self.service.config
+        if mark.base is not None and base is not None and mark.base.to_wire() == base.to_wire():
+            mark.base = base
+        client.recovery.marks.append(mark)
+        self._rewind(client)
+
+    def _rewind(self, client: ClientRecord) -> None:
+        text = "the dispatcher has ended, and was started again"
+        self.service.send(client.identity, m.Rewind(client.number, text, ALL_WORKERS))
+        self.service.log(
+            "warning", f"client {client.number} comes back from the dispatcher before", "rewind", client.number
+        )

@@ -1,0 +1,95 @@
+"""Writes, reads and removes the files of sessions, by which a dispatcher that is started again finds them as they were.
+
+They lie in the folder of marks, beside what workers write there. The file of a mark is `7-session`, so it goes with the mark's
+other files when those are removed; what holds without a mark (how its meshes are shaped) is in `begin-` and its key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from gt.errors import SnapshotError
+from gt.snapshot_files.whole_file import whole_file
+from gt.wire import messages as m
+
+from .state.events import DropSession, ReadSession, SessionRead, SessionWritten, WriteSession
+from .state.mark_bytes import PackedParts, SessionCard, pack_session, read_card, read_mark
+
+log = logging.getLogger("gt.dispatcher")
+SUFFIX: Final = "-session"
+FileWork = WriteSession | ReadSession | DropSession
+FileAnswer = SessionWritten | SessionRead
+
+
+class SessionFiles:
+    """The files of sessions in a folder. `clock` counts nanoseconds."""
+
+    def __init__(self, folder: Path, clock: Callable[[], int]) -> None:
+        self.folder = folder
+        self.clock = clock
+        self.parts: dict[bytes, PackedParts] = {}
+        """By the key of each session: what was packed for its last file."""
+
+    def cards(self) -> list[SessionCard]:
+        """The cards of all sessions that an earlier dispatcher has left. What it left besides, and files that are damaged, are
+        removed."""
+        found: list[SessionCard] = []
+        for path in self.folder.glob(f"*{SUFFIX}"):
+            try:
+                found.append(read_card(path.read_bytes()))
+            except (OSError, SnapshotError) as error:
+                log.warning("a session cannot be had from %s: %s", path, error)
+                path.unlink(missing_ok=True)
+        marks = {str(card.mark) for card in found}
+        for path in self.folder.glob("*"):
+            mark, dash, _ = path.name.removeprefix(".").partition("-")
+            if dash and mark.isdecimal() and mark not in marks:
+                with contextlib.suppress(OSError):  # a worker was faster
+                    path.unlink()
+        for path in self.folder.glob("begin-*"):
+            with contextlib.suppress(OSError, SnapshotError):
+                found.append(read_card(path.read_bytes()))
+        return found
+
+    def do(self, work: FileWork) -> FileAnswer | None:
+        """Do some work. Raises nothing: an error is part of the answer."""
+        if isinstance(work, WriteSession):
+            began = self.clock()
+            try:
+                self._write(work)
+                fault = None
+            except Exception as error:  # noqa: BLE001 — whatever it is, the core waits for the answer
+                fault = m.fault_of(SnapshotError(f"a session's file cannot be written: {_said(error)}"))
+            return SessionWritten(work.card.mark, fault, self.clock() - began) if work.card.mark else None
+        path = self._path(work.key, work.mark)
+        if isinstance(work, DropSession):
+            path.unlink(missing_ok=True)
+            if work.last:
+                self.parts.pop(work.key, None)
+            return None
+        try:
+            return SessionRead(work.client, read_mark(path.read_bytes()), None)
+        except Exception as error:  # noqa: BLE001 — as above
+            return SessionRead(work.client, None, m.fault_of(SnapshotError(f"{path}: {_said(error)}")))
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+    def _path(self, key: bytes, mark: int) -> Path:
+        return self.folder / (f"{mark}{SUFFIX}" if mark else f"begin-{key.hex()}")
+
+    def _write(self, work: WriteSession) -> None:
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        key, mark = work.card.key, work.card.mark
+        parts = self.parts.setdefault(key, PackedParts())
+        with whole_file(self._path(key, mark), sync=False) as file:
+            for piece in pack_session(work.card, work.state, parts):
+                file.write(piece)
+
+
+def _said(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"

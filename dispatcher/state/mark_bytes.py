@@ -1,0 +1,306 @@
+"""Session files: what the dispatcher has of a session in a mark, as bytes, with a checksum.
+
+    header   8 bytes, the sizes of the next two parts, and the CRC-32 of both
+    card     msgpack: whose session it is, and which mark (`SessionCard`)
+    state    msgpack: the rest of the mark; empty for a session that has none yet
+
+The next dispatcher reads the cards of all sessions when it starts, and the state of one when its client comes. Definitions and
+plans, which are most of it and rarely change, are packed once (`PackedParts`).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from gt.dispatcher.cost.cost_model import DeviceProfile, LinkProfile, Speeds
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
+from gt.dispatcher.planner.planner import Planned
+from gt.dispatcher.planner.policy import Policy, RequestedPlacement
+from gt.errors import SnapshotError
+from gt.ir.attributes import pack_attributes
+from gt.ir.infer import derive
+from gt.ir.instruction import INPUT, OUTPUT, Instruction, Segment
+from gt.ir.instruction_bytes import pack_plan, pack_tag, unpack_plan, unpack_tag
+from gt.ir.refusals import UNKNOWN_SPEC
+from gt.ir.spec import Spec, pack_spec, unpack_spec
+from gt.sharding.config import Config
+from gt.sharding.placement import Mesh, format_layout, parse_layout
+from gt.wire.messages import Fault
+
+from .plan_cache import Entry, SavedPlan
+from .session_marks import FrozenShape, SessionMark
+
+HEADER: Final = b"GTsess1\n"
+SIZES: Final = struct.Struct("<8sQQI")
+SCALAR_KINDS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f", complex: "c"}
+SCALAR_TYPES: Final = {kind: known for known, kind in SCALAR_KINDS.items()}
+
+
+class SessionCard(NamedTuple):
+    """Whose session a file is of: the key by which its client finds it again, and the principal's name. `mark` is the number of
+    the mark, 0 if the session has none yet."""
+
+    key: bytes
+    principal: str
+    mark: int
+    shapes: dict[Any, FrozenShape]
+    """As in `SessionRecovery`."""
+
+
+class PackedParts:
+    """The bytes of definitions and plans that were packed before, by the object. Those that the last mark does not have are
+    forgotten."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[object, Any]] = {}
+        self.used: dict[int, tuple[object, Any]] = {}
+
+    def get(self, part: Any, pack: Callable[[Any], Any]) -> Any:
+        """The bytes of a part, which never changes."""
+        found = self.known.get(id(part)) or (part, pack(part))
+        self.used[id(part)] = found
+        return found[1]
+
+    def renew(self) -> None:
+        """Forget what was not asked for since the last time."""
+        self.known, self.used = self.used, {}
+
+
+class _Table:
+    """Distinct values, each of which is packed once and then named by its place."""
+
+    def __init__(self, pack: Callable[[Any], object]) -> None:
+        self.pack = pack
+        self.places: dict[Any, int] = {}
+        self.packed: list[object] = []
+
+    def place(self, value: Any) -> int:
+        found = self.places.get(value)
+        if found is None:
+            packed = self.pack(value)  # which may add others to the table
+            found = self.places[value] = len(self.packed)
+            self.packed.append(packed)
+        return found
+
+
+def pack_session(card: SessionCard, mark: SessionMark | None, parts: PackedParts) -> list[bytes]:
+    """The bytes of a session file, in pieces that follow each other."""
+    shapes = [
+        [list(axes), list(sizes), blocks, _pack_shape(shape)] for (axes, sizes, blocks), shape in card.shapes.items()
+    ]
+    head: bytes = msgpack.packb([card.key, card.principal, card.mark, shapes])
+    body: bytes = b"" if mark is None else msgpack.packb(_pack_mark(mark, parts))
+    parts.renew()
+    return [SIZES.pack(HEADER, len(head), len(body), zlib.crc32(body, zlib.crc32(head))), head, body]
+
+
+def read_card(data: bytes) -> SessionCard:
+    """Whose session some bytes are. Raises `SnapshotError` if they are not whole."""
+    try:
+        key, principal, mark, shapes = msgpack.unpackb(_parts(data)[0])
+        known = {
+            (tuple(axes), tuple(sizes), blocks): FrozenShape(_nested(weights), _unpack_speeds(speeds))
+            for axes, sizes, blocks, (weights, speeds) in shapes
+        }
+    except (ValueError, TypeError, msgpack.UnpackException):
+        raise SnapshotError("its card is malformed") from None
+    return SessionCard(key, principal, mark, known)
+
+
+def read_mark(data: bytes) -> SessionMark:
+    """The mark that some bytes have. Raises `SnapshotError` if they are not whole, or of another version."""
+    try:
+        return _unpack_mark(msgpack.unpackb(_parts(data)[1], strict_map_key=False))
+    except SnapshotError:
+        raise
+    except Exception as error:  # noqa: BLE001 — whatever is wrong with it, the session cannot go on from it
+        raise SnapshotError(f"its state does not read: {type(error).__name__}: {error}") from None
+
+
+def _parts(data: bytes) -> tuple[bytes, bytes]:
+    if len(data) < SIZES.size:
+        raise SnapshotError("it is shorter than a session file")
+    header, first, second, checksum = SIZES.unpack_from(data)
+    if header != HEADER or len(data) != SIZES.size + first + second:
+        raise SnapshotError("it is not a whole session file of this version")
+    head, body = data[SIZES.size : SIZES.size + first], data[SIZES.size + first :]
+    if zlib.crc32(body, zlib.crc32(head)) != checksum:
+        raise SnapshotError("its checksum does not match")
+    return head, body
+
+
+def _pack_mark(mark: SessionMark, parts: PackedParts) -> list[object]:
+    residents = _Table(_pack_resident)
+    entries = _Table(lambda entry: [_pack_value(entry.spec), residents.place(entry.resident), list(entry.fault or ())])
+    table = [list(mark.table), [entries.place(entry) for entry in mark.table.values()]]
+    segments = [
+        [number, list(segment) if isinstance(segment, tuple) else parts.get(segment, _pack_segment)]
+        for number, segment in mark.segments.items()
+    ]
+    refused = [
+        [segment, list(found), [entries.place(entry) for entry in found.values()]]
+        for segment, found in mark.refused.items()
+    ]
+
+    def pack_planned(planned: Planned | None) -> list[object]:
+        if planned is None:
+            return []
+        survivors, inputs = ([residents.place(each) for each in side] for side in (planned.survivors, planned.inputs))
+        return [parts.get(planned.plan, pack_plan), survivors, inputs, planned.hindered]
+
+    plans = [
+        [
+            segment, [residents.place(each) for each in saved.residents], pack_planned(saved.planned),
+            "".join(map(SCALAR_KINDS.__getitem__, saved.scalar_types)), saved.runs, saved.searched,
+            pack_planned(saved.better),
+        ]
+        for (segment, _), saved in mark.plans.items()
+    ]  # fmt: skip
+    configs = [None if config is None else config.to_wire() for config in (mark.own, mark.config, mark.base)]
+    return [
+        mark.number, mark.position, mark.done, _pack_mesh(mark.mesh), _pack_speeds(mark.speeds), _pack_policy(mark.policy),
+        residents.packed, entries.packed, table, segments, refused, list(mark.reduced.items()), plans, configs, mark.verify,
+        mark.tf32, mark.checked, [list(each) for each in mark.warned], mark.seconds,
+    ]  # fmt: skip
+
+
+def _unpack_mark(raw: Sequence[Any]) -> SessionMark:
+    (number, position, done, raw_mesh, raw_speeds, raw_policy, raw_residents, raw_entries, raw_table, raw_segments, raw_refused,
+     reduced, raw_plans, raw_configs, verify, tf32, checked, warned, seconds) = raw  # fmt: skip
+    mesh = _unpack_mesh(raw_mesh)
+    residents = [_unpack_resident(*each) for each in raw_residents]
+    entries = [_unpack_entry(value, residents[at], fault, mesh.number) for value, at, fault in raw_entries]
+
+    def table(ids: Iterable[int], places: Iterable[int]) -> dict[int, Entry]:
+        return dict(zip(ids, map(entries.__getitem__, places), strict=True))
+
+    def planned(packed: Sequence[Any]) -> Planned:
+        body, survivors, inputs, hindered = packed
+        return Planned(unpack_plan(body), at_places(survivors), at_places(inputs), hindered)
+
+    def at_places(places: Iterable[int]) -> tuple[ResidentPlacement, ...]:
+        return tuple(map(residents.__getitem__, places))
+
+    plans: dict[Any, SavedPlan] = {}
+    for segment, places, first, kinds, runs, searched, better in raw_plans:
+        key = at_places(places)
+        types = list(map(SCALAR_TYPES.__getitem__, kinds))
+        plans[segment, key] = SavedPlan(key, planned(first), types, runs, searched, planned(better) if better else None)
+    own, config, base = (None if each is None else Config.from_wire(each) for each in raw_configs)
+    return SessionMark(
+        number, position, done, mesh, _unpack_speeds(raw_speeds), _unpack_policy(raw_policy, mesh), table(*raw_table),
+        {number: _unpack_segment(each) for number, each in raw_segments},
+        {segment: table(ids, places) for segment, ids, places in raw_refused}, dict(reduced), plans, own, config, base, verify,
+        tf32, checked, {(signal, deadline) for signal, deadline in warned}, set(), seconds,
+    )  # fmt: skip
+
+
+def _pack_value(value: Spec) -> object:
+    return None if value is UNKNOWN_SPEC else pack_spec(value)
+
+
+def _unpack_value(raw: object) -> Spec:
+    return UNKNOWN_SPEC if raw is None else unpack_spec(raw)
+
+
+def _pack_resident(resident: ResidentPlacement) -> list[object]:
+    return [format_layout(resident.layout), resident.param, resident.bound, resident.origin]
+
+
+def _unpack_resident(layout: str, param: bool, bound: bool, origin: int) -> ResidentPlacement:
+    return ResidentPlacement(parse_layout(layout) if layout else (), param, bound, origin)
+
+
+def _unpack_entry(value: object, resident: ResidentPlacement, fault: list[str], mesh: int) -> Entry:
+    known = _unpack_value(value)
+    return Entry(known, 0, resident, (fault[0], fault[1])) if fault else Entry(known, mesh, resident)
+
+
+def _pack_mesh(mesh: Mesh) -> list[object]:
+    return [mesh.number, list(mesh.axes), list(mesh.sizes), list(mesh.members), list(map(list, mesh.weights))]
+
+
+def _unpack_mesh(raw: Sequence[Any]) -> Mesh:
+    number, axes, sizes, members, weights = raw
+    return Mesh(number, tuple(axes), tuple(sizes), tuple(members), _nested(weights))
+
+
+def _nested(rows: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
+    return tuple(map(tuple, rows))
+
+
+def _pack_speeds(speeds: Speeds) -> list[object]:
+    return [list(map(list, speeds.links)), list(map(list, speeds.devices))]
+
+
+def _unpack_speeds(raw: Sequence[Any]) -> Speeds:
+    links, devices = raw
+    return Speeds(tuple(LinkProfile(*each) for each in links), tuple(DeviceProfile(*each) for each in devices))
+
+
+def _pack_shape(shape: FrozenShape) -> list[object]:
+    return [list(map(list, shape.weights)), _pack_speeds(shape.speeds)]
+
+
+def _pack_policy(policy: Policy) -> list[object]:
+    table = [
+        [name, [None if each is None else _pack_request(each) for each in requests]]
+        for name, requests in policy.table.items()
+    ]
+    return [table, list(policy.backward.items()), policy.microbatches, policy.schedule, policy.deterministic]
+
+
+def _pack_request(request: RequestedPlacement) -> list[object]:
+    weights, stages = (None if each is None else list(each) for each in (request.weights, request.stages))
+    return [request.strategy, request.where, request.dimension, weights, stages]
+
+
+def _unpack_policy(raw: Sequence[Any], mesh: Mesh) -> Policy:
+    table, backward, microbatches, schedule, deterministic = raw
+    known = {
+        name: tuple(None if each is None else _unpack_request(*each) for each in requests) for name, requests in table
+    }
+    return Policy(mesh, known, dict(backward), microbatches, schedule, deterministic)
+
+
+def _unpack_request(
+    strategy: str, where: str, dimension: int | None, weights: list[int] | None, stages: list[int] | None
+) -> RequestedPlacement:
+    held, placed = (None if each is None else tuple(each) for each in (weights, stages))
+    return RequestedPlacement(strategy, where, dimension, held, placed)
+
+
+def _pack_segment(segment: Segment) -> bytes:
+    """A definition, also one that lacks instructions, whose outputs keep their numbers."""
+    packed: bytes = msgpack.packb(
+        [
+            list(map(pack_spec, segment.inputs)), segment.kinds, list(map(pack_tag, segment.tags)),
+            [[each.op, list(each.inputs), pack_attributes(each.attributes), each.tag, each.outputs.start]
+             for each in segment.instructions],
+            list(map(_pack_value, segment.values)), list(segment.survivors),
+        ]
+    )  # fmt: skip
+    return packed
+
+
+def _unpack_segment(raw: Any) -> Segment | Fault:
+    if isinstance(raw, list):
+        return raw[0], raw[1]
+    inputs, kinds, tags, instructions, values, survivors = msgpack.unpackb(raw, strict_map_key=False)
+    known = tuple(map(unpack_spec, inputs))
+    outputs = tuple(map(_unpack_value, values))
+
+    def operand(reference: int) -> Spec | str:
+        kind, index = reference & 3, reference >> 2
+        return outputs[index] if kind == OUTPUT else known[index] if kind == INPUT else kinds[index]
+
+    found = []
+    for op, references, attributes, tag, first in instructions:
+        checked, results = derive(op, list(map(operand, references)), attributes)
+        found.append(Instruction(op, range(first, first + len(results)), tuple(references), checked, tag))
+    return Segment(known, kinds, tuple(map(unpack_tag, tags)), tuple(found), outputs, tuple(survivors))
