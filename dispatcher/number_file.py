@@ -15,7 +15,7 @@ from typing import Final
 from .state.numbers import Numbers
 
 SLOT: Final = struct.Struct("<Q")
-FIRST: Final = (1, 0, 1, 1)
+FIRST_NUMBERS: Final = (1, 0, 1, 1)
 """The first session, worker, mesh and mark."""
 ORDERS_PER_START: Final = 1 << 42
 """How many orders a dispatcher may give: 500 days at 100,000 a second."""
@@ -26,12 +26,12 @@ def numbers_from(path: Path) -> Numbers:
     path.parent.mkdir(mode=0o700, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.ftruncate(descriptor, SLOT.size * (len(FIRST) + 1))
-        memory = mmap.mmap(descriptor, SLOT.size * (len(FIRST) + 1))
+        os.ftruncate(descriptor, SLOT.size * (len(FIRST_NUMBERS) + 1))
+        memory = mmap.mmap(descriptor, SLOT.size * (len(FIRST_NUMBERS) + 1))
     finally:
         os.close(descriptor)
-    starts = next(_count(memory, len(FIRST), 0))
-    sessions, workers, meshes, marks = (_count(memory, slot, first) for slot, first in enumerate(FIRST))
+    starts = next(_count(memory, len(FIRST_NUMBERS), 0))
+    sessions, workers, meshes, marks = (_count(memory, slot, first) for slot, first in enumerate(FIRST_NUMBERS))
     return Numbers(sessions, workers, meshes, marks, starts * ORDERS_PER_START)
 
 

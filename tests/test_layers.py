@@ -56,7 +56,7 @@ PACKAGES = {
     "gt.dispatcher.state": ("gt.dispatcher.planner", "gt.wire"),
     "gt.dispatcher.telemetry": ("gt.dispatcher.state",),
     "gt.dispatcher.handlers": ("gt.dispatcher.telemetry",),
-    "gt.dispatcher": ("gt.dispatcher.handlers", "gt.instruction_log"),
+    "gt.dispatcher": ("gt.dispatcher.handlers", "gt.instruction_log", "gt.snapshot_files"),
     # worker
     "gt.worker.device": ("gt.ir", "gt.wire"),
     "gt.worker.nccl": ("gt.worker.device",),

@@ -38,7 +38,7 @@ MAX_RETRY_SECONDS: Final = 2.0
 """Attempts to connect that fail follow each other in at least the first of these times, and each in twice the time of the one
 before. One that neither fails nor succeeds is given up after the second."""
 MAX_LOCAL_RETRY_SECONDS: Final = 0.1
-"""The most seconds between failed attempts on one machine, where they cost little."""
+"""The most seconds between attempts on one machine to which nobody answers: they cost little there."""
 UNKNOWN_SESSION: Final = (
     "it does not know this session any more: it was started again since, or has given the session up, "
     "and the session's tensors are lost"
@@ -179,7 +179,8 @@ class Connection:
 
     def _reopen(self, now: float) -> None:
         self.reconnects += 1
-        local = self.address.startswith("ipc://")
+        unanswered = self.resuming or not self.accepted
+        local = unanswered and self.address.startswith("ipc://")
         self._retry = min(2 * self._retry, MAX_LOCAL_RETRY_SECONDS if local else MAX_RETRY_SECONDS)
         self._attempt = now
         self.resuming = True

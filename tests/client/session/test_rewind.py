@@ -291,9 +291,12 @@ def test_what_is_sent_again_is_the_stream(names: list[str], random: Any) -> None
 
 
 def test_a_session_says_that_it_takes_part() -> None:
-    for limit, facts in ((1 << 30, {"resends": True}), (0, {})):
-        with opened(limit) as (_, link):
-            assert link.told(m.Hello)[0].facts == facts
+    with opened(1 << 30) as (_, link):
+        facts = link.told(m.Hello)[0].facts
+        assert facts.keys() == {"resends", "session_key"}
+        assert len(facts["session_key"]) == KEY_BYTES
+    with opened(0) as (_, link):
+        assert link.told(m.Hello)[0].facts == {}
 
 
 def test_without_a_limit_nothing_is_kept() -> None:
