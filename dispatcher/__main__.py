@@ -43,7 +43,7 @@ from .access import Access, ServiceKeys, process_to_watch
 from .bulk_relay import BulkRelay
 from .core import WORKER_LEASE_SECONDS, DispatcherCore
 from .handlers.marks import MARK_SECONDS
-from .number_file import numbers_from
+from .number_file import NumberFile
 from .session_files import FileAnswer, FileWork, SessionFiles
 
 log = logging.getLogger("gt.dispatcher")
@@ -95,6 +95,9 @@ class DispatcherShell:
         """Writes what sessions are, so that the next dispatcher can go on with them."""
         if sessions is not None:
             self.files = FileThread("gt-sessions", sessions, self._wake)
+        self.numbers = None if marks is None else NumberFile(marks / "numbers")
+        if self.numbers is not None:
+            workers = max(workers, self.numbers.workers)  # those of the dispatcher before come back
         patience = start_timeout()
         self.fanout = Fanout(transport.endpoint(self.published), lambda: os.urandom(16))
         self.config = config
@@ -113,7 +116,7 @@ class DispatcherShell:
             mark_seconds=mark_seconds,
             worker_lease=environment_number("GT_WORKER_LEASE", WORKER_LEASE_SECONDS),
             capabilities=("cancel",),
-            numbers=None if marks is None else numbers_from(marks / "numbers"),
+            numbers=None if self.numbers is None else self.numbers.numbers,
             cards=None if sessions is None else sessions.cards(),
         )  # fmt: skip
         self.core.service.address, self.core.service.version = self.address, _version()
@@ -191,8 +194,7 @@ class DispatcherShell:
             now = self._on_time()
             while self.core.busy and self.clock() < now + WORK_SECONDS:
                 self._handle(JobTurn())
-            if self.core.marks.file_work:
-                self._write_sessions()
+            self._write_sessions()
         self.farewell("the dispatcher was stopped")
         log.info("stopped")
 
@@ -206,8 +208,10 @@ class DispatcherShell:
 
     def _write_sessions(self) -> None:
         """Have the files of sessions written, read and removed, as the core says."""
-        work, self.core.marks.file_work = self.core.marks.file_work, []
-        if self.files is not None:
+        if self.numbers is not None:
+            self.numbers.note_workers(max(len(self.core.service.workers), self.core.service.workers_expected))
+        if self.core.marks.file_work and self.files is not None:
+            work, self.core.marks.file_work = self.core.marks.file_work, []
             for each in work:
                 self.files.add(each)
 

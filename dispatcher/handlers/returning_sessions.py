@@ -103,6 +103,7 @@ class ReturningSessions:
         if mark.base is not None and base is not None and mark.base.to_wire() == base.to_wire():
             mark.base = base
         client.recovery.marks.append(mark)
+        self.service.expect(len(mark.mesh.members))
         self._rewind(client)
 
     def _rewind(self, client: ClientRecord) -> None:

@@ -19,7 +19,9 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument(
-        "--recovers", action="store_true", help="nothing is lost but workers, and no program may hear of it"
+        "--recovers",
+        action="store_true",
+        help="nothing is lost but workers and dispatchers, and no program may hear of it",
     )
     said = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -26,12 +26,12 @@ def explains(service: Service, error: GTError, program: str, since: float, now: 
 
 
 class Faults:
-    """Draws what happens, and when. Nothing that loses data happens if it must be `harmless`; with `workers` workers are killed,
-    and nothing else happens that loses any."""
+    """Draws what happens, and when. Nothing that loses data happens if it must be `harmless`; with `restarts` workers and the
+    dispatcher are killed, alone or together, and nothing else happens that loses any."""
 
-    def __init__(self, service: Service, *, harmless: bool, workers: bool = False) -> None:
+    def __init__(self, service: Service, *, harmless: bool, restarts: bool = False) -> None:
         self.service = service
-        self.workers = workers
+        self.restarts = restarts
         self.random = service.random
         self.harmless = harmless
         self.left = MAX_HARMLESS_SECONDS
@@ -48,8 +48,11 @@ class Faults:
             return
         name = self.random.choice([*service.workers, *service.programs, "dispatcher"])
         draw = self.random.random()
-        if self.workers and draw < 0.6:
-            self._kill_worker(self.random.choice([*service.workers]))
+        if self.restarts and draw < 0.6:
+            if draw < 0.5:
+                self._kill_worker(self.random.choice([*service.workers]))
+            if draw >= 0.4:
+                self._kill_dispatcher()
         elif draw > 0.92:
             self._freeze_all()
         elif not self.harmless and draw < 0.4:
@@ -70,6 +73,11 @@ class Faults:
         service = self.service
         service.interrupted(name, RESTART_SECONDS, fatal=True)
         service.restart_worker(name)
+
+    def _kill_dispatcher(self) -> None:
+        """The dispatcher's process ends, and is started again."""
+        self.service.interrupted("dispatcher", RESTART_SECONDS, fatal=True)
+        self.service.restart_dispatcher()
 
     def _freeze_all(self) -> None:
         """The whole machine stands still, for longer than any lease: nobody may count that against others."""

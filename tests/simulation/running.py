@@ -45,8 +45,8 @@ class SimulationFailed(AssertionError):
 
 
 def simulate(seed: int, *, saves: bool = False, recovers: bool = False) -> Outcome:
-    """Run a seed; with `saves` programs take snapshots, too. With `recovers` nothing is lost but workers that are started again,
-    and no program may hear of it. Raises `SimulationFailed`."""
+    """Run a seed; with `saves` programs take snapshots, too. With `recovers` nothing is lost but workers and dispatchers that are
+    started again, and no program may hear of it. Raises `SimulationFailed`."""
     with simulated(seed) as service:
         try:
             return _simulate(service, saves=saves, recovers=recovers)
@@ -83,11 +83,11 @@ def _simulate(service: Service, *, saves: bool, recovers: bool) -> Outcome:
         acts = draw.randint(5, 60) * (3 if recovers else 1)
         programs.append(Program(service, name, acts, config, span / 5, saves=saves))
         service.start_program(name, link(), programs[-1].run)
-    Faults(service, harmless=harmless or recovers, workers=recovers).plan(draw.randint(1, 8), span)
+    Faults(service, harmless=harmless or recovers, restarts=recovers).plan(draw.randint(1, 8), span)
     _until_ended(service, programs)
     errors = [each for program in programs for each in program.errors if not isinstance(each[1], ConnectionFailed)]
     if recovers and errors:
-        raise SimulationFailed(f"a worker was lost, and a program heard of it: {errors}")
+        raise SimulationFailed(f"a process was started again, and a program heard of it: {errors}")
     service.heals = True
     scheduler.run(max([scheduler.now, *(each.end for each in service.interruptions)]) + SETTLE_SECONDS)
     scheduler.run(scheduler.now + 2 * LEASE_SECONDS, lambda: _has_settled(service))

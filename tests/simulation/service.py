@@ -28,6 +28,7 @@ import gt.worker.__main__
 import gt.worker.transfer.peer_connections
 from gt.daemon import file_thread
 from gt.daemon.active_clock import ActiveClock
+from gt.dispatcher.session_files import FileWork, SessionFiles
 from gt.errors import GTError
 from gt.worker.base.events import MarkWork, SnapshotWork
 from gt.worker.snapshots.mark_files import MarkFiles
@@ -144,6 +145,18 @@ class SlowMarks(MarkFiles):
         return super().do(work)
 
 
+class SlowSessions(SessionFiles):
+    """A dispatcher's files of sessions, which take a while."""
+
+    def __init__(self, folder: Path, clock: Callable[[], int], service: Service) -> None:
+        super().__init__(folder, clock)
+        self.service = service
+
+    def do(self, work: FileWork) -> Any:
+        self.service.scheduler.wait([], 0.1 * self.service.slow_files.random() ** 3)
+        return super().do(work)
+
+
 class NoMemoryGuard:
     """In place of a guard of real connections."""
 
@@ -227,6 +240,7 @@ class Service:
         put("SimpleQueue", VirtualQueue, file_thread)
         put("SnapshotFiles", lambda root: SlowFiles(root, self), worker)
         put("MarkFiles", lambda folder, clock: SlowMarks(folder, clock, self), worker)
+        put("SessionFiles", lambda folder, clock: SlowSessions(folder, clock, self), dispatcher)
         put("default_folder", lambda: Path(self.snapshots.name), worker)
         put("_default", DefaultSessions(scheduler), sessions)
         put("_no_builders", _own_builders, sessions)
@@ -282,7 +296,9 @@ class Service:
         process = self.dispatcher = self.scheduler.process("dispatcher")
 
         def run() -> None:
-            shell = self.dispatcher_shell = dispatcher.DispatcherShell(ADDRESS, workers=expected)
+            shell = self.dispatcher_shell = dispatcher.DispatcherShell(
+                ADDRESS, workers=expected, marks=Path(self.marks.name)
+            )
             shell.run()
             self.scheduler.at(self.scheduler.now, self.restart_dispatcher)
 
