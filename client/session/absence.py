@@ -32,7 +32,12 @@ def look_for_dispatcher(session: Session, reason: str) -> bool:
     """Look for the next dispatcher, because the one that was there is gone, for this reason. Returns whether it can come: not
     if the session has kept nothing that could be sent again, or nobody starts another dispatcher."""
     kept, patience = session.kept, session.facts.get("returns")
-    if session.failure is not None or kept is None or kept.lapsed or not isinstance(patience, (int, float)):
+    if session.failure is not None or session.link.is_over():
+        return False
+    if not session.welcomed:  # whoever opens it waits for so long as that may take
+        session.link.look_again(m.Hello(m.VERSION, "client", session.said))
+        return True
+    if kept is None or kept.lapsed or not isinstance(patience, (int, float)):
         return False
     if session.absence is None:
         log.warning(

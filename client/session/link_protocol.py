@@ -97,5 +97,8 @@ class DispatcherLink(Protocol):
     def alive(self) -> str | None:
         """None, or why the service cannot answer any more."""
 
+    def is_over(self) -> bool:
+        """Whether nobody will start a dispatcher at the address again."""
+
     def close(self) -> None:
         """End the connection."""

@@ -97,6 +97,7 @@ class SocketLink:
     def connect_bulk(self, facts: dict[str, Any]) -> None:
         """Connect the bulk socket that the dispatcher named in its welcome."""
         self.found_again(facts)
+        self.absent = False
         assert self.bulk is not None
         self.bulk.wait_accepted(CONNECT_SECONDS)
 
@@ -302,6 +303,10 @@ class SocketLink:
             if now - self.ended > LAST_MESSAGES_SECONDS:
                 return "its process ended"
         return None if self.local is None else self.local.failure()
+
+    def is_over(self) -> bool:
+        """Whether nobody will start the daemons of this process again."""
+        return self.local is not None and self.local.failure() is not None
 
     def close(self) -> None:
         """Close the sockets; what was sent still leaves."""

@@ -334,6 +334,10 @@ class NoBulk:
     def give_up_lost(self) -> None:
         """Nothing is lent."""
 
+    def is_over(self) -> bool:
+        """Always: it ends with this process."""
+        return True
+
     def look_again(self, hello: m.Message) -> None:
         """Never comes."""
 

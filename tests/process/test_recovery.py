@@ -1,4 +1,4 @@
-"""Workers are killed in the middle of a training: the program sees a pause, and its weights have the same bits."""
+"""Workers and dispatchers are killed in the middle of a training: the program pauses, and its weights have the same bits."""
 
 from __future__ import annotations
 
@@ -97,20 +97,22 @@ class Trained(NamedTuple):
     pauses: list[float]
 
 
-def workers_of(service: Process) -> list[psutil.Process]:
-    """The service's living worker processes."""
+def daemons_of(service: Process, *rooms: str) -> list[psutil.Process]:
+    """The living processes of these rooms that a process has started."""
     found = []
     for each in psutil.Process(service.pid).children():
         try:
-            if "gt.worker" in each.cmdline():
+            if not {f"gt.{room}" for room in rooms}.isdisjoint(each.cmdline()):
                 found.append(each)
         except psutil.Error:
             pass  # it has just ended
     return found
 
 
-def train(machine: Machine, name: str, kills: int, seed: int, by: int = signal.SIGKILL) -> Trained:
-    """A training in which workers get a signal at random moments."""
+def train(
+    machine: Machine, name: str, kills: int, seed: int, by: int = signal.SIGKILL, rooms: tuple[str, ...] = ("worker",)
+) -> Trained:
+    """A training in which one process of each of these rooms gets a signal at random moments."""
     workers, config = CONFIGS[name]
     machine.environment["GT_MARK_SECONDS"] = "0.15"
     address = f"ipc://{machine.temp}/{kills}"
@@ -121,7 +123,8 @@ def train(machine: Machine, name: str, kills: int, seed: int, by: int = signal.S
     for moment in sorted(chance.sample(range(0, STEPS - 5, 5), kills)):
         program.expect(f"step {moment}")
         time.sleep(chance.random() * 0.05)
-        chance.choice(workers_of(service)).send_signal(by)
+        for room in rooms:
+            chance.choice(daemons_of(service, room)).send_signal(by)
     digest, recoveries, marks, seconds = json.loads(program.expect("result ").partition(" ")[2])
     assert program.wait() == 0
     service.close()
@@ -135,6 +138,74 @@ def test_a_killed_worker_costs_a_pause_and_not_a_bit(machine: Machine, name: str
     assert 1 <= shaken.recoveries <= KILLS
     assert shaken.digest == calm.digest
     print(f"{name}: {shaken.recoveries} recoveries, {shaken.marks} marks, pauses {shaken.pauses}")
+
+
+@pytest.mark.parametrize("rooms", [("dispatcher",), ("worker", "dispatcher")], ids="-".join)
+@pytest.mark.parametrize("name", CONFIGS if EFFORT >= 1 else ["data and tensor parallel"])
+def test_a_killed_dispatcher_costs_a_pause_and_not_a_bit(machine: Machine, name: str, rooms: tuple[str, ...]) -> None:
+    kills = max(2, KILLS // 2)
+    calm, shaken = train(machine, name, 0, 0), train(machine, name, kills, 3, rooms=rooms)
+    assert shaken.recoveries >= 1, "as the last dispatcher counts"
+    assert shaken.digest == calm.digest
+    print(f"{name}: {shaken.marks} marks since the last kill, pauses {shaken.pauses}")
+
+
+OWN = """
+import numpy as np
+import gt
+
+gt.init(workers=2)
+x, due = gt.ones(1000, 100), np.ones((1000, 100), np.float32)
+for step in range(200):
+    x, due = x * 1.5 - step % 7, due * np.float32(1.5) - np.float32(step % 7)
+    if step % 10 == 0:
+        if not np.array_equal(x.numpy(), due):
+            say("wrong", step)
+        x, due = x / 1e9, due / np.float32(1e9)
+        say("step", step)
+say("result", np.array_equal(x.numpy(), due), gt.stats()["service"]["recoveries"])
+"""
+
+
+def test_a_program_s_own_dispatcher_is_started_again(machine: Machine) -> None:
+    machine.environment["GT_MARK_SECONDS"] = "0.1"
+    program = machine.program(OWN)
+    for moment in (40, 120):
+        program.expect(f"step {moment}")
+        daemons_of(program, "dispatcher")[0].kill()
+    assert program.expect("result ").split()[1:] == ["True", "1"]
+    assert program.wait() == 0
+    assert not [line for line in program.lines if "wrong" in line]
+
+
+def test_without_recovery_a_session_ends_with_its_dispatcher(machine: Machine) -> None:
+    """At once, and the error says what is lost and what to do."""
+    machine.environment["GT_RECOVERY"] = "0"
+    program = machine.program(
+        """
+import gt
+
+gt.init(workers=1)
+x = gt.ones(3)
+x.numpy()
+say("ready")
+try:
+    while True:
+        (x + 1).numpy()
+except gt.SessionError as error:
+    say("error", error)
+gt.disconnect()
+say("again", (gt.ones(3) + 1).numpy().tolist())
+"""
+    )
+    program.expect("ready")
+    daemons_of(program, "dispatcher")[0].kill()
+    said = program.expect("error ")
+    assert "its process ended" in said
+    assert "the tensors of the session are lost" in said
+    assert "after gt.disconnect() the next operation starts another service" in said
+    assert program.expect("again ").endswith("[2.0, 2.0, 2.0]")
+    assert program.wait() == 0
 
 
 def test_a_worker_that_stands_still_for_good_is_replaced(machine: Machine) -> None:
@@ -179,7 +250,7 @@ def test_large_puts_are_there_after_a_kill(machine: Machine, shared: str) -> Non
     program = machine.program(PUTS, address, str(STEPS))
     for moment in range(20, STEPS - 20, STEPS // 4):
         program.expect(f"step {moment}")
-        workers_of(service)[0].kill()
+        daemons_of(service, "worker")[0].kill()
     said = program.expect("result").split()
     assert said[1] == "False", "a sum is wrong"
     assert int(said[2]) >= 1
@@ -190,32 +261,34 @@ def test_large_puts_are_there_after_a_kill(machine: Machine, shared: str) -> Non
 
 
 MARKED = """
+import sys
+import gt
+
 gt.connect(sys.argv[1])
 x = gt.ones(100)
 while gt.stats()["service"]["marks"] < 1:
     x = x + 1
     x.numpy()
 say("marked")
-try:
-    while True:
-        x.numpy()
-except gt.SessionError:
-    pass
+while True:
+    x.numpy()
 """
 
 
-def test_the_next_dispatcher_removes_the_marks_of_the_one_that_was_killed(machine: Machine) -> None:
-    """Their state was in its memory, so nobody can go back to them, and nobody else would remove their files."""
-    machine.environment["GT_MARK_SECONDS"] = "0.1"
+def test_sessions_that_do_not_come_back_leave_no_files(machine: Machine) -> None:
+    """Their programs were killed together with the dispatcher. After the lease the next one gives them up."""
+    machine.environment |= {"GT_MARK_SECONDS": "0.1", "GT_LEASE": "3"}
     address = f"ipc://{machine.temp}/service"
     service = machine.command("up", "--address", address, "--workers", "2", "--log-level", "info")
     service.expect("2 workers at")
     program = machine.program(MARKED, address)
     program.expect("marked")
-    assert list(machine.temp.glob("gt-*/marks/*"))
-    next(each for each in psutil.Process(service.pid).children() if "gt.dispatcher" in each.cmdline()).kill()
-    assert program.wait() == 0
-    for _ in range(2):
-        service.expect("at your service")
-    assert not list(machine.temp.glob("gt-*/marks/*"))
+    assert list(machine.temp.glob("gt-*/marks/*-session"))
+    daemons_of(service, "dispatcher")[0].kill()
+    program.signal(signal.SIGKILL)
+    service.expect("did not come back")
+    until = time.monotonic() + 20
+    while [*machine.temp.glob("gt-*/marks/*-*")] and time.monotonic() < until:
+        time.sleep(0.05)  # a thread removes them
+    assert not [*machine.temp.glob("gt-*/marks/*-*")]
     service.close()
