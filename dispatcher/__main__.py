@@ -108,7 +108,10 @@ class DispatcherShell:
                 "bulk_address": self.relay.address, "process": host_facts(), "lease": lease,
                 **({} if marks is None else {"returns": patience}),  # so long clients look for the next dispatcher
             },
-            worker_facts={"peer_secret": os.urandom(transport.KEY_BYTES)},  # by it workers know each other on TCP
+            worker_facts={
+                "peer_secret": os.urandom(transport.KEY_BYTES),  # by it workers know each other on TCP
+                "order": 0 if self.numbers is None else self.numbers.numbers.order,
+            },
             log=lambda level, text, **about: getattr(log, level)(text, extra=about),
             boot=boot(),
             patience=patience,

@@ -39,7 +39,9 @@ class NumberFile:
         finally:
             os.close(descriptor)
         starts = next(_count(self.memory, len(FIRST_NUMBERS), 0))
-        sessions, workers, meshes, marks = (_count(self.memory, slot, first) for slot, first in enumerate(FIRST_NUMBERS))
+        sessions, workers, meshes, marks = (
+            _count(self.memory, slot, first) for slot, first in enumerate(FIRST_NUMBERS)
+        )
         self.numbers = Numbers(sessions, workers, meshes, marks, starts * ORDERS_PER_START)
         self.workers: int = SLOT.unpack_from(self.memory, WORKERS_SLOT * SLOT.size)[0]
 

@@ -146,6 +146,8 @@ class WorkerShell:
         self.own_folder = None if folder or listen else tempfile.mkdtemp(prefix="gt-worker-")
         times = restart.restart_count(0.0)  # peers of the one before may still have something for it
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}{f'-{times}' if times else ''}"
+        self.is_local = not listen or listen.startswith("ipc://")
+        """Whether other workers reach it on this machine alone."""
         self.shared_folder = Path(folder) if folder else None
         """That of the daemons that were started together with this one."""
         self.peer_keys = PeerKeys()
@@ -185,6 +187,12 @@ class WorkerShell:
         self.incoming_puts: dict[Key, tuple[int, int]] = {}
         self.dispatcher_process: int | None = None
         """A descriptor of the dispatcher's process, if that is on this machine and started again when it ends."""
+        self.pulses = False
+        """Whether the thread that sends heartbeats runs."""
+        self.facts: dict[str, Any] = {}
+        """What it says of itself."""
+        self.joins_since = 0.0
+        """Since when it waits for a dispatcher."""
         self.stopping = False
         self.rejoins = False
         """Whether this process is to join as a new worker."""
@@ -203,20 +211,20 @@ class WorkerShell:
 
     def run(self) -> int:
         """Serve until told to stop. Returns the exit status."""
-        facts = {
+        self.facts = {
             **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
             "nvlink_group_size": self.group_size, "supervised": self.watch is not None,
             **({} if self.mark_folder is None else {"marks": True}), **self.core.facts,
             **measured(self.core.backend, time.time()),
         }  # fmt: skip
-        self._say(m.Hello(m.VERSION, "worker", facts))
+        self._say(m.Hello(m.VERSION, "worker", self.facts))
         for source in (self.peers_in, self.wake_read):
             self.poller.register(source, transport.READABLE)
         if self.watch is not None:
             self.poller.register(self.watch, transport.READABLE)
         self._reopened()
-        started = self.clock()
+        self.joins_since = self.clock()
         while not self.stopping:
             ready, now = self._ready(self.poller)
             if self.watch is not None and self.watch in ready:
@@ -224,7 +232,7 @@ class WorkerShell:
                 return 0
             if self.dispatcher_process is not None and self.dispatcher_process in ready:
                 self._join_anew(f"the dispatcher at {self.address} has ended")
-                break
+                continue
             if self.control.socket in ready:
                 self._hear(self.control.receive(polled=True), self.control.receive)
             if self.published.socket in ready:
@@ -234,7 +242,7 @@ class WorkerShell:
             if self.bulk is not None and self.bulk.socket in ready:
                 self._hear_bulk(self.bulk)
             patience = self.lease if self.control.accepted else self.patience  # what was cut off may still go on
-            if self.bulk is None and now - started > patience:
+            if self.bulk is None and now - self.joins_since > patience:
                 log.error("no dispatcher answered at %s within %g s; start one with `gt dispatcher --address %s`",
                           self.address, patience, self.address)  # fmt: skip
                 return 1
@@ -269,6 +277,7 @@ class WorkerShell:
             connection.look()
             if connection.unknown:
                 self._join_anew(f"the dispatcher at {self.address} does not know this worker any more")
+                return True
             elif connection.failed:
                 log.error("the dispatcher at %s: %s", self.address, connection.failed)
                 return False
@@ -278,10 +287,41 @@ class WorkerShell:
         return self._bulk_is_open(now)
 
     def _join_anew(self, reason: str) -> None:
-        """End this worker; its process joins as a new one, and finds what sessions had on it in the files of marks."""
-        if not self.rejoins:
-            log.warning("%s: this worker joins anew", reason)
-        self.rejoins = self.stopping = True
+        """Join the next dispatcher as a new worker, with nothing but compiled programs: what sessions had here is in the files of
+        marks. Where more than memory of this process is involved, the program is loaded anew for that."""
+        log.warning("%s: this worker joins anew", reason)
+        if self.core.backend.kind != "cpu" or self.core.stored.limiter is not None or not self.is_local:
+            self.rejoins = self.stopping = True
+            return
+        for send in self.core.leave(self.clock()):
+            if isinstance(send, Unreachable):
+                self.peers.forget(send.worker, send.address)
+        self.snapshots.disregard()
+        self.marks.disregard()
+        self.control.close()
+        self.published.close()
+        if self.bulk is not None:
+            self.bulk.close()
+            self.bulk = None
+        self._watch_dispatcher(None)
+        self.streams = Bulk(borrower=Borrower() if self.streams.borrower is not None else None)
+        self.incoming_puts.clear()
+        self.peers.number = -1
+        self.bulk_identity = self.facts["bulk"] = transport.new_identity()
+        self.control = Connection(self.address, lease=self.lease, reopened=self._reopened, keys=self.keys)
+        self.published = Subscription(self._publisher, self._say, self._reopened)
+        self._reopened()
+        self.joins_since = self.clock()
+        self._say(m.Hello(m.VERSION, "worker", self.facts))
+
+    def _watch_dispatcher(self, process: int | None) -> None:
+        """Watch this process, by its descriptor, and no other one."""
+        if self.dispatcher_process is not None:
+            self.poller.unregister(self.dispatcher_process)
+            os.close(self.dispatcher_process)
+        self.dispatcher_process = process
+        if process is not None:
+            self.poller.register(process, transport.READABLE)
 
     def _bulk_is_open(self, now: float) -> bool:
         """Whether the socket for large data was reached, or there is still time for that. Where the control socket hears
@@ -476,10 +516,8 @@ class WorkerShell:
         self.peers.number = welcome.number
         self.peer_keys.shared(welcome.facts.get("peer_secret"))
         self.control.lease = self.lease = float(welcome.facts.get("lease", self.lease))
-        if self.watch is not None and self.dispatcher_process is None:
-            self.dispatcher_process = process_descriptor(welcome.facts.get("process"), host_facts())
-            if self.dispatcher_process is not None:
-                self.poller.register(self.dispatcher_process, transport.READABLE)
+        if self.watch is not None:
+            self._watch_dispatcher(process_descriptor(welcome.facts.get("process"), host_facts()))
         address = transport.reachable(str(welcome.facts["bulk_address"]), self.address)
         self.bulk = Connection(
             address, identity=self.bulk_identity, lease=self.lease, reopened=self._reopened, keys=self.keys
@@ -490,10 +528,12 @@ class WorkerShell:
             self.logs.facts["worker"] = welcome.number
         if self.shared_folder is not None and self.shared_folder.is_dir():
             write_number(self.shared_folder, welcome.number)
-        bus = self.core.backend.bus
-        samples = None if bus is None else HealthSamples(NvmlGpu(bus)).start()
-        pulse = (self.address, self.keys, self.peer_address, self.logs, samples)
-        threading.Thread(target=_pulse, args=pulse, daemon=True).start()
+        if not self.pulses:
+            self.pulses = True
+            bus = self.core.backend.bus
+            samples = None if bus is None else HealthSamples(NvmlGpu(bus)).start()
+            pulse = (self.address, self.keys, self.peer_address, self.logs, samples, lambda: self.bulk is not None)
+            threading.Thread(target=_pulse, args=pulse, daemon=True).start()
         log.info("worker %d on %s at your service", welcome.number, self.core.backend.name)
 
     def _handle(self, event: Any) -> None:
@@ -636,9 +676,10 @@ def _pulse(
     peer_address: str,
     logs: DaemonLog | None,
     samples: HealthSamples | None,
+    joined: Callable[[], bool],
 ) -> None:
     """Sends heartbeats and the state of the GPU on a connection of its own, also while a long kernel runs, and follows changes
-    of the log level. Runs in a thread that ends with the process."""
+    of the log level. While the worker has not `joined` a dispatcher it waits. Runs in a thread that ends with the process."""
     hello = m.encode(m.Hello(m.VERSION, "pulse", {"address": peer_address}))
     connection = Connection(address, keys=keys)
     connection.send(hello)
@@ -651,7 +692,7 @@ def _pulse(
         while connection.receive() is not None:
             pass
         connection.look()
-        if connection.failed:
+        if connection.failed and joined():
             connection.close()
             connection = Connection(address, keys=keys)
             connection.send(hello)

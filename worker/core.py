@@ -14,6 +14,7 @@ the fault in place of data. So a plan always runs to its end, takes part in all 
 from __future__ import annotations
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
@@ -173,6 +174,25 @@ class WorkerCore:
                 self.watch.look()
         out = [*self.out]
         self.out.clear()
+        return out
+
+    def leave(self, now: float) -> list[Send]:
+        """Forget everything of a dispatcher that is gone, but for compiled programs. Returns what to send to peers; what is for
+        that dispatcher reaches nobody."""
+        self.queue.clear()
+        out: list[Send] = []
+        for worker in list(self.peers.addresses):  # what waits for one of them ends with that
+            out += self.handle(m.PeerLost(worker, "its dispatcher is gone"), now)
+        for client in {*self.stored.clients(), *self.marks.restoring}:
+            out += self.handle(m.Forget(client), now)
+        for plan in list(self.programs.plans):
+            self.programs.drop(plan)
+        self.meshes.clear()
+        self.marks.pinned.clear()
+        self.moves.forget(sys.maxsize)
+        self._record(m.Record(0, 0), now)
+        self.reports.take()
+        self.number = self.peers.number = -1
         return out
 
     # messages in no order with plans
@@ -361,6 +381,8 @@ class WorkerCore:
 
     def _welcome(self, message: m.Welcome, _now: float) -> None:
         self.number = self.peers.number = message.number
+        self.finished = max(self.finished, int(message.facts.get("order", 0)))
+        self.moves.forget(self.finished)
 
     def _record(self, message: m.Record, _now: float) -> None:
         self.recording = None

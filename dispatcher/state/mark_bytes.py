@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgpack
 
@@ -28,12 +28,14 @@ from gt.ir.instruction import INPUT, OUTPUT, Instruction, Segment
 from gt.ir.instruction_bytes import pack_plan, pack_tag, unpack_plan, unpack_tag
 from gt.ir.refusals import UNKNOWN_SPEC
 from gt.ir.spec import Spec, pack_spec, unpack_spec
-from gt.sharding.config import Config
 from gt.sharding.placement import Mesh, format_layout, parse_layout
 from gt.wire.messages import Fault
 
 from .plan_cache import Entry, SavedPlan
 from .session_marks import FrozenShape, SessionMark
+
+if TYPE_CHECKING:
+    from gt.sharding.config import Config
 
 HEADER: Final = b"GTsess1\n"
 SIZES: Final = struct.Struct("<8sQQI")
@@ -191,13 +193,21 @@ def _unpack_mark(raw: Sequence[Any]) -> SessionMark:
         key = at_places(places)
         types = list(map(SCALAR_TYPES.__getitem__, kinds))
         plans[segment, key] = SavedPlan(key, planned(first), types, runs, searched, planned(better) if better else None)
-    own, config, base = (None if each is None else Config.from_wire(each) for each in raw_configs)
+    own, config, base = map(_unpack_config, raw_configs)
     return SessionMark(
         number, position, done, mesh, _unpack_speeds(raw_speeds), _unpack_policy(raw_policy, mesh), table(*raw_table),
         {number: _unpack_segment(each) for number, each in raw_segments},
         {segment: table(ids, places) for segment, ids, places in raw_refused}, dict(reduced), plans, own, config, base, verify,
         tf32, checked, {(signal, deadline) for signal, deadline in warned}, set(), seconds,
     )  # fmt: skip
+
+
+def _unpack_config(raw: object) -> Config | None:
+    if raw is None:
+        return None
+    from gt.sharding.config import Config  # not at the top: a service without configs need not load pydantic
+
+    return Config.from_wire(raw)
 
 
 def _pack_value(value: Spec) -> object:

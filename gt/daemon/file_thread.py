@@ -36,20 +36,28 @@ class FileThread(Generic[Work, Answer]):
         self.queue: SimpleQueue[Work] = SimpleQueue()
         self.finished: deque[tuple[Work, Answer | None]] = deque()
         self.thread: threading.Thread | None = None
+        self.added = self.taken = self.disregarded = 0
+        """How much work was added, of how much of it the answers were taken, and up to where nobody wants them."""
 
     def add(self, work: Work) -> None:
         """Have some work done."""
         if self.thread is None:
             self.thread = threading.Thread(target=self._run, name=self.name, daemon=True)
             self.thread.start()
+        self.added += 1
         self.queue.put(work)
+
+    def disregard(self) -> None:
+        """Give no answers to what was added until now."""
+        self.disregarded = self.added
 
     def answers(self) -> list[Answer]:
         """The answers since the last time. The arrays of what is done are given up in the caller's thread, not in the other."""
         found = []
         while self.finished:
             _, answer = self.finished.popleft()
-            if answer is not None:
+            self.taken += 1
+            if answer is not None and self.taken > self.disregarded:
                 found.append(answer)
         return found
 

@@ -285,6 +285,10 @@ class TensorStore:
             del self.tensors[client]
             self.origins.forget(client)
 
+    def clients(self) -> set[int]:
+        """The clients of which something is here, or on its way."""
+        return {*self.tensors, *(key[0] for key in (*self.expecting, *self.loading, *self.coming))}
+
     def forget(self, client: int) -> None:
         """Forget a client that is gone, with all its tensors."""
         self.tensors.pop(client, None)
