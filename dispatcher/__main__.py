@@ -43,7 +43,7 @@ from .access import Access, ServiceKeys, process_to_watch
 from .bulk_relay import BulkRelay
 from .core import WORKER_LEASE_SECONDS, DispatcherCore
 from .handlers.marks import MARK_SECONDS
-from .number_file import NumberFile
+from .number_file import FolderInUse, NumberFile, lock_folder
 from .session_files import FileAnswer, FileWork, SessionFiles
 
 log = logging.getLogger("gt.dispatcher")
@@ -56,6 +56,8 @@ OF_CONNECTION: Final = frozenset({m.Hello, m.Heard, m.Lapsed})
 """The messages that say something about their sender's connections, which the shell acts on before the core does."""
 MIN_TICK_SECONDS: Final = 0.05
 """The least seconds between two `Tick`s, and so between two marks."""
+STANDBY_SECONDS: Final = 0.02
+"""Seconds between two looks at whether the dispatcher has ended for which this one stands by."""
 TICK_SECONDS: Final = 1.0
 """Seconds between two `Tick`s to the core, and between two heartbeats to every peer."""
 
@@ -95,7 +97,7 @@ class DispatcherShell:
         """Writes what sessions are, so that the next dispatcher can go on with them."""
         if sessions is not None:
             self.files = FileThread("gt-sessions", sessions, self._wake)
-        self.numbers = None if marks is None else NumberFile(marks / "numbers")
+        self.numbers = None if marks is None else NumberFile(marks)
         if self.numbers is not None:
             workers = max(workers, self.numbers.workers)  # those of the dispatcher before come back
         patience = start_timeout()
@@ -229,6 +231,8 @@ class DispatcherShell:
             self._handle(Tick())
             self._fence()
             self._pulse()
+            if self.numbers is not None:
+                next(self.numbers.beats)
             self._tidy()
             if self.logs is not None:
                 self.logs.look()
@@ -507,6 +511,25 @@ class DispatcherShell:
         self.control.close(linger=200)
 
 
+def _locked(folder: Path, *, standby: bool) -> int:
+    """The lock of a folder of marks; on `standby`, once the dispatcher that has it has ended. Raises `FolderInUse`."""
+    waits = False
+    while True:
+        try:
+            lock = lock_folder(folder)
+        except FolderInUse:
+            if not standby:
+                raise
+        else:
+            if waits:
+                log.warning("the dispatcher before has ended: this one takes its place")
+            return lock
+        if not waits:
+            waits = True
+            log.info("standing by: a dispatcher has %s", folder)
+        time.sleep(STANDBY_SECONDS)
+
+
 def _load(path: str | None) -> Any:
     """The config in a file; None without one. Raises ConfigError."""
     if path is None:
@@ -575,7 +598,7 @@ def serve(
     address: str, *, config: str | None = None, workers: int = 1, log_level: str = "info", watch: int | None = None,
     folder: str | None = None, bulk: str | None = None, instruction_log: str | None = None, with_data: bool = False,
     log_format: str = "text", listening: Callable[[str], object] | None = None, insecure: bool = False,
-    group: str | None = None, private: bool = False, marks: str | None = None,
+    group: str | None = None, private: bool = False, marks: str | None = None, standby: bool = False,
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, with large data at `bulk`; returns the exit status.
 
@@ -583,15 +606,18 @@ def serve(
     `listening` is called with the address that was bound. On TCP, peers need keys unless it is `insecure`; on a Unix socket, the
     members of `group` are let in. A `private` service is for the program that started it. `marks` is a folder for what is needed
     to go on with sessions after a dispatcher has ended; the next one that is given it does so. By default it is in `folder`, and
-    without that one sessions end with their dispatcher.
+    without that one sessions end with their dispatcher. On `standby` it waits until the dispatcher with this folder has ended.
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # whoever started it may have blocked it until now
     logs = DaemonLog("dispatcher", level=log_level, form=log_format, folder=folder)
     kept = Path(marks) if marks is not None else None if folder is None else mark_folder(Path(folder))
+    lock = -1
     try:
         raise_descriptor_limit()
+        if kept is not None:
+            lock = _locked(kept, standby=standby)  # held until this process ends
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", DEFAULT_PART_BYTES)
         file = InstructionFile(instruction_log, data=with_data, size=size) if instruction_log else None
         shell = DispatcherShell(
@@ -633,6 +659,8 @@ def serve(
             signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
         if folder is not None and is_orphaned(watch):  # else whoever started it may start it again
             shutil.rmtree(folder, ignore_errors=True)
+        if lock >= 0:
+            os.close(lock)
     return status
 
 

@@ -1,10 +1,12 @@
-"""The file that keeps what numbers a service has given, for the dispatcher that follows.
+"""The file that keeps what numbers a service has given, for the dispatcher that follows, and shows that the present one works.
 
-It is a mapping of memory, so that what was written is there when this process ends, however it ends.
+It is a mapping of memory, so that what was written is there when this process ends, however it ends. A dispatcher holds a lock
+on it (flock(2)) as long as its process is there, also while that stands still, so no two of them go on with the same sessions.
 """
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import struct
@@ -12,33 +14,66 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from gt.errors import GTError
+
 from .state.numbers import Numbers
 
 SLOT: Final = struct.Struct("<Q")
 FIRST_NUMBERS: Final = (1, 0, 1, 1)
 """The first session, worker, mesh and mark."""
+FILE_NAME: Final = "numbers"
 ORDERS_PER_START: Final = 1 << 42
 """How many orders a dispatcher may give: 500 days at 100,000 a second."""
+STARTS_SLOT: Final = len(FIRST_NUMBERS)
+WORKERS_SLOT: Final = STARTS_SLOT + 1
+BEATS_SLOT: Final = STARTS_SLOT + 2
+"""Behind the numbers is how many dispatchers have started, how many workers the last one had, and a count that grows while it
+works."""
 
 
-WORKERS_SLOT: Final = len(FIRST_NUMBERS) + 1
-"""Behind the numbers is how many dispatchers have started, and how many workers the last one had."""
+class FolderInUse(GTError, OSError):
+    """Another dispatcher goes on with the sessions in this folder."""
+
+
+def lock_folder(folder: Path) -> int:
+    """Lock the folder of a service's marks. Returns a descriptor, which holds the lock. Raises `FolderInUse`, and `OSError`."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if not isinstance(error, BlockingIOError):
+            raise
+        text = f"another dispatcher has the folder {folder}: give this one a folder of its own, or --standby-of its address"
+        raise FolderInUse(text) from None
+    return descriptor
+
+
+def read_beats(folder: Path) -> int | None:
+    """The count that grows while the dispatcher with this folder works; None if there is none yet."""
+    try:
+        data = (folder / FILE_NAME).read_bytes()
+    except OSError:
+        return None
+    return SLOT.unpack_from(data, BEATS_SLOT * SLOT.size)[0] if len(data) > BEATS_SLOT * SLOT.size else None
 
 
 class NumberFile:
-    """The numbers that follow those of all dispatchers that had this file, and how many `workers` the last one had. Raises
+    """The numbers that follow those of all dispatchers that had this folder, and how many `workers` the last one had. Raises
     `OSError`."""
 
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            nbytes = SLOT.size * (WORKERS_SLOT + 1)
+            nbytes = SLOT.size * (BEATS_SLOT + 1)
             os.ftruncate(descriptor, nbytes)
             self.memory = mmap.mmap(descriptor, nbytes)
         finally:
             os.close(descriptor)
-        starts = next(_count(self.memory, len(FIRST_NUMBERS), 0))
+        starts = next(_count(self.memory, STARTS_SLOT, 0))
+        self.beats = _count(self.memory, BEATS_SLOT, 0)
         sessions, workers, meshes, marks = (
             _count(self.memory, slot, first) for slot, first in enumerate(FIRST_NUMBERS)
         )

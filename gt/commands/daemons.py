@@ -144,9 +144,20 @@ def dispatcher(
             "folder of its workers' --marks; default none."
         ),
     ] = None,
+    standby_of: Annotated[
+        str | None,
+        typer.Option(
+            help="The address of a dispatcher on this machine with the same --marks; this one takes its place once it has ended."
+        ),
+    ] = None,
 ) -> None:
     """Run a dispatcher until Ctrl-C or SIGTERM."""
     with errors_as_lines():
+        if standby_of is not None and marks is None:
+            raise typer.BadParameter(
+                "--standby-of needs the --marks of that dispatcher: what its sessions had is there"
+            )
+        address = standby_of or address
         from gt.daemon.service_folder import SOCKET_NAME, service_folder
         from gt.dispatcher.__main__ import serve
 
@@ -159,7 +170,7 @@ def dispatcher(
                 address or f"ipc://{folder}/{SOCKET_NAME}", config=path, workers=workers, log_level=log_level.value,
                 bulk=bulk, instruction_log=log, with_data=with_data, log_format=log_format.value,
                 listening=exporter.start, insecure=insecure, group=group,
-                marks=None if marks is None else str(marks.absolute()),
+                marks=None if marks is None else str(marks.absolute()), standby=standby_of is not None,
             )  # fmt: skip
         finally:
             exporter.close()

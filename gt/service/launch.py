@@ -25,9 +25,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
+from gt.daemon.active_clock import ActiveClock
+from gt.daemon.host import environment_number
 from gt.daemon.logs import LEVEL_FILE, chosen_level
+from gt.daemon.mark_folder import mark_folder
 from gt.daemon.restart_policy import Restarts, describe_end
 from gt.daemon.worker_number import forget_number, read_number
+from gt.dispatcher.number_file import read_beats
 from gt.errors import SessionError
 from gt.sharding import options
 
@@ -41,6 +45,8 @@ STOP_TIMEOUT = 5.0
 LOG_OPTION: Final = "--instruction-log"
 WATCH_SECONDS: Final = 0.1
 """The seconds between two looks at the daemons while nothing else is to be done."""
+LEASE_SECONDS: Final = 30.0
+"""The default of GT_WORKER_LEASE."""
 REJOIN_SECONDS: Final = 10.0
 """The seconds that workers have to join a dispatcher that was started again, before they are started again themselves."""
 
@@ -92,6 +98,10 @@ class _Daemon:
     rejoin_by: float | None = None
     """Until when a worker may join the dispatcher, which was started again."""
     restarts: Restarts = field(default_factory=Restarts)
+    beats: int | None = None
+    """A dispatcher's count of signs of life at the last look at which it had grown."""
+    beat_at: float = 0.0
+    """When that was, on the clock of `Local`."""
 
 
 class Local:
@@ -108,6 +118,9 @@ class Local:
         self.address = address or f"ipc://{self.folder}/dispatcher"
         self.daemons: list[_Daemon] = []
         self.looking = threading.Lock()
+        self.clock = ActiveClock()
+        self.lease = environment_number("GT_WORKER_LEASE", LEASE_SECONDS)
+        """After so many seconds without a sign of life a dispatcher is killed, so that another one takes its place."""
         from gt.worker.base.backend import count_devices
 
         gpus = count_devices()
@@ -190,6 +203,8 @@ class Local:
             return
         if status is None:
             self._check_rejoined(daemon, now)
+            if daemon is self.daemons[0]:
+                self._check_beats(daemon)
         elif daemon.due is None:
             self._ended(daemon, status, now)
         if daemon.due is not None and now >= daemon.due:
@@ -202,6 +217,16 @@ class Local:
                 worker.rejoin_by = None
             elif now >= worker.rejoin_by:
                 worker.process.kill()
+
+    def _check_beats(self, dispatcher: _Daemon) -> None:
+        """Kill a dispatcher that stands still."""
+        now, beats = self.clock(), read_beats(mark_folder(self.folder))
+        if beats is None or beats != dispatcher.beats:
+            dispatcher.beats, dispatcher.beat_at = beats, now
+        elif now - dispatcher.beat_at > self.lease:
+            log.warning("the dispatcher gives no sign of life for %g s, and is killed", self.lease)
+            dispatcher.process.kill()
+            dispatcher.beat_at = now
 
     def _ended(self, daemon: _Daemon, status: int, now: float) -> None:
         """A daemon has ended: decide when it is restarted, if at all."""
@@ -237,6 +262,7 @@ class Local:
         daemon.starts += 1
         daemon.process = self._process(_with_new_log(daemon.arguments, daemon.starts), daemon.environment)
         daemon.since, daemon.due, daemon.number = now, None, None
+        daemon.beats, daemon.beat_at = None, self.clock()
 
     def log_from(self, level: str) -> None:
         """Ask the daemons to log from this level on; they follow within two seconds."""

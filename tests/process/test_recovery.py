@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import signal
 import time
 from typing import Any, NamedTuple
@@ -206,6 +207,63 @@ say("again", (gt.ones(3) + 1).numpy().tolist())
     assert "after gt.disconnect() the next operation starts another service" in said
     assert program.expect("again ").endswith("[2.0, 2.0, 2.0]")
     assert program.wait() == 0
+
+
+def test_a_dispatcher_that_stands_still_for_good_is_replaced(machine: Machine) -> None:
+    machine.environment["GT_WORKER_LEASE"] = "2.5"
+    calm = train(machine, "one worker", 0, 0)
+    shaken = train(machine, "one worker", 1, 2, by=signal.SIGSTOP, rooms=("dispatcher",))
+    assert shaken.recoveries == 1
+    assert shaken.digest == calm.digest
+
+
+COUNTING = """
+import numpy as np
+import gt
+
+gt.connect(sys.argv[1])
+x, due = gt.zeros(1000), np.zeros(1000, np.float32)
+while gt.stats()["marks"] < 2:
+    x, due = x * 0.5 + 1, due * np.float32(0.5) + np.float32(1)
+say("ready")
+hear()
+for step in range(50):
+    x, due = x * 0.5 + step, due * np.float32(0.5) + np.float32(step)
+say("result", np.array_equal(x.numpy(), due))
+"""
+
+
+def test_a_dispatcher_that_stands_by_takes_the_place_of_one_that_has_ended(machine: Machine) -> None:
+    """And not of one that only stands still: that one goes on when it is continued."""
+    machine.environment["GT_MARK_SECONDS"] = "0.1"
+    address, marks = f"ipc://{machine.temp}/service", f"{machine.temp}/marks"
+    first = machine.command("dispatcher", "--address", address, "--marks", marks, "--log-level", "info")
+    first.expect("listening at")
+    worker = machine.command("worker", "--address", address, "--marks", marks, "--log-level", "info")
+    worker.expect("at your service")
+    second = machine.command("dispatcher", "--standby-of", address, "--marks", marks, "--log-level", "info")
+    second.expect("standing by")
+    program = machine.program(COUNTING, address)
+    program.expect("ready")
+    first.signal(signal.SIGSTOP)
+    time.sleep(1)
+    first.signal(signal.SIGCONT)
+    program.say()
+    assert program.expect("result ").endswith("True")
+    assert program.wait() == 0
+    program = machine.program(COUNTING, address)
+    program.expect("ready")
+    first.signal(signal.SIGKILL)
+    second.expect("takes its place")
+    program.say()
+    assert program.expect("result ").endswith("True")
+    assert program.wait() == 0
+    third = machine.command("dispatcher", "--address", f"{address}-2", "--marks", marks)
+    third.expect("another dispatcher has the folder")
+    assert third.wait() == 1
+    worker.close()
+    second.close()
+    shutil.rmtree(marks)
 
 
 def test_a_worker_that_stands_still_for_good_is_replaced(machine: Machine) -> None:
