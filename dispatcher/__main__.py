@@ -23,6 +23,7 @@ from gt.daemon.file_thread import FileThread
 from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, start_timeout
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.mark_folder import mark_folder
+from gt.daemon.process_end import is_gone
 from gt.daemon.registry import Registration
 from gt.daemon.service_folder import open_to_group
 from gt.daemon.siblings import kill_sibling
@@ -447,6 +448,9 @@ class DispatcherShell:
         """Forget what the shell knows of peers that have left."""
         if not self.fanout.asked:
             self._hear_subscriptions()  # nobody else does, and until ZeroMQ is called it frees nothing of what came there
+        returning = self.core.returning
+        for key in [key for key, cards in returning.away.items() if is_gone(cards[0].process, self.here)]:
+            returning.give_up(key)
         service = self.core.service
         clients = {client.bulk for client in service.clients.values()}
         self.relay.keep(clients.union(worker.bulk for worker in service.workers.values()))

@@ -15,6 +15,7 @@ from gt.bounds import MAX_INLINE_BYTES
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.host import environment_number, host_facts, memory_limit
 from gt.daemon.process_end import has_ended, process_descriptor
+from gt.errors import ConnectionFailed
 from gt.ir.spec import Spec
 from gt.wire import messages as m
 from gt.wire import transport
@@ -31,8 +32,6 @@ from .bulk_puts import BulkPut, BulkPuts
 
 LAST_MESSAGES_SECONDS: Final = 0.2
 """Seconds in which what a dispatcher sent before its end may still arrive."""
-CONNECT_SECONDS: Final = 4.0
-"""Seconds within which the dispatcher must answer on its bulk socket."""
 
 
 MAX_RESEND_BYTES: Final = 1 << 30
@@ -95,11 +94,16 @@ class SocketLink:
         return Connection(self.address, lease=self.lease, reopened=self._reopened, clock=self.clock, keys=self.keys)
 
     def connect_bulk(self, facts: dict[str, Any]) -> None:
-        """Connect the bulk socket that the dispatcher named in its welcome."""
+        """Connect the bulk socket that the dispatcher named in its first welcome."""
         self.found_again(facts)
         self.absent = False
-        assert self.bulk is not None
-        self.bulk.wait_accepted(CONNECT_SECONDS)
+
+    def has_bulk(self) -> bool:
+        """Whether the bulk socket is connected. Raises `ConnectionFailed` if it cannot be."""
+        bulk = self.bulk
+        if bulk is not None and bulk.failed and not self.absent:
+            raise ConnectionFailed(f"{bulk.address}: {bulk.failed}")
+        return bulk is not None and bulk.accepted
 
     def look_again(self, hello: m.Message) -> None:
         """Close all connections, and open others to whatever dispatcher comes to the address."""

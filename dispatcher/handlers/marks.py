@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from gt.daemon.process_end import MACHINE_FACTS
 from gt.dispatcher.state.events import DropSession, ReadSession, Send, SessionWritten, WriteSession
 from gt.dispatcher.state.mark_bytes import SessionCard
 from gt.dispatcher.state.session_marks import SessionMark, capture
@@ -240,7 +241,8 @@ class MarkHandler:
 def _card(client: ClientRecord, mark: int) -> SessionCard:
     """What the file of a mark says of its session."""
     recovery = client.recovery
-    return SessionCard(recovery.key, client.principal.name, mark, dict(recovery.shapes))
+    process = {fact: client.facts.get(fact) for fact in ("pid", *MACHINE_FACTS)}
+    return SessionCard(recovery.key, client.principal.name, mark, dict(recovery.shapes), process)
 
 
 def is_landing(client: ClientRecord) -> bool:

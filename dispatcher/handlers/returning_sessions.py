@@ -54,6 +54,10 @@ class ReturningSessions:
             for cards in gone.values():
                 self.marks.drop_all(cards)
 
+    def give_up(self, key: bytes) -> None:
+        """A session cannot come back: the process of its client has ended."""
+        self.marks.drop_all(self.away.pop(key, ()))
+
     def check(self, facts: dict[str, Any], principal: Principal) -> bool:
         """Whether a `Hello` is of a session that comes back. Raises `ProtocolError`, or `SessionError` if it is not there."""
         key, mark = facts.get("session_key", b""), facts.get("mark")

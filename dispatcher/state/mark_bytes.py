@@ -52,6 +52,8 @@ class SessionCard(NamedTuple):
     mark: int
     shapes: dict[Any, FrozenShape]
     """As in `SessionRecovery`."""
+    process: dict[str, Any]
+    """What its client says of its process."""
 
 
 class PackedParts:
@@ -95,7 +97,7 @@ def pack_session(card: SessionCard, mark: SessionMark | None, parts: PackedParts
     shapes = [
         [list(axes), list(sizes), blocks, _pack_shape(shape)] for (axes, sizes, blocks), shape in card.shapes.items()
     ]
-    head: bytes = msgpack.packb([card.key, card.principal, card.mark, shapes])
+    head: bytes = msgpack.packb([card.key, card.principal, card.mark, shapes, card.process])
     body: bytes = b"" if mark is None else msgpack.packb(_pack_mark(mark, parts))
     parts.renew()
     return [SIZES.pack(HEADER, len(head), len(body), zlib.crc32(body, zlib.crc32(head))), head, body]
@@ -104,14 +106,14 @@ def pack_session(card: SessionCard, mark: SessionMark | None, parts: PackedParts
 def read_card(data: bytes) -> SessionCard:
     """Whose session some bytes are. Raises `SnapshotError` if they are not whole."""
     try:
-        key, principal, mark, shapes = msgpack.unpackb(_parts(data)[0])
+        key, principal, mark, shapes, process = msgpack.unpackb(_parts(data)[0])
         known = {
             (tuple(axes), tuple(sizes), blocks): FrozenShape(_nested(weights), _unpack_speeds(speeds))
             for axes, sizes, blocks, (weights, speeds) in shapes
         }
     except (ValueError, TypeError, msgpack.UnpackException):
         raise SnapshotError("its card is malformed") from None
-    return SessionCard(key, principal, mark, known)
+    return SessionCard(key, principal, mark, known, process)
 
 
 def read_mark(data: bytes) -> SessionMark:

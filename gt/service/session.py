@@ -110,7 +110,15 @@ def _join(address: str, config: Config | None, timeout: float, local: Any, key: 
     session = sessions.Session(_with_log(link), address, idle_flush=True, close=local.close if local else None)
     try:
         session.open({**host_facts(), "bulk": link.bulk_identity}, timeout)
-        link.connect_bulk(session.facts)
+        with session.lock:  # a thread of the session may be looking for another dispatcher already
+            if session.absence is None:
+                link.connect_bulk(session.facts)
+        try:
+            session.wait_for(link.has_bulk, "the dispatcher's bulk socket", CONNECT_TIMEOUT)
+        except TimeoutError:
+            session.close()
+            bulk = session.facts.get("bulk_address")
+            raise ConnectionFailed(f"{bulk} did not answer within {CONNECT_TIMEOUT:g} s, and {address} does") from None
     except TimeoutError:
         session.close()
         if address.startswith("tcp://"):

@@ -22,11 +22,25 @@ KILL_WORKER: Final = "worker killed"
 PAUSE_WORKER: Final = "worker stopped for a while"
 STOP_WORKER: Final = "worker stopped for good"
 KILL_DISPATCHER: Final = "dispatcher killed"
+STOP_DISPATCHER: Final = "dispatcher stopped for good"
+KILL_BOTH: Final = "worker and dispatcher killed"
 KILL_CLIENT: Final = "client killed"
 CALM: Final = "nothing for a while"
-DECK: Final = Counter({KILL_WORKER: 6, PAUSE_WORKER: 2, STOP_WORKER: 1, KILL_DISPATCHER: 1, KILL_CLIENT: 2, CALM: 1})
+DECK: Final = Counter(
+    {
+        KILL_WORKER: 5,
+        PAUSE_WORKER: 2,
+        STOP_WORKER: 1,
+        KILL_DISPATCHER: 2,
+        STOP_DISPATCHER: 1,
+        KILL_BOTH: 2,
+        KILL_CLIENT: 2,
+        CALM: 1,
+    }
+)
 """How often each kind is in a deck."""
-OF_WORKERS: Final = frozenset((KILL_WORKER, PAUSE_WORKER, STOP_WORKER))
+OF_WORKERS: Final = frozenset((KILL_WORKER, PAUSE_WORKER, STOP_WORKER, KILL_BOTH))
+OF_DISPATCHERS: Final = frozenset((KILL_DISPATCHER, STOP_DISPATCHER, KILL_BOTH))
 PAUSE_RANGE: Final = (0.3, 6.0)
 """The seconds for which a worker stands still: shorter than `GT_WORKER_LEASE`, or longer."""
 EARLY_SHARE: Final = 0.2
@@ -35,7 +49,7 @@ EARLY_SHARE: Final = 0.2
 
 class Disturber:
     """Draws and does what is done to a service whose `gt up` is `service` and whose private folder is in `temp`. When it
-    kills the dispatcher, it adds the time to `dispatcher_kills`."""
+    kills or stops the dispatcher, it adds the time to `dispatcher_kills`."""
 
     def __init__(self, seed: int, service: Process, temp: Path, dispatcher_kills: list[float]) -> None:
         self.random = random.Random(seed)
@@ -79,18 +93,21 @@ class Disturber:
             if kind == KILL_CLIENT:
                 victim = self.random.choice(clients)
                 victim.signal(signal.SIGKILL)
-            elif kind == KILL_DISPATCHER:
+            if kind in OF_DISPATCHERS:
                 for dispatcher in self.daemons("dispatcher"):
                     self.dispatcher_kills.append(time.monotonic())
-                    dispatcher.kill()
-            elif kind in OF_WORKERS:
+                    if kind == STOP_DISPATCHER:
+                        dispatcher.suspend()
+                    else:
+                        dispatcher.kill()
+            if kind in OF_WORKERS:
                 early = kind == KILL_WORKER and self.random.random() < EARLY_SHARE
                 draw, seconds = self.random.random(), self.random.uniform(*PAUSE_RANGE)
                 workers = self.daemons("worker") if early else self.joined()
                 if not workers:
                     return None
                 worker = workers[int(draw * len(workers))]
-                if kind == KILL_WORKER:
+                if kind in (KILL_WORKER, KILL_BOTH):
                     worker.kill()
                 else:
                     worker.suspend()

@@ -11,7 +11,7 @@ from typing import Any, Final
 from .disturbances import DECK
 
 RETURN_SECONDS: Final = 30.0
-"""How long after the end of a dispatcher a program may still be refused."""
+"""How long after the end of a dispatcher a program may fail to connect."""
 
 
 @dataclass(slots=True)
@@ -35,8 +35,8 @@ class Outcome:
     """How often a session went back."""
     recoveries: int = 0
     """How often one went on from a mark."""
-    ended: int = 0
-    """Sessions that a dispatcher's death ended."""
+    refused: int = 0
+    """How often a program could not connect because a dispatcher was started again."""
     values: int = 0
     sessions: int = 0
     """Sessions that were opened and closed again."""
@@ -60,7 +60,7 @@ class Outcome:
             f"seed {self.seed}, {self.seconds / 60:.1f} minutes",
             f"disturbances: {kinds}",
             f"{self.rewinds} times a session went back, {self.recoveries} times one went on from a mark",
-            f"{self.ended} errors of sessions that a dispatcher's death ended",
+            f"{self.refused} times a program could not connect while a dispatcher was started again",
             f"{self.values:,} values and {self.digests} digests of the training checked, {self.wrong} wrong",
             f"{self.sessions} sessions opened and closed",
             pauses,
@@ -123,10 +123,10 @@ class Witness:
             self.outcome.failures.append(f"the training's digest {at} is not that of an undisturbed run")
 
     def _judge(self, name: str, said: dict[str, Any]) -> None:
-        """An error is in order if the death of a dispatcher explains it."""
+        """An error is in order if it comes from connecting where there was no dispatcher for a while."""
         kills = self.dispatcher_kills
         if said["explained"] and any(kill <= said["at"] and said["began"] <= kill + RETURN_SECONDS for kill in kills):
-            self.outcome.ended += 1
+            self.outcome.refused += 1
         else:
             self.outcome.failures.append(f"{name} got an error that nothing explains: {said['text']}")
 

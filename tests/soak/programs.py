@@ -20,7 +20,7 @@ from integer_programs import CONFIGS, Array, IntegerProgram, WrongResult
 
 import gt
 from gt import nn
-from gt.errors import ConnectionFailed, GTError, SessionError
+from gt.errors import ConnectionFailed, GTError
 
 HANG_SECONDS: Final = 60.0
 """Seconds without any progress after which a program counts as hanging: far more than a lost worker or dispatcher costs."""
@@ -242,7 +242,7 @@ def main() -> None:
             report.say("wrong", text=str(error))
             gt.disconnect()
         except GTError as error:
-            explained = isinstance(error, ConnectionFailed | SessionError)
+            explained = isinstance(error, ConnectionFailed)
             text = f"{type(error).__name__}: {error}"
             report.say("error", explained=explained, text=text, began=began, at=time.monotonic())
             gt.disconnect()

@@ -21,6 +21,8 @@ from .programs import HANG_SECONDS, PROGRAMS
 WORKERS: Final = 3
 MARK_SECONDS: Final = 0.3
 WORKER_LEASE_SECONDS: Final = 3.0
+LEASE_SECONDS: Final = 10.0
+"""After so long a dispatcher gives up the sessions of the one before that do not come back."""
 WARM_SECONDS: Final = 4.0
 """How long the programs run before anything is done to them."""
 GAP_SECONDS: Final = (0.5, 4.0)
@@ -58,6 +60,7 @@ class SoakRun:
         machine.environment |= {
             "GT_MARK_SECONDS": str(MARK_SECONDS),
             "GT_WORKER_LEASE": str(WORKER_LEASE_SECONDS),
+            "GT_LEASE": str(LEASE_SECONDS),
             "GT_LOG_LEVEL": "info",
         }
         self.address = f"ipc://{machine.temp}/service"
@@ -252,17 +255,22 @@ class SoakRun:
 
     def mark_files(self) -> list[str]:
         """The files of marks in the service's folder."""
-        found = [path for folder in self.machine.temp.glob("gt-*/marks") for path in folder.rglob("*")]
+        found = [path for folder in self.machine.temp.glob("gt-*/marks") for path in folder.rglob("*-*")]
         return sorted(str(path.relative_to(self.machine.temp)) for path in found)
 
     def read_log(self) -> None:
         """Count what the log of the service says, and find errors in it."""
         outcome = self.outcome
         self.service.gather()
+        killed = {
+            f"client {number}"
+            for number in re.findall(r"client (\d+) left: its process ended", "\n".join(self.service.lines))
+        }
         for line in self.service.lines:
-            outcome.rewinds += "goes back, and is client" in line
+            outcome.rewinds += "goes back, and is client" in line or "comes back from the dispatcher" in line
             outcome.recoveries += "goes on from mark" in line
-            if "Traceback" in line or " ERROR " in line or "has no marks" in line:
+            unkept = re.search(r"(client \d+) has no marks", line)  # the memory of one that was killed is gone
+            if "Traceback" in line or " ERROR " in line or (unkept is not None and unkept[1] not in killed):
                 self.fail(f"the log of the service says: {line}")
         outcome.log += self.service.lines
         outcome.disturbances = self.disturber.counts

@@ -18,7 +18,7 @@ SECONDS = 6.0
 
 @pytest.mark.process
 def test_a_service_serves_on_whatever_is_killed() -> None:
-    """Nothing but errors that a dispatcher's death explains, no wrong value, and nothing is left."""
+    """No error, no wrong value, and nothing is left."""
     outcome = soak(SECONDS, 3)
     assert outcome.failures == [], "\n".join([*outcome.log, *outcome.failures])
     assert outcome.rewinds > 0 < outcome.digests
@@ -45,7 +45,7 @@ def test_harm_is_found() -> None:
         return witness.hear("it", json.dumps({"kind": kind, **said}))
 
     def lost(began: float, at: float, *, explained: bool = True) -> None:
-        hear("error", explained=explained, text="the session ended", began=began, at=at)
+        hear("error", explained=explained, text="no dispatcher answered", began=began, at=at)
 
     hear("digest", at=0, digest="one", pauses=[])
     witness.undisturbed = False
@@ -55,7 +55,7 @@ def test_harm_is_found() -> None:
     assert hear("values", count=3)
     assert not hear("closed")
     outcome = witness.outcome
-    assert (outcome.failures, outcome.values, outcome.digests, outcome.ended, outcome.sessions) == ([], 3, 1, 1, 1)
+    assert (outcome.failures, outcome.values, outcome.digests, outcome.refused, outcome.sessions) == ([], 3, 1, 1, 1)
     hear("digest", at=0, digest="another", pauses=[])
     hear("wrong", text="fetched 1 for 2")
     lost(98.0, 99.0)
