@@ -303,7 +303,7 @@ class DispatcherShell:
                 self._of_connection(peer, message, unread)
             else:
                 self._handle(Received(peer, message, unread))
-            if self.instruction_log is not None and not self.core.is_repeated(peer):
+            if self.instruction_log is not None and (type(message) is m.Hello or not self.core.is_repeated(peer)):
                 self._log(self.instruction_log, peer, message)
         if router.refused:
             self._refused()

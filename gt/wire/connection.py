@@ -40,8 +40,7 @@ before. One that neither fails nor succeeds is given up after the second."""
 MAX_LOCAL_RETRY_SECONDS: Final = 0.1
 """The most seconds between attempts on one machine to which nobody answers: they cost little there."""
 UNKNOWN_SESSION: Final = (
-    "it does not know this session any more: it was started again since, or has given the session up, "
-    "and the session's tensors are lost"
+    "it does not know this session any more: it was started again since, or has given the session up"
 )
 MAX_HALF_OPEN: Final = 1024
 """Streams without a session that a router keeps; the oldest makes room for the next."""

@@ -37,14 +37,18 @@ def memory(service: Process) -> int:
 
 def left_over(machine: Machine, service: Process) -> tuple[int, list[str]]:
     """The supervisor's descriptors, and the files of the service, with no numbers of processes in their names."""
-    files = [re.sub(r"\d+", "N", str(path.relative_to(machine.temp))) for path in machine.temp.rglob("*")]
+    files = [
+        re.sub(r"\d+", "N", str(path.relative_to(machine.temp)))
+        for path in machine.temp.rglob("*")
+        if path.parent.name != "marks"
+    ]  # which come and go
     runtime = Path(machine.environment["XDG_RUNTIME_DIR"])
     files += [re.sub(r"[\da-f]{2,}", "N", path.name) for path in (runtime / "gt").iterdir()]
     return psutil.Process(service.pid).num_fds(), sorted(files)
 
 
 def test_no_number_of_kills_ends_a_service(machine: Machine, tmp_path: Path) -> None:
-    """Every kill of a worker costs its tensors, and of the dispatcher its sessions; after each the service computes again."""
+    """After each the session computes on."""
     address = f"ipc://{machine.temp}/service"
     options = ["--workers", "2", "--log-level", "info", "--instruction-log", str(tmp_path / "run.log")]
     service = machine.command("up", "--address", address, *options)
@@ -61,11 +65,6 @@ def test_no_number_of_kills_ends_a_service(machine: Machine, tmp_path: Path) -> 
         victim.kill()
         name = "the dispatcher" if room == "dispatcher" else "worker"
         assert name in service.expect("was killed by SIGKILL; it is started again")
-        if room == "dispatcher":
-            with pytest.raises(gt.SessionError, match="its process ended"):
-                gt.ones(3).numpy()
-            service.expect(f"all tensors of the sessions at {address} are lost")
-            gt.connect(address)
         for _ in range(2 if room == "dispatcher" else 1):
             service.expect("at your service")
         assert (gt.ones(3) * turn).sum().item() == 3 * turn
