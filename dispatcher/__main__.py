@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib.metadata
 import logging
+import mmap
 import os
 import select
 import shutil
@@ -37,6 +38,7 @@ from gt.wire.connection_limit import ConnectionLimit
 from gt.wire.memory_guard import Listener, MemoryGuard
 from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
+from gt.wire.running_plan import RunningPlan, map_running_plan, read_running_plan
 
 from .access import Access, ServiceKeys, process_to_watch
 from .bulk_relay import BulkRelay
@@ -100,6 +102,7 @@ class DispatcherShell:
             mark_seconds=mark_seconds,
             worker_lease=environment_number("GT_WORKER_LEASE", WORKER_LEASE_SECONDS),
             capabilities=("cancel",),
+            running_plan=self._running_plan,
         )
         self.core.service.address, self.core.service.version = self.address, _version()
         self.clock = ActiveClock()
@@ -115,6 +118,8 @@ class DispatcherShell:
         """Peers by a file descriptor that becomes readable when their process ends."""
         self.pids: dict[int, int] = {}
         """Their process ids, by the same."""
+        self.running_plans: dict[bytes, mmap.mmap] = {}
+        """By worker on this machine, the memory in which it tells what it is computing."""
         self.ends = select.epoll()
         """An epoll object over all of these descriptors, so that one turn of the loop costs the same with any number of peers."""
         self.access = Access(self.address, keys=self.keys.authorized)
@@ -291,6 +296,8 @@ class DispatcherShell:
         self._handle(Received(peer, hello, unread, origin))
         if self._known(peer):  # who was refused costs no descriptor
             self.router.keep(peer)
+            if hello.role == "worker" and (running := map_running_plan(hello.facts.get("running"))) is not None:
+                self.running_plans[peer] = running
             hello.facts["watched"] = self._watch_process(peer, hello, origin)
 
     def _refused(self) -> None:
@@ -420,6 +427,8 @@ class DispatcherShell:
         self.connections_ended = ended
         for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
             self._unwatch(descriptor)
+        for worker in self.running_plans.keys() - service.workers.keys():
+            self.running_plans.pop(worker).close()
 
     def _watch_process(self, peer: bytes, hello: m.Hello, origin: Origin) -> bool:
         """Watch for the end of a peer's process on this machine. Returns whether that is possible."""
@@ -439,6 +448,11 @@ class DispatcherShell:
 
     def _known(self, peer: bytes) -> bool:
         return self.core.knows(peer)
+
+    def _running_plan(self, worker: bytes) -> RunningPlan | None:
+        """The plan that a worker is computing, or was when it ended."""
+        memory = self.running_plans.get(worker)
+        return None if memory is None else read_running_plan(memory)
 
     def _fence(self) -> None:
         """Kill workers that were silent for too long, if they were started together with this dispatcher: they cannot come back

@@ -17,11 +17,12 @@ from typing import Any, Final
 from gt.bounds import MAX_TENSORS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.state.fatal_runs import named_lines
 from gt.dispatcher.state.message_state import DONE, FAILED, WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import CachedPlan, Entry, SharedStorage
 from gt.dispatcher.state.records import ClientRecord, ReducedSegment
 from gt.dispatcher.state.shared_state import DispatcherState, releases
-from gt.errors import OutOfMemory, ProtocolError
+from gt.errors import OutOfMemory, PlanRefused, ProtocolError
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref, sources
 from gt.ir.spec import Spec
 from gt.sharding.placement import REPLICATE, Mesh
@@ -61,8 +62,10 @@ class RunHandler:
         """Turn a run of a segment into an execution of a plan.
 
         Whatever depends on inputs without a value inherits their faults, and whatever depends on refused instructions has
-        theirs; if nothing else is computed, nothing is executed.
+        theirs; if nothing else is computed, nothing is executed. Raises `PlanRefused` for one during which workers have ended.
         """
+        if client.recovery.fatal_runs.by_position:
+            self._refuse_fatal(client, message)
         try:
             entries = tuple(map(client.table.__getitem__, message.inputs))
         except KeyError as error:
@@ -82,6 +85,22 @@ class RunHandler:
         client.hits += 1
         self._issue(client, message, cached, entries, made)
         return DONE
+
+    def _refuse_fatal(self, client: ClientRecord, message: m.Run) -> None:
+        """Raise `PlanRefused` for a run that is known to end workers."""
+        position, fatal, number = client.arrived + 1, client.recovery.fatal_runs, message.segment
+        reason, segment = fatal.refusal(position, number), client.segments.get(number)
+        if reason is None or not isinstance(segment, Segment):
+            return
+        text = f"{reason}, so they are not tried again:\n{named_lines(segment)}"
+        first = fatal.note_refused(position, number)
+        self.service.counters.plans_refused += 1
+        said = f"refused a plan of client {client.number}: {text}"
+        if first:
+            self.service.log("error", said, "refused", client.number)
+        else:
+            self.service.detail(said, client=client.number)
+        raise PlanRefused(text)
 
     def _run_anew(self, client: ClientRecord, message: m.Run, entries: tuple[Entry, ...]) -> MessageState:
         """A run whose inputs have not occurred in this form: everything is checked, and planned if necessary."""
