@@ -71,7 +71,11 @@ class Disconnect:
             return False
         self.handshake.without(worker)
         plan = loss.plan
-        at = "" if plan is None else f", while it computed plan {plan.order or 'unknown'} of client {plan.client}"
+        at = (
+            ""
+            if plan is None
+            else f", while it computed a plan of client {plan.client} (order {plan.order or 'unknown'})"
+        )
         service.log("warning", f"worker {worker.number} was lost: {reason}{at}", worker=worker.number)
         self.subscribers.forget(worker)
         self.surveys.lost(worker)
@@ -116,7 +120,9 @@ class Disconnect:
         for number in dict.fromkeys(record.client for record in touched):
             client = service.by_number[number]
             if self.recovery.can_rewind(client, loss, f"worker {worker.number} was lost ({reason})"):
-                self._rewind(client, fault[1], worker.number)
+                its = loss.plan is not None and loss.plan.client == number
+                text = f"{fault[1]}; it was computing a plan of this session" if its else fault[1]
+                self._rewind(client, text, worker.number)
             else:
                 broken.append(client)
         self.fetches.lost(worker, {client.number for client in broken}, fault)

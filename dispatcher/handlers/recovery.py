@@ -66,7 +66,7 @@ class RecoveryHandler:
         elif plan.client == client.number:
             found = (position for position, order in client.inflight if order == plan.order)
             position = next(found, None)
-            if position is None:
+            if position is None or not recovery.resends:
                 recovery.note_loss(failed=loss.failed)
             else:
                 recovery.note_fatal(position, text)

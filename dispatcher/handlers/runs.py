@@ -17,7 +17,6 @@ from typing import Any, Final
 from gt.bounds import MAX_TENSORS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
-from gt.dispatcher.state.fatal_runs import named_lines
 from gt.dispatcher.state.message_state import DONE, FAILED, WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import CachedPlan, Entry, SharedStorage
 from gt.dispatcher.state.records import ClientRecord, ReducedSegment
@@ -88,19 +87,19 @@ class RunHandler:
 
     def _refuse_fatal(self, client: ClientRecord, message: m.Run) -> None:
         """Raise `PlanRefused` for a run that is known to end workers."""
-        position, fatal, number = client.arrived + 1, client.recovery.fatal_runs, message.segment
-        reason, segment = fatal.refusal(position, number), client.segments.get(number)
-        if reason is None or not isinstance(segment, Segment):
+        segment = client.segments.get(message.segment)
+        if not isinstance(segment, Segment):
             return
-        text = f"{reason}, so they are not tried again:\n{named_lines(segment)}"
-        first = fatal.note_refused(position, number)
+        refusal = client.recovery.fatal_runs.refuse(client.arrived + 1, message.segment, segment)
+        if refusal is None:
+            return
         self.service.counters.plans_refused += 1
-        said = f"refused a plan of client {client.number}: {text}"
-        if first:
+        said = f"refused a plan of client {client.number}: {refusal.text}"
+        if refusal.fresh:
             self.service.log("error", said, "refused", client.number)
         else:
             self.service.detail(said, client=client.number)
-        raise PlanRefused(text)
+        raise PlanRefused(refusal.text)
 
     def _run_anew(self, client: ClientRecord, message: m.Run, entries: tuple[Entry, ...]) -> MessageState:
         """A run whose inputs have not occurred in this form: everything is checked, and planned if necessary."""

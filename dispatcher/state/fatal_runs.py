@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from gt.ir.instruction import Instruction, Segment
 
@@ -23,7 +23,7 @@ MAX_NAMED_LINES: Final = 12
 """The most lines of a refused run that are named."""
 MAX_LINE_CHARACTERS: Final = 300
 """The most characters of each."""
-MAX_SEARCHED_INSTRUCTIONS: Final = 1000
+MAX_SEARCHED_INSTRUCTIONS: Final = 300
 """Of how many instructions of a refused run, the first, the lines are looked for."""
 
 
@@ -37,14 +37,23 @@ class FatalRun:
     definition: int | None = None
 
 
+class RunRefusal(NamedTuple):
+    """Why a run is not issued: what its program is told. It is `fresh` if it is due to a worker that has ended since."""
+
+    text: str
+    fresh: bool
+
+
 class FatalRuns:
     """The fatal runs of one session, by their positions in its stream of runs and puts, which stay the same when messages are
     sent again. There are never more than workers have ended."""
 
-    __slots__ = ("by_position",)
+    __slots__ = ("by_position", "lines")
 
     def __init__(self) -> None:
         self.by_position: dict[int, FatalRun] = {}
+        self.lines: dict[int, str] = {}
+        """By definition, the lines of those of which a run was refused."""
 
     def note(self, position: int, last: str) -> bool:
         """Note that a worker has ended during the run at a position. Returns whether that will be refused. Earlier runs were
@@ -59,25 +68,24 @@ class FatalRuns:
         runs = self.by_position.items()
         self.by_position = {at: run for at, run in runs if at > position or run.definition is not None}
 
-    def refusal(self, position: int, definition: int) -> str | None:
-        """Why a run is not to be issued; None if it may be. `definition` is the number of its segment."""
+    def refuse(self, position: int, definition: int, segment: Segment) -> RunRefusal | None:
+        """Note a run of a segment, which has the number `definition`. Returns why it is not to be issued; None if it may be."""
         run = self.by_position.get(position)
-        refused = sum(each.definition == definition for at, each in self.by_position.items() if at != position)
+        earlier = sum(each.definition == definition for at, each in self.by_position.items() if at != position)
         if run is not None and run.times >= MAX_TRIES:
-            return f"{run.times} workers ended while they computed these instructions (the last: {run.last})"
-        if run is not None and refused:
-            return f"a worker ended while it computed these instructions ({run.last}), as others did in an earlier run"
-        if refused >= MAX_REFUSED_RUNS:
-            return f"workers ended while they computed these instructions, in each of {refused} earlier runs"
-        return None
-
-    def note_refused(self, position: int, definition: int) -> bool:
-        """Note that a run was refused. Returns whether it was for the first time, and because a worker ended during it."""
-        run = self.by_position.get(position)
-        if run is None or run.definition is not None:
-            return False
-        run.definition = definition
-        return True
+            text = f"{run.times} workers ended while they computed these instructions (the last: {run.last})"
+        elif run is not None and earlier:
+            text = f"a worker ended while it computed these instructions ({run.last}), as others did in an earlier run"
+        elif earlier >= MAX_REFUSED_RUNS:
+            text = f"workers ended while they computed these instructions, in each of {earlier} earlier runs"
+        else:
+            return None
+        if definition not in self.lines:
+            self.lines[definition] = named_lines(segment)
+        fresh = run is not None and run.definition is None
+        if run is not None:
+            run.definition = definition
+        return RunRefusal(f"{text}, so they are not tried again:\n{self.lines[definition]}", fresh)
 
 
 def named_lines(segment: Segment) -> str:
@@ -91,7 +99,9 @@ def named_lines(segment: Segment) -> str:
         first.setdefault(segment.tags[instruction.tag].site, line)
     named = list(found) if len(found) <= MAX_NAMED_LINES else list(first.values())[:MAX_NAMED_LINES]
     whole = len(named) == len(found) and len(segment.instructions) <= MAX_SEARCHED_INSTRUCTIONS
-    return "\n".join(f"  {line}" for line in named) + ("" if whole else f"\n  of {len(segment.instructions)} in all")
+    return "\n".join(f"  {line}" for line in named) + (
+        "" if whole else f"\n  and others, of {len(segment.instructions)} instructions in all"
+    )
 
 
 def _line(segment: Segment, instruction: Instruction) -> str:

@@ -102,7 +102,7 @@ class SessionRecovery:
     idle: int = 0
     """How often in a row it lost a worker without having come further."""
     failures: int = 0
-    """How many of its workers have failed by themselves since its last mark, it is not known why."""
+    """How many of its workers have failed by themselves since its last mark, at plans that are not known."""
     fatal_runs: FatalRuns = field(default_factory=FatalRuns)
     """The runs during which workers have ended."""
     stored: int = 0

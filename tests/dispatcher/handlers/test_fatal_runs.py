@@ -171,6 +171,7 @@ def test_positions_hold_across_a_mark() -> None:
     each.run(1, 22, [1])
     assert fault_of(each, 22)[0] == "PlanRefused"
     assert each.core.service.counters.plans_refused == 4
+    assert len([line for line in each.log if line.startswith("error: refused a plan")]) == 2, "once for each of two"
 
 
 def test_those_who_share_the_worker_only_go_back() -> None:
@@ -192,6 +193,16 @@ def test_those_who_share_the_worker_only_go_back() -> None:
     assert (recovery.idle, recovery.failures) == (0, 0)
     assert recovery.resends
     assert not each.hears("d", m.Unkept)
+
+
+def test_a_session_is_told_that_it_was_its_plan() -> None:
+    killing = Killing("d")
+    each = killing.service
+    each.run(2, 11, [1])
+    killing.ends_at(killing.order)
+    (mine,), (other,) = each.hears("c", m.Rewind), each.hears("d", m.Rewind)
+    assert mine.text == f"{other.text}; it was computing a plan of this session"
+    assert any("while it computed a plan of client 1 (order 3)" in line for line in each.log)
 
 
 def test_who_has_left_is_nobody_else() -> None:
@@ -316,4 +327,4 @@ def test_an_error_names_at_most_some_lines() -> None:
     text = fault_of(each, 1499)[1]
     assert "neg of f32[4], which gives f32[4], at " in text
     assert text.count("\n") <= 14
-    assert text.endswith("  of 500 in all")
+    assert text.endswith("  and others, of 500 instructions in all")
