@@ -85,7 +85,8 @@ class FatalRuns:
         fresh = run is not None and run.definition is None
         if run is not None:
             run.definition = definition
-        return RunRefusal(f"{text}, so they are not tried again:\n{self.lines[definition]}", fresh)
+        what_to_do = "gt.flush() between two lines divides them"
+        return RunRefusal(f"{text}, so they are not tried again; {what_to_do}:\n{self.lines[definition]}", fresh)
 
 
 def named_lines(segment: Segment) -> str:
