@@ -343,11 +343,14 @@ class DispatcherShell:
             self._handle(each)
 
     def _forget_lost(self) -> None:
-        """End the streams of peers that the core does not know any more: what they say now is of no session."""
+        """End the streams of peers that the core does not know any more: what they say now is of no session. What workers among
+        them were computing is not asked again."""
         for peer in [
             each for each in self.router.streams if each not in self.router.half_open and not self._known(each)
         ]:
             self.router.forget(peer)
+        for worker in self.running_plans.keys() - self.core.service.workers.keys():
+            self.running_plans.pop(worker).close()
 
     def _tell(self, to: tuple[bytes, ...], frames: list[Any]) -> None:
         """Send a message to some peers, one by one or by the topics that they have."""
@@ -427,8 +430,6 @@ class DispatcherShell:
         self.connections_ended = ended
         for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
             self._unwatch(descriptor)
-        for worker in self.running_plans.keys() - service.workers.keys():
-            self.running_plans.pop(worker).close()
 
     def _watch_process(self, peer: bytes, hello: m.Hello, origin: Origin) -> bool:
         """Watch for the end of a peer's process on this machine. Returns whether that is possible."""
