@@ -255,6 +255,7 @@ for tensor in (twice, root):
         say("a value")
     except gt.PlanRefused as error:
         say("refused", str(error).replace("\\n", " | "))
+say("why", str(gt.why(twice)).replace("\\n", " | "))
 say("held", (held + 1).sum().item())
 say("result", gt.stats()["service"]["plans_refused"], gt.stats()["recoveries"])
 """
@@ -299,6 +300,9 @@ def test_a_plan_that_ends_its_worker_twice_is_refused(
         text = program.expect("refused ")
         assert "2 workers ended while they computed these instructions" in text
         assert "cholesky of f32[13,13], which gives f32[13,13], at <string>:" in text
+    why = program.expect("why ")
+    assert "PlanRefused" in why
+    assert "cholesky of f32[13,13]" in why
     assert program.expect("held ") == "held 92"
     assert program.expect("result ") == "result 1 2"
     assert program.wait() == 0
