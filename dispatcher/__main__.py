@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib.metadata
 import logging
+import mmap
 import os
 import select
 import shutil
@@ -39,6 +40,7 @@ from gt.wire.connection_limit import ConnectionLimit
 from gt.wire.memory_guard import Listener, MemoryGuard
 from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
+from gt.wire.running_plan import RunningPlan, map_running_plan, read_running_plan
 
 from .access import Access, ServiceKeys, process_to_watch
 from .bulk_relay import BulkRelay
@@ -124,6 +126,7 @@ class DispatcherShell:
             capabilities=("cancel",),
             numbers=None if self.numbers is None else self.numbers.numbers,
             cards=None if sessions is None else sessions.cards(),
+            running_plan=self._running_plan,
         )  # fmt: skip
         self.core.service.address, self.core.service.version = self.address, _version()
         self.clock = ActiveClock()
@@ -139,6 +142,8 @@ class DispatcherShell:
         """Peers by a file descriptor that becomes readable when their process ends."""
         self.pids: dict[int, int] = {}
         """Their process ids, by the same."""
+        self.running_plans: dict[bytes, mmap.mmap] = {}
+        """By worker on this machine, the memory in which it tells what it is computing."""
         self.ends = select.epoll()
         """An epoll object over all of these descriptors, so that one turn of the loop costs the same with any number of peers."""
         self.access = Access(self.address, keys=self.keys.authorized)
@@ -333,6 +338,8 @@ class DispatcherShell:
         self._handle(Received(peer, hello, unread, origin))
         if self._known(peer):  # who was refused costs no descriptor
             self.router.keep(peer)
+            if hello.role == "worker" and (running := map_running_plan(hello.facts.get("running"))) is not None:
+                self.running_plans[peer] = running
             hello.facts["watched"] = self._watch_process(peer, hello, origin)
 
     def _refused(self) -> None:
@@ -378,11 +385,14 @@ class DispatcherShell:
             self._handle(each)
 
     def _forget_lost(self) -> None:
-        """End the streams of peers that the core does not know any more: what they say now is of no session."""
+        """End the streams of peers that the core does not know any more: what they say now is of no session. What workers among
+        them were computing is not asked again."""
         for peer in [
             each for each in self.router.streams if each not in self.router.half_open and not self._known(each)
         ]:
             self.router.forget(peer)
+        for worker in self.running_plans.keys() - self.core.service.workers.keys():
+            self.running_plans.pop(worker).close()
 
     def _tell(self, to: tuple[bytes, ...], frames: list[Any]) -> None:
         """Send a message to some peers, one by one or by the topics that they have."""
@@ -484,6 +494,11 @@ class DispatcherShell:
 
     def _known(self, peer: bytes) -> bool:
         return self.core.knows(peer)
+
+    def _running_plan(self, worker: bytes) -> RunningPlan | None:
+        """The plan that a worker is computing, or was when it ended."""
+        memory = self.running_plans.get(worker)
+        return None if memory is None else read_running_plan(memory)
 
     def _fence(self) -> None:
         """Kill workers that were silent for too long, if they were started together with this dispatcher: they cannot come back

@@ -53,6 +53,7 @@ from gt.dispatcher.state.events import (
     SessionRead,
     SessionWritten,
     ShellError,
+    WorkerLoss,
 )
 from gt.dispatcher.state.mark_bytes import SessionCard
 from gt.dispatcher.state.message_state import WAITING_MARK, WAITING_READER
@@ -65,12 +66,15 @@ from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
+from gt.wire.running_plan import RunningPlan
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
 WORKER_LEASE_SECONDS: Final = 30.0
 """Seconds without a sign of life after which a worker counts as lost; less if the lease is shorter."""
+NO_WORKER_LOSS: Final = WorkerLoss()
+"""Of a peer that leaves in order, or is no worker."""
 
 
 class DispatcherCore:
@@ -79,7 +83,8 @@ class DispatcherCore:
     seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence, and any
     worker after `worker_lease`. Between two marks of a session are at least `mark_seconds`. `numbers` go on from those of the
     dispatcher before; `cards` are of the sessions that it has left, None if the shell has no folder for them. `facts` are what
-    all peers are told in a `Welcome`, `worker_facts` what workers are told besides."""
+    all peers are told in a `Welcome`, `worker_facts` what workers are told besides. `running_plan` says what a worker that is
+    lost was computing, if that is known."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
@@ -87,6 +92,7 @@ class DispatcherCore:
         patience: float = START_TIMEOUT, lease: float = LEASE_SECONDS, worker_facts: dict[str, Any] | None = None,
         mark_seconds: float = MARK_SECONDS, worker_lease: float = WORKER_LEASE_SECONDS, numbers: Numbers | None = None,
         cards: Iterable[SessionCard] | None = None,
+        running_plan: Callable[[bytes], RunningPlan | None] = lambda worker: None,
     ) -> None:  # fmt: skip
         numbers = numbers or first_numbers()
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
@@ -111,6 +117,7 @@ class DispatcherCore:
             service, self.plan_selection, self.meshes, runs, self.puts, self.fetches, self.surveys, self.snapshots,
             self.recovery,
         )  # fmt: skip
+        self.running_plan = running_plan
         self.patience = patience
         self.lease = lease
         self.worker_lease = min(worker_lease, lease)
@@ -136,9 +143,9 @@ class DispatcherCore:
                 if event.ended:
                     self.disconnect.process_ended(event.peer)
                 worker = self.service.workers.get(event.peer)
-                self._lost(
-                    event.peer, event.reason, returns=worker is not None and worker.facts.get("supervised") is True
-                )
+                returns = worker is not None and worker.facts.get("supervised") is True
+                plan = self.running_plan(event.peer) if event.ended else None
+                self._lost(event.peer, event.reason, WorkerLoss(returns, plan=plan))
             elif isinstance(event, ShellError):
                 self.service.end_session(
                     self._by_bulk(event.peer) if event.bulk else event.peer, event.what, event.error
@@ -329,9 +336,9 @@ class DispatcherCore:
             except ProtocolError as error:
                 self._refuse(peer, str(error))
 
-    def _lost(self, peer: bytes, reason: str, *, returns: bool = False, failed: bool = False) -> None:
+    def _lost(self, peer: bytes, reason: str, loss: WorkerLoss = NO_WORKER_LOSS) -> None:
         self.dropping = True
-        was_worker = self.disconnect.lost(peer, reason, returns=returns, failed=failed)
+        was_worker = self.disconnect.lost(peer, reason, loss)
         self.dropping = False
         if was_worker:
             self.queues.pump_all()  # only now: whoever waited for the worker must find the mesh gone
@@ -347,7 +354,8 @@ class DispatcherCore:
             if now - worker.heard > self.worker_lease:
                 returns = worker.facts.get("supervised") is True and worker.facts.get("watched") is True
                 self.silent += [worker.identity] * returns
-                self._lost(worker.identity, f"no sign of life for {self.worker_lease:g} s", returns=returns)
+                loss = WorkerLoss(returns, plan=self.running_plan(worker.identity))
+                self._lost(worker.identity, f"no sign of life for {self.worker_lease:g} s", loss)
         for client in list(self.service.clients.values()):
             if now - client.heard > self.lease and not client.facts.get("watched"):
                 self._lost(client.identity, f"no sign of life for {self.lease:g} s")
@@ -370,13 +378,12 @@ class DispatcherCore:
             self.queues.pump(sender)
 
     def _goodbye(self, sender: ClientRecord | WorkerRecord | Watcher, goodbye: m.Goodbye) -> None:
-        reason, returns = "it said goodbye", False
+        reason, loss = "it said goodbye", NO_WORKER_LOSS
         if isinstance(sender, WorkerRecord):
-            reason, returns = (
-                goodbye.text or reason,
-                goodbye.kind == "WorkerLost",
-            )  # its device failed, and it starts again
-        self._lost(sender.identity, reason, returns=returns, failed=returns)
+            reason = goodbye.text or reason
+            if goodbye.kind == "WorkerLost":  # its device failed, or it has met a bug, and it starts again
+                loss = WorkerLoss(returns=True, failed=True, plan=self.running_plan(sender.identity))
+        self._lost(sender.identity, reason, loss)
 
     def _take(self, client: ClientRecord, message: m.Message) -> None:
         self.queues.take(client, message)

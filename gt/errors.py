@@ -73,6 +73,12 @@ class WorkerLost(WorkerError):
     """A worker that held (part of) the data is gone."""
 
 
+class PlanRefused(WorkerError):
+    """Instructions that were being computed when a worker ended, twice. They are not tried again; names their lines and
+    shapes.
+    """
+
+
 class OutOfMemory(WorkerError, MemoryError):
     """An instruction or a put could not get memory on a worker."""
 
@@ -96,6 +102,7 @@ KINDS: dict[str, type[GTError]] = {
     "Cancelled": Cancelled,
     "WorkerError": WorkerError,
     "WorkerLost": WorkerLost,
+    "PlanRefused": PlanRefused,
     "OutOfMemory": OutOfMemory,
     "IndexOutOfRange": IndexOutOfRange,
     "VerificationError": VerificationError,

@@ -69,6 +69,7 @@ SERVICE_COUNTERS: Final = (
     ("gt_puts", "puts", "Puts of clients."),
     ("gt_marks", "marks", "Marks of sessions, to which they can go back."),
     ("gt_recoveries", "recoveries", "How often a session lost a worker and went on."),
+    ("gt_plans_refused", "plans_refused", "Runs that were refused because workers had ended while they computed them."),
     ("gt_internal_errors", "internal_errors", "Bugs that the dispatcher met; its log has the tracebacks."),
 )
 SERVICE_GAUGES: Final = (

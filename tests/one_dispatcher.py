@@ -15,6 +15,7 @@ from gt.ir.spec import pack_spec, spec
 from gt.sharding.config import Config
 from gt.wire import messages as m
 from gt.wire.principals import OWN_PROCESS, Origin
+from gt.wire.running_plan import RunningPlan
 
 VECTOR = spec(float32, (4,))
 NEG = one("neg", VECTOR)
@@ -32,12 +33,15 @@ class Service:
     ) -> None:  # fmt: skip
         read = None if config is None else Config.from_plain(config)
         self.log: list[str] = []
+        self.running: dict[bytes, RunningPlan] = {}
+        """What workers are computing."""
         self.core = DispatcherCore(
             config=read,
             workers_expected=workers if expected is None else expected,
             facts={"bulk_address": "here"},
             log=lambda level, text, **about: None if level == "debug" else self.log.append(f"{level}: {text}"),
             capabilities=capabilities,
+            running_plan=self.running.get,
         )
         self.now = 0.0
         self.idle = True

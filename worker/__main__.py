@@ -48,6 +48,7 @@ from gt.wire.lending import Borrower
 from gt.wire.memfd import DEFAULT_SHARED_BYTES
 from gt.wire.pool import Pool, half_of_memory
 from gt.wire.reliable_stream import LEASE_SECONDS
+from gt.wire.running_plan import RunningPlanMemory
 from gt.wire.subscription import Subscription
 from gt.worker.base.backend import Backend, backend
 from gt.worker.base.events import (
@@ -126,6 +127,7 @@ class WorkerShell:
         os.set_blocking(self.wake_read, False)
         os.set_blocking(self.wake_write, False)
         card = computed.card_memory() if computed.card_memory is not None and limit else None
+        self.running_plan = _running_plan_memory()
         self.core = WorkerCore(
             computed,
             self.memory,
@@ -137,6 +139,7 @@ class WorkerShell:
             limiter=_limited(computed),
             communicators=self._communicators(computed, timeout),
             card=card,
+            running_words=None if self.running_plan is None else self.running_plan.words,
             instruments=Instruments(
                 time.monotonic_ns,
                 self._memory,
@@ -216,6 +219,7 @@ class WorkerShell:
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
             "nvlink_group_size": self.group_size, "supervised": self.watch is not None,
             **({} if self.mark_folder is None else {"marks": True}), **self.core.facts,
+            **({} if self.running_plan is None else {"running": self.running_plan.where}),
             **measured(self.core.backend, time.time()),
         }  # fmt: skip
         self._say(m.Hello(m.VERSION, "worker", self.facts))
@@ -668,6 +672,15 @@ def _limited(computed: Backend) -> MemoryLimiter | None:
     said = {name: options.from_environment(name) for name in options.WORKER_OPTIONS}
     share = threads() / len(os.sched_getaffinity(0))  # of the host's memory a worker has as much as of its cores
     return memory_limiter(said, computed, int(memory_limit() * share))
+
+
+def _running_plan_memory() -> RunningPlanMemory | None:
+    """The memory in which a worker tells what it is computing; None if the system gives none."""
+    try:
+        return RunningPlanMemory()
+    except OSError as error:
+        log.debug("who looks for the cause of this worker's end will not find which plan it was at: %s", error)
+        return None
 
 
 def _pulse(

@@ -27,13 +27,14 @@ import numpy as np
 from gt.errors import ProtocolError, VerificationError
 from gt.sharding.placement import Mesh
 from gt.wire import messages as m
+from gt.wire.running_plan import CLIENT, IN_PROGRESS, ORDER, Words
 from gt.worker.base.backend import Backend
 from gt.worker.base.events import BulkIn, Forgotten, MarkIn, MarkWork, Send, SnapshotIn, SnapshotWork, ToDispatcher
 from gt.worker.cuda_graphs.capturable_run import CapturableRun
 from gt.worker.cuda_graphs.graphs import CudaGraphs
 from gt.worker.device.cuda_ipc import CardMemory
 from gt.worker.execution.deferred_checks import DeferredChecks
-from gt.worker.execution.device_failure import FailureWatch, WatchedDevice
+from gt.worker.execution.device_failure import DeviceFailed, FailureWatch, WatchedDevice
 from gt.worker.execution.done_reports import DoneReports
 from gt.worker.execution.execution import Execution, MeshInfo
 from gt.worker.execution.marks import Marks
@@ -76,6 +77,7 @@ class WorkerCore:
     links to workers that cannot read its memory are measured; with a `packer`, pieces for them may be compressed. Finished
     work is reported at once, or by the shell when `reports` say so. With `instruments` it can be watched, with a `limiter` its
     memory is limited, with `communicators` GPUs do moves together by NCCL, with a `card` they lend each other memory.
+    In `running_words` it tells which plan it is computing (`gt/wire/running_plan.py`).
     """
 
     def __init__(
@@ -92,8 +94,10 @@ class WorkerCore:
         limiter: MemoryLimiter | None = None,
         communicators: Communicators | None = None,
         card: CardMemory | None = None,
+        running_words: Words | None = None,
     ) -> None:
         self.backend = backend
+        self.running_words = running_words if running_words is not None else [0, 0, 0]
         self.watch = (
             FailureWatch(WatchedDevice(backend.name, backend.failure, backend.sync))
             if backend.failure is not None
@@ -160,7 +164,7 @@ class WorkerCore:
                 self._act(self.queue.popleft(), now)
         except Exception:
             if self.watch is not None:
-                self.watch.look()  # a device that has failed raises an error of its own, which says why
+                self._look_at_device(self.watch)  # one that has failed raises an error of its own, which says why
             raise
         if self.communicators is not None:
             self.communicators.look(now)
@@ -171,7 +175,7 @@ class WorkerCore:
             try:
                 self._turn()
             finally:
-                self.watch.look()
+                self._look_at_device(self.watch)
         out = [*self.out]
         self.out.clear()
         return out
@@ -194,6 +198,17 @@ class WorkerCore:
         self.reports.take()
         self.number = self.peers.number = -1
         return out
+
+    def _look_at_device(self, watch: FailureWatch) -> None:
+        """Raise `DeviceFailed` if the device has failed, having told the last plan as the one that is being computed."""
+        try:
+            watch.look()
+        except DeviceFailed:
+            words = self.running_words
+            if not self.backend.sync:
+                words[ORDER] = 0  # it may have been an earlier one
+            words[IN_PROGRESS] = words[CLIENT] > 0
+            raise
 
     # messages in no order with plans
 
@@ -245,6 +260,7 @@ class WorkerCore:
             state = self.plan_state
             assert not self.queue or not self.stored.ready(self.queue[0]), "nothing waits behind nothing"
             assert state in (None, PlanState.QUEUED, PlanState.WAITING_FOR_PUT), f"a plan that is {state} has a record"
+        assert not self.running_words[IN_PROGRESS], "between events no plan is being computed"
         assert all(order > self.finished for order, _ in self.moves.arrived), "pieces of finished plans are dropped"
         self.programs.check()
 
@@ -407,6 +423,8 @@ class WorkerCore:
 
     @np.errstate(all="ignore")
     def _execute(self, message: m.Execute, now: float) -> None:
+        words = self.running_words
+        words[ORDER], words[CLIENT], words[IN_PROGRESS] = message.order, message.client, 1
         try:
             program = self.programs.program(message.plan, self.meshes, self.recording)
         except Exception as error:
@@ -471,6 +489,7 @@ class WorkerCore:
         left += [message.inputs[position] for position, _ in plan.relocated if message.inputs[position] in store]
         store.update(dict.fromkeys(left, Poison(fault)))
         self.out.append(ToDispatcher(m.Poisoned(message.order, message.client, *fault)))
+        self.running_words[IN_PROGRESS] = 0
         self.finished = message.order
         self.moves.forget(message.order)
         self._done(message.order, self.meshes[plan.mesh], now)
@@ -525,10 +544,12 @@ class WorkerCore:
         if running.state is not state:
             running.enter(state)
         self.running = running
+        self.running_words[IN_PROGRESS] = 0
 
     @np.errstate(all="ignore")
     def _resume(self, running: Execution, now: float) -> None:
         """Continue with the move at which a plan is suspended, and after it."""
+        self.running_words[IN_PROGRESS] = 1
         if self.recording is not None:
             self.recording.switch(COMMUNICATION_TIME)
         if self.moves.start(running, now) and self.moves.advance(running, now):
@@ -629,6 +650,7 @@ class WorkerCore:
             running.low_memory.end()
         running.enter(PlanState.FINISHED)
         self.running = None
+        self.running_words[IN_PROGRESS] = 0
         self.finished = running.order
         self.executed += 1
         if running.recording is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from gt.dispatcher.state.events import Send
+from gt.dispatcher.state.events import Send, WorkerLoss
 from gt.dispatcher.state.message_state import DROPPED, enter
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
@@ -53,11 +53,8 @@ class Disconnect:
         while len(self.ended) > MAX_ENDED:
             del self.ended[next(iter(self.ended))]
 
-    def lost(self, peer: bytes, reason: str, *, returns: bool = False, failed: bool = False) -> bool:
-        """A peer is gone. Returns whether it was a worker, in which case clients may need another mesh.
-
-        A worker that `returns` is being restarted: sessions that lost it wait for it. One that has `failed` has ended by itself.
-        """
+    def lost(self, peer: bytes, reason: str, loss: WorkerLoss) -> bool:
+        """A peer is gone. Returns whether it was a worker, in which case clients may need another mesh."""
         service = self.service
         self.subscribers.leave(peer)
         client = service.clients.pop(peer, None)
@@ -73,14 +70,20 @@ class Disconnect:
         if worker is None:
             return False
         self.handshake.without(worker)
-        service.log("warning", f"worker {worker.number} was lost: {reason}", worker=worker.number)
+        plan = loss.plan
+        at = (
+            ""
+            if plan is None
+            else f", while it computed a plan of client {plan.client} (order {plan.order or 'unknown'})"
+        )
+        service.log("warning", f"worker {worker.number} was lost: {reason}{at}", worker=worker.number)
         self.subscribers.forget(worker)
         self.surveys.lost(worker)
         if service.recording is not None:
             service.recording.worker_lost(worker, reason)
-        if returns:
+        if loss.returns:
             service.expect(len(service.workers) + 1)
-        self._worker_lost(worker, reason, returns=returns, failed=failed)
+        self._worker_lost(worker, reason, loss)
         return True
 
     def _forget(self, client: ClientRecord) -> None:
@@ -102,7 +105,7 @@ class Disconnect:
                 self.service.multicast(record.mesh, m.DropPlan(plan))
             self.service.drop_mesh(record)
 
-    def _worker_lost(self, worker: WorkerRecord, reason: str, *, returns: bool, failed: bool) -> None:
+    def _worker_lost(self, worker: WorkerRecord, reason: str, loss: WorkerLoss) -> None:
         service = self.service
         fault: Fault = ("WorkerLost", f"worker {worker.number} was lost ({reason}); what it held is gone")
         if service.workers:  # all of them: one may wait in a plan of a mesh that is dropped already
@@ -116,8 +119,10 @@ class Disconnect:
         broken = []
         for number in dict.fromkeys(record.client for record in touched):
             client = service.by_number[number]
-            if self.recovery.can_rewind(client, returns=returns, failed=failed):
-                self._rewind(client, fault[1], worker.number)
+            if self.recovery.can_rewind(client, loss, f"worker {worker.number} was lost ({reason})"):
+                its = loss.plan is not None and loss.plan.client == number
+                text = f"{fault[1]}; it was computing a plan of this session" if its else fault[1]
+                self._rewind(client, text, worker.number)
             else:
                 broken.append(client)
         self.fetches.lost(worker, {client.number for client in broken}, fault)
@@ -129,7 +134,7 @@ class Disconnect:
             client.table.update(zip(client.table, map(lost.__getitem__, client.table.values()), strict=True))
             service.send(client.identity, m.PeerLost(worker.number, fault[1]))
             self._leave(client)
-            if client.config is not None and client.config.mesh is not None and not returns:
+            if client.config is not None and client.config.mesh is not None and not loss.returns:
                 client.fault = (fault[0], f"{fault[1]}; the session's mesh ({client.config.mesh_where}) no longer fits")
             service.credit(client)
 

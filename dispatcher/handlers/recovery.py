@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.planner.planner import Planner
-from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload
+from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload, WorkerLoss
 from gt.dispatcher.state.message_state import DONE, WAITING_RESTORE, WAITING_WORKERS, MessageState, begin
 from gt.dispatcher.state.records import ClientRecord, MeshRecord, ReducedSegment, WorkerRecord
 from gt.dispatcher.state.session_marks import SessionMark, entries_on
@@ -44,17 +44,31 @@ class RecoveryHandler:
         self.numbers = numbers
         self.leave = leave
 
-    def can_rewind(self, client: ClientRecord, *, returns: bool, failed: bool) -> bool:
-        """Whether a session that has lost a worker can go back. `returns`: another worker will come in its place; `failed`: it
-        has failed by itself."""
+    def can_rewind(self, client: ClientRecord, loss: WorkerLoss, text: str) -> bool:
+        """Whether a session that has lost a worker (`text`) can go back."""
         recovery = client.recovery
-        recovery.note_loss(failed=failed)
+        self._note(client, loss, text)
         if not recovery.resends or recovery.is_hopeless:
             return False
         needed = [len(mark.mesh.members) for mark in recovery.marks]
         if client.mesh is not None and client.config is not None and client.config.mesh is not None:
             needed.append(len(client.mesh.members))
-        return returns or len(self.service.workers) >= max(needed, default=1)
+        return loss.returns or len(self.service.workers) >= max(needed, default=1)
+
+    def _note(self, client: ClientRecord, loss: WorkerLoss, text: str) -> None:
+        """Note of a session that it has lost a worker. What another session ran is no sign that this one would fail again."""
+        recovery, plan = client.recovery, loss.plan
+        late = (position for position, order in client.inflight if order in self.service.issued)
+        recovery.fatal_runs.note_computed(next(late, client.arrived + 1) - 1)
+        if plan is None:
+            recovery.note_loss(failed=loss.failed)
+        elif plan.client == client.number:
+            found = (position for position, order in client.inflight if order == plan.order)
+            position = next(found, None)
+            if position is None or not recovery.resends:
+                recovery.note_loss(failed=loss.failed)
+            else:
+                recovery.note_fatal(position, text)
 
     def rewind(self, client: ClientRecord, text: str, lost: int) -> None:
         """Begin a new incarnation of a session that has lost a worker, and is in nothing any more but the table of clients."""

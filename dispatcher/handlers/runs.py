@@ -21,7 +21,7 @@ from gt.dispatcher.state.message_state import DONE, FAILED, WAITING_CREDIT, WAIT
 from gt.dispatcher.state.plan_cache import CachedPlan, Entry, SharedStorage
 from gt.dispatcher.state.records import ClientRecord, ReducedSegment
 from gt.dispatcher.state.shared_state import DispatcherState, releases
-from gt.errors import OutOfMemory, ProtocolError
+from gt.errors import OutOfMemory, PlanRefused, ProtocolError
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref, sources
 from gt.ir.spec import Spec
 from gt.sharding.placement import REPLICATE, Mesh
@@ -61,8 +61,10 @@ class RunHandler:
         """Turn a run of a segment into an execution of a plan.
 
         Whatever depends on inputs without a value inherits their faults, and whatever depends on refused instructions has
-        theirs; if nothing else is computed, nothing is executed.
+        theirs; if nothing else is computed, nothing is executed. Raises `PlanRefused` for one during which workers have ended.
         """
+        if client.recovery.fatal_runs.by_position:
+            self._refuse_fatal(client, message)
         try:
             entries = tuple(map(client.table.__getitem__, message.inputs))
         except KeyError as error:
@@ -82,6 +84,22 @@ class RunHandler:
         client.hits += 1
         self._issue(client, message, cached, entries, made)
         return DONE
+
+    def _refuse_fatal(self, client: ClientRecord, message: m.Run) -> None:
+        """Raise `PlanRefused` for a run that is known to end workers."""
+        segment = client.segments.get(message.segment)
+        if not isinstance(segment, Segment):
+            return
+        refusal = client.recovery.fatal_runs.refuse(client.arrived + 1, message.segment, segment)
+        if refusal is None:
+            return
+        self.service.counters.plans_refused += 1
+        said = f"refused a plan of client {client.number}: {refusal.text}"
+        if refusal.fresh:
+            self.service.log("error", said, "refused", client.number)
+        else:
+            self.service.detail(said, client=client.number)
+        raise PlanRefused(refusal.text)
 
     def _run_anew(self, client: ClientRecord, message: m.Run, entries: tuple[Entry, ...]) -> MessageState:
         """A run whose inputs have not occurred in this form: everything is checked, and planned if necessary."""

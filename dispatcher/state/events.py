@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.wire import messages as m
 from gt.wire.principals import OWN_PROCESS, Origin
+from gt.wire.running_plan import RunningPlan
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
@@ -45,6 +46,15 @@ class Lost(NamedTuple):
     peer: bytes
     reason: str
     ended: bool = False
+
+
+class WorkerLoss(NamedTuple):
+    """How a worker was lost: whether it `returns` (it is being started again), has `failed` by itself (a device, a bug), and the
+    plan that it was computing; None if there was none, or nobody knows."""
+
+    returns: bool = False
+    failed: bool = False
+    plan: RunningPlan | None = None
 
 
 class ShellError(NamedTuple):

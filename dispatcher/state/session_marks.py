@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gt.dispatcher.planner.policy import Policy
 from gt.sharding.placement import Mesh
 
+from .fatal_runs import FatalRuns
 from .plan_cache import Entry, SavedPlan
 
 if TYPE_CHECKING:
@@ -103,7 +104,9 @@ class SessionRecovery:
     idle: int = 0
     """How often in a row it lost a worker without having come further."""
     failures: int = 0
-    """How many of its workers have failed by themselves since its last mark."""
+    """How many of its workers have failed by themselves since its last mark, at plans that are not known."""
+    fatal_runs: FatalRuns = field(default_factory=FatalRuns)
+    """The runs during which workers have ended."""
     stored: int = 0
     """How many marks were whole."""
     stored_at: float = -1.0
@@ -122,6 +125,12 @@ class SessionRecovery:
         self.idle = 0 if self.over > self.furthest else self.idle + 1
         self.furthest = max(self.furthest, self.over)
         self.failures += failed
+
+    def note_fatal(self, position: int, text: str) -> None:
+        """Note that a worker was lost (`text`) while it computed the session's run at a position."""
+        self.note_loss(failed=False)
+        if self.fatal_runs.note(position, text):
+            self.idle = 0  # it will be refused, so the next attempt is another
 
     @property
     def is_hopeless(self) -> bool:

@@ -53,6 +53,8 @@ class Counters:
     marks: int = 0
     recoveries: int = 0
     """How often a session went back and on."""
+    plans_refused: int = 0
+    """Runs that were not issued, because workers had ended while they computed them."""
     internal_errors: int = 0
     """Exceptions that should not be: bugs of the dispatcher."""
 
@@ -242,6 +244,7 @@ class DispatcherState:
             "puts": counters.puts,
             "marks": counters.marks,
             "recoveries": counters.recoveries,
+            "plans_refused": counters.plans_refused,
             "session": {"tensors": len(client.table), "segments": len(client.segments), "plans_made": client.made,
                         "plan_hits": client.hits, "queued": len(client.queue), "gpipe": dict(client.gpipe),
                         "plans_improved": client.improved, "plan_misses": dict(client.misses),

@@ -292,7 +292,7 @@ class DispatcherRecorder:
             counters.plan_hits + sum(client.hits for client in clients),
             counters.plans_improved + sum(client.improved for client in clients),
             counters.refused, counters.poisoned, counters.fetches, counters.puts,
-            counters.internal_errors, counters.marks, counters.recoveries,
+            counters.internal_errors, counters.marks, counters.recoveries, counters.plans_refused,
         )  # fmt: skip
 
     def _look(self, client: ClientRecord, now: int) -> None:

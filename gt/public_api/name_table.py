@@ -20,7 +20,7 @@ NAMES: Final[dict[str, str]] = {
     "gt.errors": (
         "GTError, ShapeError, AxisError, DTypeError, StateError, GradientError, OverlapError, CompileError, "
         "ConfigError, ProtocolError, SnapshotError, ConnectionFailed, SessionError, Cancelled, WorkerError, WorkerLost, "
-        "OutOfMemory, IndexOutOfRange, VerificationError, OutOfMemory as OutOfMemoryError"
+        "PlanRefused, OutOfMemory, IndexOutOfRange, VerificationError, OutOfMemory as OutOfMemoryError"
     ),
     "gt.tools.inventory": "devices, memory",
     "gt.ir.dtype_limits": "finfo, iinfo",

@@ -327,6 +327,7 @@ def stats() -> dict[str, Any]:
 
     * `marks`: copies of the session to which it can go back when a worker is lost; `recoveries`: how often it did;
       `recovery_seconds`: how long the last recovery took.
+    * `plans_refused`, of the whole service: runs that were refused because workers had ended while they computed them.
 
     A loop that makes definitions or plans in every iteration is slow.
     """

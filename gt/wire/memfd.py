@@ -21,8 +21,10 @@ DEFAULT_SHARED_BYTES: Final = 256 << 20
 used."""
 BULK_KIND: Final = "bulk-"
 """The kind of memory through which clients and workers exchange tensors."""
+RUNNING_KIND: Final = "running-"
+"""The kind of memory in which a worker tells what it is computing."""
 _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-_FORM: Final = re.compile(r"([^#/]{1,200})/([0-9]{1,10})/([0-9]{1,10})/((?:bulk-)?[0-9a-f]{16})")
+_FORM: Final = re.compile(r"([^#/]{1,200})/([0-9]{1,10})/([0-9]{1,10})/((?:bulk-|running-)?[0-9a-f]{16})")
 
 
 @lru_cache(maxsize=1)

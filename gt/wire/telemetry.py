@@ -228,6 +228,7 @@ class Service(NamedTuple):
     internal_errors: int
     marks: int = 0
     recoveries: int = 0
+    plans_refused: int = 0
 
 
 class ClientJoined(NamedTuple):

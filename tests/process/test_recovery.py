@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
@@ -349,4 +350,96 @@ def test_sessions_that_do_not_come_back_leave_no_files(machine: Machine) -> None
     while [*machine.temp.glob("gt-*/marks/*-*")] and time.monotonic() < until:
         time.sleep(0.05)  # a thread removes them
     assert not [*machine.temp.glob("gt-*/marks/*-*")]
+    service.close()
+
+
+FATAL = """
+import os, signal, sys
+
+if "gt.worker" in sys.orig_argv:
+    import numpy
+
+    whole = numpy.linalg.cholesky
+
+    def cholesky(array, **options):
+        if array.shape[-1] == 13:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return whole(array, **options)
+
+    numpy.linalg.cholesky = cholesky
+"""
+"""A library with a fault: it ends the process for arrays of one shape. Workers find it as `sitecustomize`."""
+
+ENDS_WORKERS = """
+gt.connect(sys.argv[1])
+held = gt.arange(8) * 3
+held.sum().item()
+matrix = gt.eye(13) * 4
+root = gt.linalg.cholesky(matrix)
+gt.flush()
+twice = root * 2
+other = gt.linalg.cholesky(gt.eye(5) * 9)
+say("other", other.sum().item())
+for tensor in (twice, root):
+    try:
+        tensor.numpy()
+        say("a value")
+    except gt.PlanRefused as error:
+        say("refused", str(error).replace("\\n", " | "))
+say("why", str(gt.why(twice)).replace("\\n", " | "))
+say("held", (held + 1).sum().item())
+say("result", gt.stats()["service"]["plans_refused"], gt.stats()["recoveries"])
+"""
+
+SHARES_WORKERS = """
+import json
+address, config = sys.argv[1], json.loads(sys.argv[2])
+gt.connect(address, config=config or None)
+total, expected, wrong, step = gt.zeros(64, 8), np.zeros((64, 8), np.float32), 0, 0
+rng = np.random.default_rng(0)
+over = False
+while not over or step % 20:
+    with gt.signal.context("net"):
+        array = rng.integers(-9, 10, (64, 8)).astype(np.float32)
+        total, expected = total + gt.from_numpy(array), expected + array
+    step += 1
+    if step % 5 == 0:
+        wrong += not np.array_equal(total.numpy(), expected)
+    if step == 5:
+        say("computes")
+    over = over or gt.stats()["service"]["plans_refused"] > 0
+say("result", wrong, gt.stats()["recoveries"])
+"""
+
+
+@pytest.mark.parametrize(("workers", "name"), [(1, "one worker"), (2, "data parallel")])
+def test_a_plan_that_ends_its_worker_twice_is_refused(
+    machine: Machine, tmp_path: Path, workers: int, name: str
+) -> None:
+    """Its program is told at the fetch with line and shapes, and goes on; another one on the same workers sees pauses alone."""
+    (tmp_path / "sitecustomize.py").write_text(FATAL, "utf-8")
+    machine.environment |= {"GT_MARK_SECONDS": "0.15", "PYTHONPATH": str(tmp_path), "GT_LOG_LEVEL": "info"}
+    address = f"ipc://{machine.temp}/fatal"
+    service = machine.command("up", "--address", address, "--workers", str(workers))
+    service.expect("at your service")
+    neighbour = machine.program(SHARES_WORKERS, address, json.dumps(CONFIGS[name][1]))
+    neighbour.expect("computes")
+    program = machine.program(ENDS_WORKERS, address)
+    other = program.expect("other").split()
+    assert other == ["other", "15.0"]
+    for _ in range(2):
+        text = program.expect("refused ")
+        assert "2 workers ended while they computed these instructions" in text
+        assert "cholesky of f32[13,13], which gives f32[13,13], at <string>:" in text
+    why = program.expect("why ")
+    assert "PlanRefused" in why
+    assert "cholesky of f32[13,13]" in why
+    assert program.expect("held ") == "held 92"
+    assert program.expect("result ") == "result 1 2"
+    assert program.wait() == 0
+    wrong, recoveries = neighbour.expect("result ").split()[1:]
+    assert wrong == "0"
+    assert 1 <= int(recoveries) <= 2
+    assert neighbour.wait() == 0
+    assert not [line for line in neighbour.lines if "Error" in line]
     service.close()

@@ -23,15 +23,16 @@ def main() -> int:
         action="store_true",
         help="nothing is lost but workers and dispatchers, and no program may hear of it",
     )
+    parser.add_argument("--ends-workers", action="store_true", help="the same, and a program asks for what ends them")
     said = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.monotonic()
     failed: list[int] = []
-    answers = errors = reconnects = recoveries = marks = 0
+    answers = errors = reconnects = recoveries = marks = refused = 0
     seconds = 0.0
     for seed in range(said.first, said.first + said.seeds):
         try:
-            outcome = simulate(seed, recovers=said.recovers)
+            outcome = simulate(seed, recovers=said.recovers, ends_workers=said.ends_workers)
         except SimulationFailed as error:
             failed.append(seed)
             print(f"seed {seed}: {error}", flush=True)
@@ -41,12 +42,13 @@ def main() -> int:
         reconnects += outcome.reconnects
         recoveries += outcome.recoveries
         marks += outcome.marks
+        refused += outcome.refused
         seconds += outcome.seconds
     took = time.monotonic() - began
     print(
         f"{said.seeds:,} seeds in {took:.0f} s ({said.seeds / took:.1f} per second): {seconds / 3600:,.1f} simulated hours, "
         f"{answers:,} values fetched, {errors:,} errors that had to come, {reconnects:,} connections opened again, "
-        f"{marks:,} marks, {recoveries:,} sessions that went back and on"
+        f"{marks:,} marks, {recoveries:,} sessions that went back and on, {refused:,} fetches of what ends workers"
     )
     if failed:
         print(f"{len(failed)} failed: {' '.join(map(str, failed))}", file=sys.stderr)

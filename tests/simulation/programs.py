@@ -10,10 +10,10 @@ from typing import Any
 from integer_programs import CONFIGS, Array, IntegerProgram, WrongResult
 
 import gt
-from gt.errors import ConfigError, ConnectionFailed, GTError, SessionError, SnapshotError, WorkerLost
+from gt.errors import ConfigError, ConnectionFailed, GTError, PlanRefused, SessionError, SnapshotError, WorkerLost
 
 from .faults import explains
-from .service import ADDRESS, Service
+from .service import ADDRESS, FATAL_SIDE, Service
 
 MAX_ATTEMPTS = 200
 """A program connects so often, a second apart, before it gives up."""
@@ -42,6 +42,7 @@ class Program(IntegerProgram):
         pause: float,
         *,
         saves: bool = False,
+        ends_workers: bool = False,
     ) -> None:
         super().__init__(random.Random(zlib.crc32(f"{service.scheduler.seed} {name}".encode())))
         self.service = service
@@ -52,6 +53,12 @@ class Program(IntegerProgram):
         """The longest time, in seconds, for which it does nothing."""
         self.saves = random.Random(f"{service.scheduler.seed} {name}") if saves else None
         """Draws when it saves what it holds; None: never. Other draws do not depend on it."""
+        self.ends_workers = random.Random(f"{service.scheduler.seed} {name} ends") if ends_workers else None
+        """Draws when it asks for what ends a worker; None: never."""
+        self.fatal: list[Any] = []
+        """Tensors that nobody can compute."""
+        self.refused = 0
+        """How many of them it has fetched."""
         self.saved: dict[str, SavedState] = {}
         self.restored = 0
         self.reconnects = 0
@@ -70,6 +77,8 @@ class Program(IntegerProgram):
                     self._try(self.act, began)
                 while self.asked or self.held:
                     self._try(self.finish, began)
+                while self.fatal:
+                    self._fetch_fatal()
                 self.reconnects += link.control.reconnects + link.bulk.reconnects
                 gt.disconnect()
                 self.done = True
@@ -104,11 +113,34 @@ class Program(IntegerProgram):
     # what it does
 
     def act(self) -> None:
-        """Do something; now and then save it, or restore it."""
-        if self.saves is not None and self.saves.random() < 0.3:
+        """Do something; now and then save it, or restore it, or end a worker."""
+        if self.ends_workers is not None and self.ends_workers.random() < 0.06:
+            self._end_worker(self.ends_workers)
+        elif self.saves is not None and self.saves.random() < 0.3:
             self._save_or_restore(self.saves)
         else:
             super().act()
+
+    def _end_worker(self, draw: random.Random) -> None:
+        """Ask for what ends a worker, between two segments, or fetch it."""
+        if self.fatal and draw.random() < 0.5:
+            self._fetch_fatal()
+            return
+        gt.flush()
+        with gt.signal.context(draw.choice(["net", "other"])):
+            root = gt.linalg.cholesky(gt.eye(FATAL_SIDE))
+        self.fatal.append(root if draw.random() < 0.5 else root + 1)
+        gt.flush()
+
+    def _fetch_fatal(self) -> None:
+        try:
+            self.fatal.pop().numpy()
+        except PlanRefused as error:
+            if "cholesky" not in str(error):
+                raise WrongResult(f"another plan was refused: {error}") from error
+            self.refused += 1
+        else:
+            raise WrongResult("what nobody can compute has a value")
 
     def _save_or_restore(self, draw: random.Random) -> None:
         name = f"{self.name}-{draw.choice('ab')}"

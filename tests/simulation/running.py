@@ -38,24 +38,27 @@ class Outcome(NamedTuple):
     marks: int = 0
     recoveries: int = 0
     """How often sessions went back and on."""
+    refused: int = 0
+    """How many tensors were fetched that nobody can compute."""
 
 
 class SimulationFailed(AssertionError):
     """What must hold did not."""
 
 
-def simulate(seed: int, *, saves: bool = False, recovers: bool = False) -> Outcome:
+def simulate(seed: int, *, saves: bool = False, recovers: bool = False, ends_workers: bool = False) -> Outcome:
     """Run a seed; with `saves` programs take snapshots, too. With `recovers` nothing is lost but workers and dispatchers that are
-    started again, and no program may hear of it. Raises `SimulationFailed`."""
+    started again, and no program may hear of it; with `ends_workers` a program asks for what ends workers, too, and hears of that
+    alone. Raises `SimulationFailed`."""
     with simulated(seed) as service:
         try:
-            return _simulate(service, saves=saves, recovers=recovers)
+            return _simulate(service, saves=saves, recovers=recovers or ends_workers, ends_workers=ends_workers)
         except SimulationFailed as error:
             happened = "".join(f"\n  {each}" for each in service.interruptions)
             raise SimulationFailed(f"{error}\nwhat had happened:{happened}") from None
 
 
-def _simulate(service: Service, *, saves: bool, recovers: bool) -> Outcome:
+def _simulate(service: Service, *, saves: bool, recovers: bool, ends_workers: bool) -> Outcome:
     draw, scheduler = service.random, service.scheduler
     harmless = draw.random() < 0.6
     slow = draw.choice([0.001, 0.01, 0.3])
@@ -81,7 +84,8 @@ def _simulate(service: Service, *, saves: bool, recovers: bool) -> Outcome:
         config = draw.choice([each for each in CONFIGS if workers > 1 or each is None or "mesh" not in each])
         name = f"{draw.choice(['remote-', ''])}program{number}"
         acts = draw.randint(5, 60) * (3 if recovers else 1)
-        programs.append(Program(service, name, acts, config, span / 5, saves=saves))
+        ends = ends_workers and number == 0
+        programs.append(Program(service, name, acts, config, span / 5, saves=saves, ends_workers=ends))
         service.start_program(name, link(), programs[-1].run)
     Faults(service, harmless=harmless or recovers, restarts=recovers).plan(draw.randint(1, 8), span)
     _until_ended(service, programs)
@@ -110,6 +114,7 @@ def _simulate(service: Service, *, saves: bool, recovers: bool) -> Outcome:
         sum(program.restored for program in programs),
         _core(service).service.counters.marks,
         _core(service).service.counters.recoveries,
+        sum(program.refused for program in programs),
     )
 
 

@@ -12,9 +12,12 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
+
+import numpy as np
 
 import gt.client.session.idle_flush
 import gt.client.session.session
@@ -35,12 +38,14 @@ from gt.worker.snapshots.mark_files import MarkFiles
 from gt.worker.snapshots.snapshot_work import SnapshotFiles
 
 from .network import Link, VirtualTransport
-from .scheduler import Process, Scheduler, Signal
+from .scheduler import Killed, Process, Scheduler, Signal
 from .stand_ins import Descriptors, VirtualOs, VirtualQueue, VirtualSelect, VirtualThreading, VirtualTime
 
 ADDRESS = "ipc:///simulated"
 LEASE_SECONDS = 60.0
 """The lease of sessions and workers."""
+FATAL_SIDE = 13
+"""A worker that decomposes a matrix of so many rows ends."""
 RESTART_SECONDS = 1.0
 """After so long a process that was killed is started again."""
 
@@ -242,6 +247,7 @@ class Service:
         put("MarkFiles", lambda folder, clock: SlowMarks(folder, clock, self), worker)
         put("SessionFiles", lambda folder, clock: SlowSessions(folder, clock, self), dispatcher)
         put("default_folder", lambda: Path(self.snapshots.name), worker)
+        put("cholesky", partial(self._cholesky, np.linalg.cholesky), np.linalg)
         put("_default", DefaultSessions(scheduler), sessions)
         put("_no_builders", _own_builders, sessions)
         put("_builder_numbers", itertools.count(1), sessions)
@@ -275,6 +281,15 @@ class Service:
     def _host_facts(self) -> dict[str, Any]:
         process = self.scheduler.process_now
         return {"pid": process.number, "host": process.name, "namespace": "", "boot": "", "program": process.name}
+
+    def _cholesky(self, whole: Callable[..., Any], array: Any, **options: Any) -> Any:
+        """A library with a fault: it ends the process for matrices of one size."""
+        if array.shape[-1] != FATAL_SIDE:
+            return whole(array, **options)
+        name = self.scheduler.process_now.name
+        self.interrupted(name, RESTART_SECONDS, fatal=True)
+        self.restart_worker(name)
+        raise Killed
 
     def _kill(self, pid: int, _descriptor: int) -> bool:
         """A dispatcher kills a worker that has stood still for too long."""

@@ -45,6 +45,14 @@ def test_lost_workers_cost_time_and_nothing_else(seeds: range) -> None:
     assert sum(outcome.recoveries for outcome in outcomes) > 0
 
 
+@pytest.mark.parametrize("seeds", BATCHES[::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_plans_that_end_workers_are_refused_and_nothing_else_is(seeds: range) -> None:
+    """The same, and one program asks again and again for what ends a worker: it is told so, and nobody hears of anything else."""
+    outcomes = [simulate(seed, ends_workers=True) for seed in seeds]
+    PROVED["simulated services in which a program ends workers"] += len(outcomes)
+    assert sum(outcome.refused for outcome in outcomes) > 0
+
+
 @pytest.mark.parametrize("seed", RECOVERIES_FAILED)
 def test_recoveries_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, recovers=True)
