@@ -304,6 +304,7 @@ class DispatcherCore:
             try:
                 if self.handshake.hello(peer, hello, origin):
                     self.marks.workers_came()
+                    self.snapshots.workers_came()
                     self.queues.pump_all()
             except SessionError as error:
                 self.service.send(peer, m.Goodbye("SessionError", str(error)))
@@ -319,6 +320,7 @@ class DispatcherCore:
 
     def _tick(self, now: float) -> None:
         self.marks.tick()
+        self.snapshots.tick()
         for client in [each for each in self.service.clients.values() if each.head is WAITING_MARK]:
             self.queues.pump(client)
         for peer in self.subscribers.late(now):
@@ -340,6 +342,7 @@ class DispatcherCore:
             )
             self.service.workers_expected = 0
             self.marks.workers_came()
+            self.snapshots.workers_came()
             self.queues.pump_all()
 
     # messages, by the table below

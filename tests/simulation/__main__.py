@@ -21,6 +21,7 @@ def main() -> int:
     parser.add_argument(
         "--recovers", action="store_true", help="nothing is lost but workers, and no program may hear of it"
     )
+    parser.add_argument("--saves", action="store_true", help="programs take snapshots, too, and restore them")
     said = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.monotonic()
@@ -29,7 +30,7 @@ def main() -> int:
     seconds = 0.0
     for seed in range(said.first, said.first + said.seeds):
         try:
-            outcome = simulate(seed, recovers=said.recovers)
+            outcome = simulate(seed, saves=said.saves, recovers=said.recovers)
         except SimulationFailed as error:
             failed.append(seed)
             print(f"seed {seed}: {error}", flush=True)
