@@ -388,7 +388,7 @@ def _await_step(child: Child, number: int, after: float = 0.0) -> float:
     def found() -> list[float]:
         return [at for step, at in _steps(child) if step >= number and at > after]
 
-    child.await_line(lambda: bool(found()), f"a step after {number}", PATIENCE)
+    child.await_line(lambda: bool(found()), f"a step from {number} on", PATIENCE + number)
     return found()[0]
 
 

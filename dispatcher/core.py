@@ -320,7 +320,6 @@ class DispatcherCore:
 
     def _tick(self, now: float) -> None:
         self.marks.tick()
-        self.snapshots.tick()
         for client in [each for each in self.service.clients.values() if each.head is WAITING_MARK]:
             self.queues.pump(client)
         for peer in self.subscribers.late(now):
@@ -333,6 +332,7 @@ class DispatcherCore:
         for client in list(self.service.clients.values()):
             if now - client.heard > self.lease and not client.facts.get("watched"):
                 self._lost(client.identity, f"no sign of life for {self.lease:g} s")
+        self.snapshots.tick()
         missing = len(self.service.workers) < self.service.workers_expected
         if missing and now - self.service.expected_since > self.patience:
             self.service.log(
