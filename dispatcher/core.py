@@ -330,6 +330,7 @@ class DispatcherCore:
             try:
                 if self.handshake.hello(peer, hello, origin):
                     self.marks.workers_came()
+                    self.snapshots.workers_came()
                     self.queues.pump_all()
             except SessionError as error:
                 self.service.send(peer, m.Goodbye("SessionError", str(error)))
@@ -359,6 +360,7 @@ class DispatcherCore:
         for client in list(self.service.clients.values()):
             if now - client.heard > self.lease and not client.facts.get("watched"):
                 self._lost(client.identity, f"no sign of life for {self.lease:g} s")
+        self.snapshots.tick()
         missing = len(self.service.workers) < self.service.workers_expected
         if missing and now - self.service.expected_since > self.patience:
             self.service.log(
@@ -368,6 +370,7 @@ class DispatcherCore:
             )
             self.service.workers_expected = 0
             self.marks.workers_came()
+            self.snapshots.workers_came()
             self.queues.pump_all()
 
     # messages, by the table below

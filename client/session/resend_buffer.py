@@ -3,7 +3,8 @@
 The n-th message of a session has the *position* n, also when it is sent again. A mark is a copy of all that the service has of
 the session after the message of some position. Once it is durable, messages up to there are not needed any more; but a request
 among them can only be asked again, not restored, so they are kept until all of these are answered. Messages that are sent again
-are those of the first time, byte for byte, but for requests that have been answered: in their place goes one that does nothing.
+are those of the first time, byte for byte, with two exceptions: in place of a request that has been answered goes one that does
+nothing, and a snapshot gets other files, since workers may still write those of the first time.
 State only: nothing here is sent, and nothing waits.
 """
 
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container
-from itertools import islice
 from typing import Final
 
 from gt.wire import messages as m
@@ -143,13 +143,9 @@ class ResendBuffer:
     def _expect_mark(self) -> None:
         self.requested, self.threshold = 0, min(self.limit // 2, SOON_BYTES)
 
-    def snapshots(self) -> set[int]:
-        """The numbers of the snapshots that were asked for since the last mark and do not wait to be sent."""
-        sent = islice(self.kept, max(0, len(self.kept) - len(self.unsent)))
-        return {number for _, _, kind, number in sent if kind == SNAPSHOT}
-
     def rewind(self) -> None:
         """Everything after the last mark waits to be sent again."""
+        self.kept = deque(_with_other_files(entry) if entry[2] == SNAPSHOT else entry for entry in self.kept)
         self.unsent = deque(self.kept)
         self.resent = self.done
         self.unheard.clear()
@@ -200,3 +196,12 @@ class ResendBuffer:
 
 def _size(entry: Kept) -> int:
     return len(entry[0]) + len(entry[1] or b"") + MESSAGE_BYTES
+
+
+def _with_other_files(entry: Kept) -> Kept:
+    """A snapshot with other files, of which nobody else has heard."""
+    first, body, kind, number = entry
+    asked: m.WriteSnapshot = m.decode([first, body])
+    parts = f"{(int(asked.parts, 16) + 1) % (1 << 64):016x}"
+    first, body = m.encode(asked._replace(parts=parts))
+    return first, body, kind, number

@@ -70,13 +70,12 @@ def go_back(session: Session, message: m.Rewind) -> None:
         kept = session.kept
         if kept is not None and kept.lapsed:
             kept = session.kept = None
-        snapshots = set() if kept is None else kept.snapshots()
         session.facts["number"] = message.session
         session.absence = None
         session.link.rewind(message.session, message.lost, {} if kept is None else kept.puts)
         session.ahead.clear()
         for number, future in list(session.requests.items()):
-            if kept is None or number in snapshots:
+            if kept is None:
                 failed.append((session.requests.pop(number), message.text))
             else:
                 future._start_afresh()

@@ -110,7 +110,7 @@ class Disconnect:
         fault: Fault = ("WorkerLost", f"worker {worker.number} was lost ({reason}); what it held is gone")
         if service.workers:  # all of them: one may wait in a plan of a mesh that is dropped already
             service.out.append(Send(tuple(service.workers), m.PeerLost(worker.number, fault[1])))
-        self.snapshots.lost(worker, fault)
+        writing = self.snapshots.written_by(worker)
         touched = [record for record in service.meshes.values() if worker.number in record.done]
         for record in touched:
             record.fault = fault
@@ -125,6 +125,11 @@ class Disconnect:
                 self._rewind(client, text, worker.number)
             else:
                 broken.append(client)
+        for client in writing:  # of tensors on a mesh that is gone already
+            is_there = service.by_number.get(client.number) is client
+            if is_there and client not in broken and self.recovery.can_rewind(client, returns=returns, failed=failed):
+                self._rewind(client, fault[1], worker.number)
+        self.snapshots.lost(worker, fault)
         self.fetches.lost(worker, {client.number for client in broken}, fault)
         for client in broken:
             if client.recovery.resends:
@@ -141,4 +146,5 @@ class Disconnect:
     def _rewind(self, client: ClientRecord, reason: str, lost: int) -> None:
         """Drop what a session is, so that it can begin again at a mark."""
         self._forget(client)
+        self.snapshots.abandon(client)
         self.recovery.rewind(client, reason, lost)

@@ -159,6 +159,8 @@ class MarkHandler:
         marks = client.recovery.marks
         while len(marks) > 1 and marks[0].number < message.mark:
             self.drop(client, marks.pop(0))
+        if marks and marks[0].number == message.mark:
+            client.recovery.settled = marks[0].position
 
     def workers_came(self) -> None:
         """Workers may be there for which sessions wait that begin again."""

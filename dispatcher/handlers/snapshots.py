@@ -1,12 +1,17 @@
 """Snapshots: workers write parts of tensors to files, one of them makes a snapshot of these, and tensors come back from there.
 
 The dispatcher opens no file. It says who writes or reads what, and in whose name: that of the client's principal.
+
+A session that loses a worker goes back and asks for its snapshots again, with other part files: those of the first time are
+removed once nobody writes them any more. What one worker does for all, another one does again. Snapshots of one name are
+committed in the order in which they were asked for, so none can replace a later one. The files of a snapshot that was replaced
+stay for as long as a session may go back to before it restored tensors from them.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +46,11 @@ if TYPE_CHECKING:
 
 MAX_UNDER_WAY: Final = 8
 """The most snapshots of one session that are being written or looked up at a time."""
+MAX_ASKED: Final = 5
+"""How many workers are asked, one after the other, to do what one of them can do, when each is lost meanwhile."""
+
+MAX_DISCARDED: Final = 64
+"""Of how many removals by a worker it is known that they may have to be done again."""
 
 
 class SnapshotStage(Enum):
@@ -68,6 +78,10 @@ class SnapshotRequest:
     specs: list[Any] = field(default_factory=list)
     body: bytes = b""
     failed: bool = False
+    task: m.Message | None = None
+    """What one worker is to do, also while there is none."""
+    asked: int = 0
+    """How many workers were asked to do it."""
 
 
 class SnapshotHandler:
@@ -80,6 +94,12 @@ class SnapshotHandler:
         self.requests: dict[int, SnapshotRequest] = {}
         self.awaited: dict[int, tuple[int, int]] = {}
         """By client, the request that waits, and a tensor that has yet to arrive: the rest is not looked at before."""
+        self.replaced: list[m.DiscardParts] = []
+        """Part files of snapshots that were replaced, which sessions may need once more."""
+        self.undiscarded: list[m.DiscardParts] = []
+        """Part files that the next worker is to remove."""
+        self.discarded: dict[int, deque[m.DiscardParts]] = {}
+        """By worker, the last part files that it was to remove: nobody hears whether it has."""
 
     # out
 
@@ -158,25 +178,33 @@ class SnapshotHandler:
         if request is None or not request.waiting[worker.number]:
             return
         request.waiting[worker.number] -= 1
+        request.task = None
         if message.fault:
             self._fail(request, (message.fault[0], message.fault[-1]))
         elif message.files:
             request.files.append(message.files)
         if request.stage is SnapshotStage.READING:
             request.body = bytes(message.body)
+        elif request.stage is SnapshotStage.COMMITTING and message.body:
+            for parts in bytes(message.body).decode("ascii", "replace").split():
+                replaced = m.DiscardParts(request.principal, request.name, parts)
+                self.replaced += [replaced] * (replaced not in self.replaced)
+            self.tick()
         self._go_on(message.request, request)
 
     def _go_on(self, number: int, request: SnapshotRequest) -> None:
         """Begin the next stage of a request when the last one is over."""
-        if any(request.waiting.values()):
+        if any(request.waiting.values()) or request.task is not None:
             return
         client = self.service.by_number.get(request.client)
         if request.failed:
             del self.requests[number]
-            if request.parts and self.service.workers:
-                discard = m.DiscardParts(request.principal, request.name, request.parts)
-                self.service.send(next(iter(self.service.workers)), discard)
+            if request.parts:
+                self._discard(m.DiscardParts(request.principal, request.name, request.parts))
+            self._let_follow(request)
         elif request.stage is SnapshotStage.WRITING:
+            if self._is_behind(number, request):
+                return
             request.stage = SnapshotStage.COMMITTING
             commit = m.CommitSnapshot(
                 number, request.principal, request.name, request.parts, request.files, request.which, request.specs,
@@ -189,17 +217,38 @@ class SnapshotHandler:
                 client.unread_bytes += len(request.body)
                 facts = {"body": request.body} if request.stage is SnapshotStage.READING else {}
                 self.service.send(client.identity, m.Answer(request.request, facts))
+            self._let_follow(request)
 
-    def _ask_one(self, number: int, request: SnapshotRequest, message: m.Message) -> None:
-        """Have any worker do something: all see the same folder."""
+    def _is_behind(self, number: int, request: SnapshotRequest) -> bool:
+        """Whether an earlier snapshot of this name has yet to be committed."""
+        return any(
+            before < number and not other.failed and _are_of_one_snapshot(request, other)
+            for before, other in self.requests.items()
+        )
+
+    def _let_follow(self, over: SnapshotRequest) -> None:
+        """Commit the next snapshot of a name, which may have waited for one that is over or has failed."""
+        for number, request in list(self.requests.items()):
+            waited = request.stage is SnapshotStage.WRITING and _are_of_one_snapshot(request, over)
+            if waited and request is not over and self.requests.get(number) is request:
+                self._go_on(number, request)
+
+    def _ask_one(self, number: int, request: SnapshotRequest, task: m.Message) -> None:
+        """Have any worker do something, all see the same folder; if there is none, the next one that is expected."""
         workers = self.service.workers
-        if not workers:
-            self._fail(request, ("WorkerLost", "there is no worker that reads and writes snapshots"))
+        if workers and request.asked < MAX_ASKED:
+            identity = next(iter(workers))
+            request.task = task
+            request.asked += 1
+            request.waiting[workers[identity].number] += 1
+            self.service.send(identity, task)
+        elif not workers and self.service.is_short:
+            request.task = task
+        else:
+            request.task = None
+            lost = f"{MAX_ASKED} workers were lost that were to do it" if workers else "there is no worker"
+            self._fail(request, ("WorkerLost", f"the snapshot {request.name!r} was not written or read: {lost}"))
             self._go_on(number, request)
-            return
-        identity = next(iter(workers))
-        request.waiting[workers[identity].number] += 1
-        self.service.send(identity, message)
 
     def _fail(self, request: SnapshotRequest, fault: Fault) -> None:
         """Tell a client that a request has failed; the files of it are removed when all who write them are done."""
@@ -209,16 +258,75 @@ class SnapshotHandler:
             if client is not None:
                 self.service.send(client.identity, m.Failed(request.request, *fault))
 
-    def lost(self, worker: WorkerRecord, fault: Fault) -> None:
-        """Fail what a lost worker had yet to do."""
+    def _discard(self, parts: m.DiscardParts) -> None:
+        """Have any worker remove part files, or the next one that comes."""
+        if self.service.workers:
+            identity, worker = next(iter(self.service.workers.items()))
+            self.service.send(identity, parts)
+            self.discarded.setdefault(worker.number, deque(maxlen=MAX_DISCARDED)).append(parts)
+        else:
+            self.undiscarded.append(parts)
+
+    def tick(self) -> None:
+        """Have the files of replaced snapshots removed that no session needs any more."""
+        for parts in [each for each in self.replaced if not self._is_needed(each)]:
+            self.replaced.remove(parts)
+            self._discard(parts)
+
+    def _is_needed(self, parts: m.DiscardParts) -> bool:
+        """Whether a session restored tensors from part files and may go back to before that, or is sending again what it said."""
+        for client in self.service.clients.values():
+            recovery = client.recovery
+            if client.principal.name == parts.principal and recovery.resends:
+                returns = recovery.awaited or recovery.over < recovery.taken
+                if returns or recovery.restored.get((parts.name, parts.parts), 0) > recovery.settled:
+                    return True
+        return False
+
+    def workers_came(self) -> None:
+        """There may be workers for what had to wait for one."""
+        if self.service.workers:
+            discards, self.undiscarded = self.undiscarded, []
+            for parts in discards:
+                self._discard(parts)
         for number, request in list(self.requests.items()):
-            if request.waiting.pop(worker.number, 0):
+            if request.task is not None and not any(request.waiting.values()):
+                self._ask_one(number, request, request.task)
+
+    def written_by(self, worker: WorkerRecord) -> list[ClientRecord]:
+        """The clients of snapshots of which a worker has yet to write its part."""
+        found = {
+            request.client: None
+            for request in self.requests.values()
+            if request.stage is SnapshotStage.WRITING and request.waiting[worker.number]
+        }
+        return [self.service.by_number[client] for client in found if client in self.service.by_number]
+
+    def lost(self, worker: WorkerRecord, fault: Fault) -> None:
+        """Have another worker do what a lost one was to do for all; what was to be written of its own tensors fails."""
+        for parts in self.discarded.pop(worker.number, ()):
+            self._discard(parts)
+        for number, request in list(self.requests.items()):
+            if not request.waiting.pop(worker.number, 0):
+                continue
+            if request.task is not None:
+                self._ask_one(number, request, request.task)
+            else:
                 self._fail(request, (fault[0], f"{fault[1]}, so the snapshot {request.name!r} was not finished"))
                 self._go_on(number, request)
+                self._let_follow(request)
 
     def forget(self, client: ClientRecord) -> None:
         """A client has left: what it began is finished, and nobody is told."""
         self.awaited.pop(client.number, None)
+
+    def abandon(self, client: ClientRecord) -> None:
+        """A client has gone back, and asks again for what it was not answered: nothing more of this is committed."""
+        for number, request in list(self.requests.items()):
+            if request.client == client.number and request.stage is SnapshotStage.WRITING:
+                request.failed = True
+                self._go_on(number, request)
+                self._let_follow(request)
 
     # in
 
@@ -254,6 +362,10 @@ class SnapshotHandler:
         parts = [(member, box(spec.shape, resident.layout, mesh, rank)) for rank, member in enumerate(mesh.members)]
         landing = frozenset(member for member, part in parts if part is not None and all(extent(part)))
         client.table[message.tensor] = Entry(spec, mesh.number, resident, landing=landing)
+        restored, recovery = client.recovery.restored, client.recovery
+        for source in [source for source, position in restored.items() if position <= recovery.settled]:
+            del restored[source]
+        restored[message.name, message.parts] = recovery.over + 1
         service.counters.puts += 1
         if service.recording is not None:
             service.recording.put(client, message)
@@ -286,3 +398,9 @@ class SnapshotHandler:
             return WAITING_PUT
         self.service.send(client.identity, m.Answer(message.request, {}))
         return DONE
+
+
+def _are_of_one_snapshot(one: SnapshotRequest, other: SnapshotRequest) -> bool:
+    """Whether both are to write a snapshot of the same name."""
+    reads = SnapshotStage.READING in (one.stage, other.stage)
+    return not reads and (one.principal, one.name) == (other.principal, other.name)

@@ -114,10 +114,13 @@ def import_snapshot(path: Path, folder: SnapshotFolder, name: str) -> int:
         if any(spec.nbytes for spec, _ in tensors.values()):
             files.append(write_part(folder.part(name, parts, "part-0-0"), _values(path, tensors, start)))
         body = json.dumps({"keys": list(names.values()), "state": state, "extra": extra}).encode()
-        return folder.commit(name, parts, files, [spec for spec, _ in tensors.values()], body)
+        replaced = folder.commit(name, parts, files, [spec for spec, _ in tensors.values()], body)
     except BaseException:
         folder.discard(name, parts)
         raise
+    for each in replaced:
+        folder.discard(name, each)
+    return folder.manifest(name).nbytes
 
 
 def _values(

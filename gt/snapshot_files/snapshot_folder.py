@@ -1,6 +1,7 @@
 """The snapshots of one principal: a folder for each, with a manifest and a folder of part files that the manifest names.
 
-A snapshot that is written again gets new part files; renaming the manifest replaces the old one at once, whole.
+A snapshot that is written again gets new part files; renaming the manifest replaces the old one at once, whole. The manifest of
+the old one is then beside its part files, so that whoever knows of those can read them until they are removed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .manifest import MANIFEST_NAME, Manifest, check_body, pack_manifest, unpack
 from .part_file import PartSummary
 from .snapshot_names import check_name, check_parts
 from .snapshot_reader import SnapshotReader
-from .whole_file import sync_folder
+from .whole_file import sync_folder, whole_file
 
 MAX_LISTED: Final = 1 << 12
 """The most snapshots of one principal that are listed."""
@@ -67,10 +68,7 @@ class SnapshotFolder:
         """The manifest of a snapshot as it is in its file, and where that is."""
         path = self.path / check_name(name) / MANIFEST_NAME
         try:
-            with path.open("rb") as file:
-                if os.fstat(file.fileno()).st_size > MAX_MANIFEST_BYTES:
-                    raise SnapshotError(f"{path} is damaged: a manifest has at most {MAX_MANIFEST_BYTES} bytes")
-                return file.read(MAX_MANIFEST_BYTES), path
+            return _read(path)
         except FileNotFoundError:
             raise SnapshotError(f"there is no snapshot {name!r} in {self.path}: gt.snapshots() lists them") from None
 
@@ -79,16 +77,22 @@ class SnapshotFolder:
         return unpack_manifest(*self.manifest_bytes(name))
 
     def open(self, name: str, parts: str | None = None) -> SnapshotReader:
-        """A snapshot; with `parts` it must not have been written again since it had those part files."""
+        """A snapshot; with `parts` as it was when it had those part files, which must still be there."""
         manifest = self.manifest(name)
         if parts is not None and manifest.parts != parts:
-            raise SnapshotError(
-                f"the snapshot {name!r} was written again while it was being restored: restore it again"
-            )
+            try:
+                manifest = unpack_manifest(*_read(self.path / name / check_parts(parts) / MANIFEST_NAME))
+            except FileNotFoundError:
+                raise SnapshotError(
+                    f"the snapshot {name!r} was written again while it was being restored: restore it again"
+                ) from None
         return SnapshotReader(self.path / name, manifest)
 
-    def commit(self, name: str, parts: str, files: Iterable[PartSummary], specs: Sequence[Spec], body: bytes) -> int:
-        """Make a snapshot of part files that are all there; it replaces one of the same name. Returns its bytes."""
+    def commit(
+        self, name: str, parts: str, files: Iterable[PartSummary], specs: Sequence[Spec], body: bytes
+    ) -> tuple[str, ...]:
+        """Make a snapshot of part files that are all there; it replaces one of the same name. Returns the part files of that one,
+        and of earlier ones which are still there: they are for `discard`. Who is not sure to have done this does it again."""
         keys, state, extra = check_body(body)
         if len(keys) != len(specs):
             raise SnapshotError(f"a snapshot of {len(specs)} tensors has {len(keys)} names for them")
@@ -97,10 +101,7 @@ class SnapshotFolder:
         data = pack_manifest(manifest)
         folder = self._made(name)
         SnapshotReader(folder, manifest).close()
-        try:
-            before = self.manifest(name).parts
-        except SnapshotError:
-            before = ""
+        self._keep_manifest(name, parts)
         draft = folder / f".{MANIFEST_NAME}.{parts}"
         try:
             with draft.open("wb") as file:
@@ -112,17 +113,31 @@ class SnapshotFolder:
             draft.unlink(missing_ok=True)
             raise
         sync_folder(folder)
-        self._sweep(folder, parts, before)
-        return manifest.nbytes
+        return self._swept(folder, parts)
 
-    def _sweep(self, folder: Path, parts: str, before: str) -> None:
-        """Remove the part files of the snapshot that was replaced, and those that somebody left long ago."""
+    def _keep_manifest(self, name: str, parts: str) -> None:
+        """Copy the manifest of a snapshot that others will replace to its part files."""
+        try:
+            kept, path = self.manifest_bytes(name)
+            before = unpack_manifest(kept, path).parts
+        except SnapshotError:
+            return
+        if before != parts and (path.parent / before).is_dir():
+            with whole_file(path.parent / before / MANIFEST_NAME, sync=False) as file:
+                file.write(kept)
+
+    def _swept(self, folder: Path, parts: str) -> tuple[str, ...]:
+        """Remove the part files that somebody left long ago. Returns those of snapshots that were replaced."""
         oldest = time.time() - ABANDONED_SECONDS
+        replaced = []
         for entry in os.scandir(folder):
             if entry.name == parts or not entry.is_dir(follow_symlinks=False):
                 continue
-            if entry.name == before or entry.stat(follow_symlinks=False).st_mtime < oldest:
+            if (folder / entry.name / MANIFEST_NAME).exists():
+                replaced.append(entry.name)
+            elif entry.stat(follow_symlinks=False).st_mtime < oldest:
                 shutil.rmtree(entry.path, ignore_errors=True)
+        return tuple(replaced)
 
     def discard(self, name: str, parts: str) -> None:
         """Remove part files of which no snapshot was made."""
@@ -164,6 +179,14 @@ class SnapshotFolder:
             else:
                 found.append(SnapshotInfo(name, manifest.time, manifest.nbytes, len(manifest.tensors)))
         return found
+
+
+def _read(path: Path) -> tuple[bytes, Path]:
+    """The bytes of a manifest, and where it is. Raises `FileNotFoundError`."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size > MAX_MANIFEST_BYTES:
+            raise SnapshotError(f"{path} is damaged: a manifest has at most {MAX_MANIFEST_BYTES} bytes")
+        return file.read(MAX_MANIFEST_BYTES), path
 
 
 def pack_list(found: list[SnapshotInfo]) -> bytes:

@@ -717,7 +717,7 @@ class CommitSnapshot(NamedTuple):
 
 
 class DiscardParts(NamedTuple):
-    """The receiver removes files of which no snapshot is made.
+    """The receiver removes files of which no snapshot is made, or not any more.
 
     From dispatcher to worker.
 
@@ -953,7 +953,8 @@ class SnapshotReport(NamedTuple):
     * `request`: the number of what it answers.
     * `fault`: [], or the name and text of an error.
     * `files`: of the file that was written its name, its bytes, and the checksum of its index; empty if there is none.
-    * `body`: the manifest, or the list of all snapshots in JSON.
+    * `body`: the manifest; or the list of all snapshots in JSON; or, with spaces between them, the folders of
+      files that a snapshot had before it was written again.
     """
 
     request: int

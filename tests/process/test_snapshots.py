@@ -81,36 +81,76 @@ def test_a_model_goes_on_in_other_services_under_other_configs(machine: Machine)
         assert other.wait() == 0
 
 
-def test_a_worker_that_is_killed_in_the_middle_leaves_the_snapshot_before(machine: Machine) -> None:
-    """One worker's file is a pipe that nobody reads, so it writes as long as the test wants. Meanwhile the stream goes on."""
+KILLED = """
+from gt.client.session import session
+from gt.daemon.worker_number import read_number
+gt.init(workers=2, config=SHARDED)
+model, optimizer = made(0)
+train(model, optimizer, 1)
+gt.snapshot("a", model, optimizer, extra=1)
+before = bits(model, optimizer)
+train(model, optimizer, 1)
+wanted = bits(model, optimizer)
+os.urandom = bytes
+parts = next(Path(os.environ["GT_SNAPSHOTS"]).glob("*/a")) / bytes(8).hex()
+parts.mkdir()
+os.mkfifo(parts / ".part-1-0.draft")
+future = gt.snapshot("a", model, optimizer, extra=2, wait=False)
+say("went on", train(model, optimizer, 3) > 0, future.done())
+folder = Path(session.current().name.removeprefix("ipc://")).parent
+(worker,) = [pid for pid in daemons()[1:] if read_number(folder, pid) == 0]
+os.kill(worker, signal.SIGKILL)
+"""
+
+
+def test_a_snapshot_is_whole_although_a_worker_is_killed_in_the_middle(machine: Machine) -> None:
+    """One worker's file is a pipe that nobody reads, so it writes until it is killed. What the snapshot has is what the tensors
+    were then, and nothing is left of the first attempt; tensors that were restored are there after another kill, although the
+    snapshot that they came from was replaced."""
+    machine.environment["GT_MARK_SECONDS"] = "1e6"
     killed = machine.program(
-        program("""
-        from gt.client.session import session
-        from gt.daemon.worker_number import read_number
-        gt.init(workers=2, config=SHARDED)
-        model, optimizer = made(0)
-        train(model, optimizer, 1)
-        gt.snapshot("a", model, optimizer, extra=1)
-        before = bits(model, optimizer)
-        os.urandom = bytes
-        parts = next(Path(os.environ["GT_SNAPSHOTS"]).glob("*/a")) / bytes(8).hex()
-        parts.mkdir()
-        os.mkfifo(parts / ".part-1-0.draft")
-        future = gt.snapshot("a", model, optimizer, extra=2, wait=False)
-        say("went on", train(model, optimizer, 3) > 0, future.done())
-        folder = Path(session.current().name.removeprefix("ipc://")).parent
-        (worker,) = [pid for pid in daemons()[1:] if read_number(folder, pid) == 0]
-        os.kill(worker, signal.SIGKILL)
-        try:
-            future.result(60)
-        except gt.WorkerLost as error:
-            say("error", error)
-        model, optimizer = made(1)
-        say("extra", gt.restore("a", model, optimizer))
-        say("same", bits(model, optimizer) == before)
-        gt.snapshot("a", model, optimizer, extra=3)
-        say("again", gt.restore("a", model, optimizer))
-    """)
+        program(
+            KILLED
+            + """
+future.result(60)
+say("left", parts.exists())
+model, optimizer = made(1)
+say("extra", gt.restore("a", model, optimizer))
+say("same", bits(model, optimizer) == wanted)
+gt.snapshot("a", {"x": gt.ones(3)}, extra=3)
+os.kill(daemons()[1], signal.SIGKILL)
+say("still", bits(model, optimizer) == wanted, gt.stats()["recoveries"])
+say("again", gt.restore("a").extra)
+"""
+        )
+    )
+    assert killed.expect("went on") == "went on True False"
+    assert killed.expect("left") == "left False"
+    assert killed.expect("extra") == "extra 2"
+    assert killed.expect("same") == "same True"
+    assert killed.expect("still") == "still True 2"
+    assert killed.expect("again") == "again 3"
+    assert killed.wait() == 0
+
+
+def test_a_worker_that_is_killed_in_the_middle_leaves_the_snapshot_before(machine: Machine) -> None:
+    """Without recovery the program hears of it. Meanwhile the stream goes on."""
+    machine.environment["GT_RECOVERY"] = "0"
+    killed = machine.program(
+        program(
+            KILLED
+            + """
+try:
+    future.result(60)
+except gt.WorkerLost as error:
+    say("error", error)
+model, optimizer = made(1)
+say("extra", gt.restore("a", model, optimizer))
+say("same", bits(model, optimizer) == before)
+gt.snapshot("a", model, optimizer, extra=3)
+say("again", gt.restore("a", model, optimizer))
+"""
+        )
     )
     assert killed.expect("went on") == "went on True False"
     error = killed.expect("error")

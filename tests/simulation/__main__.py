@@ -24,6 +24,7 @@ def main() -> int:
         help="nothing is lost but workers and dispatchers, and no program may hear of it",
     )
     parser.add_argument("--ends-workers", action="store_true", help="the same, and a program asks for what ends them")
+    parser.add_argument("--saves", action="store_true", help="programs take snapshots, too, and restore them")
     said = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.monotonic()
@@ -32,7 +33,7 @@ def main() -> int:
     seconds = 0.0
     for seed in range(said.first, said.first + said.seeds):
         try:
-            outcome = simulate(seed, recovers=said.recovers, ends_workers=said.ends_workers)
+            outcome = simulate(seed, saves=said.saves, recovers=said.recovers, ends_workers=said.ends_workers)
         except SimulationFailed as error:
             failed.append(seed)
             print(f"seed {seed}: {error}", flush=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from integer_programs import CONFIGS
 
 from gt.errors import ConnectionFailed
+from gt.snapshot_files.manifest import MANIFEST_NAME, unpack_manifest
 
 from .faults import Faults
 from .network import Link
@@ -104,6 +106,8 @@ def _simulate(service: Service, *, saves: bool, recovers: bool, ends_workers: bo
     scheduler.run(scheduler.now + TICK_SECONDS)
     _check_failures(service)
     _check_empty(service)
+    if recovers:
+        _check_files(service)
     reconnects = sum(_reconnects(shell) for shell in service.worker_shells.values())
     return Outcome(
         service.network.trace,
@@ -146,6 +150,18 @@ def _until_ended(service: Service, programs: list[Program]) -> None:
 def _check_failures(service: Service) -> None:
     if service.scheduler.failures:
         raise SimulationFailed("\n".join(service.scheduler.failures))
+
+
+def _check_files(service: Service) -> None:
+    """Of each snapshot there is the manifest, and the folder of files that it names."""
+    for manifest in Path(service.snapshots.name).glob(f"*/*/{MANIFEST_NAME}"):
+        parts = unpack_manifest(manifest.read_bytes(), manifest).parts
+        found = {path.name for path in manifest.parent.iterdir()}
+        if not found <= {MANIFEST_NAME, parts} or any("draft" in path.name for path in manifest.parent.rglob("*")):
+            raise SimulationFailed(f"{manifest.parent} has files that nobody needs: {found} beside {parts}")
+    for folder in Path(service.snapshots.name).glob("*/*"):
+        if not (folder / MANIFEST_NAME).exists():
+            raise SimulationFailed(f"{folder} has files of no snapshot: {[path.name for path in folder.iterdir()]}")
 
 
 def _check_empty(service: Service) -> None:

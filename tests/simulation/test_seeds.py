@@ -53,6 +53,16 @@ def test_plans_that_end_workers_are_refused_and_nothing_else_is(seeds: range) ->
     assert sum(outcome.refused for outcome in outcomes) > 0
 
 
+@pytest.mark.parametrize("seeds", BATCHES[2::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_lost_workers_cost_no_snapshot(seeds: range) -> None:
+    """Those under way are written again, and restored tensors are there although their snapshots were replaced; in the end there
+    are no files but those of whole snapshots."""
+    outcomes = [simulate(seed, saves=True, recovers=True) for seed in seeds]
+    PROVED["simulated services that take snapshots and lose workers"] += len(outcomes)
+    assert sum(outcome.recoveries for outcome in outcomes) > 0
+    assert sum(outcome.restored for outcome in outcomes) > 0
+
+
 @pytest.mark.parametrize("seed", RECOVERIES_FAILED)
 def test_recoveries_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, recovers=True)

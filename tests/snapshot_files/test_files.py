@@ -287,17 +287,32 @@ def test_a_snapshot_that_lacks_a_part_is_not_committed(tmp_path: Path) -> None:
     assert len(files_of(folder)) == 3
 
 
-def test_writing_again_replaces_the_snapshot_and_removes_its_files(tmp_path: Path) -> None:
+def test_writing_again_replaces_the_snapshot_whose_files_are_there_until_they_are_removed(tmp_path: Path) -> None:
     folder = small(tmp_path)
+    whole = read_all(folder)
     other = values_of(SMALL, 7)
     reader = folder.open("a")
     save(folder.path, {"w": (SMALL, other, (REPLICATE,))}, MESHES[0], parts=OTHER)
     assert read_all(folder) == {"w": other.tobytes()}
+    earlier = folder.open("a", PARTS)
+    assert earlier.read("w", ((0, 3), (0, 2))).tobytes() == whole["w"], "who knows of its files reads them"
+    earlier.close()
+    folder.discard("a", PARTS)
     assert [path.name for path in files_of(folder)] == ["part-1-0", MANIFEST_NAME]
     assert same(reader.read("w", ((0, 3), (0, 2))), values_of(SMALL)), "who has it open reads on"
     reader.close()
     with pytest.raises(SnapshotError, match="written again while it was being restored"):
         folder.open("a", PARTS)
+
+
+def test_a_commit_that_is_done_twice_is_done_once(tmp_path: Path) -> None:
+    """Nobody knows how far a worker was that ended while it committed."""
+    folder = small(tmp_path)
+    whole, manifest = read_all(folder), folder.manifest("a")
+    body = json.dumps({"keys": [*manifest.tensors], "state": [], "extra": {"step": 3}}).encode()
+    assert folder.commit("a", PARTS, manifest.files, [*manifest.tensors.values()], body) == ()
+    assert read_all(folder) == whole
+    assert len(files_of(folder)) == 3
 
 
 def test_what_was_committed_is_not_discarded(tmp_path: Path) -> None:
@@ -318,7 +333,9 @@ def test_abandoned_parts_are_removed_when_they_are_old(tmp_path: Path, monkeypat
         folder.part("a", parts, "part-1-0").write_bytes(b"partial")
     os.utime(folder.path / "a" / ("0" * 16), (1, 1))
     save(folder.path, {"w": (SMALL, values_of(SMALL), (REPLICATE,))}, MESHES[0], parts=OTHER)
-    assert sorted(path.name for path in (folder.path / "a").iterdir()) == ["1" * 16, OTHER, MANIFEST_NAME]
+    assert sorted(path.name for path in (folder.path / "a").iterdir()) == sorted(
+        ["1" * 16, PARTS, OTHER, MANIFEST_NAME]
+    )
 
 
 def test_nobody_else_can_enter_the_folders(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import EFFORT
 
 import gt
 from gt.worker.base.backend import backend, diagnose
@@ -132,6 +133,44 @@ def test_a_breakdown_says_what_the_next_bottleneck_is(breakdown: dict[str, Any])
     assert said[0].startswith("step, compiled: ")
     assert [line.split()[0] for line in said[1:4]] == ["client", "dispatcher", "worker"]
     assert said[-1].startswith("  next bottleneck: ")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kind", ["kill-worker", "stop-for-good"] if EFFORT >= 1 else ["kill-worker"])
+def test_the_pause_is_measured_and_the_bits_are_compared(kind: str) -> None:
+    """Of a training whose worker is killed, or stands still for longer than its lease."""
+    recovery = runpy.run_path(str(BENCHMARKS / "recovery.py"), run_name="recovery")
+    variables = {"GT_MARK_SECONDS": "0.1", "GT_WORKER_LEASE": "1.5"}
+    calm = recovery["trained"]("calm", "pipeline", 30, variables)
+    run = recovery["trained"](kind, "pipeline", 30, variables, harms=1, lease=1.5)
+    assert calm.errors == run.errors == []
+    assert len(run.outcome[0]) == 30
+    assert run.outcome == calm.outcome
+    assert (calm.returns, run.returns) == (0, 1)
+    assert (len(calm.pauses), len(run.pauses), len(run.noticed)) == (0, 1, 1)
+    assert run.pauses[0] > 0
+
+
+def test_a_training_that_ended_too_soon_or_has_other_bits_is_told() -> None:
+    recovery = runpy.run_path(str(BENCHMARKS / "recovery.py"), run_name="recovery")
+    found = {
+        "kind": "kill-both", "config": "pipeline", "repetitions": 2, "returns": 3, "pauses": [1.0, 3.0], "noticed": [0.5],
+        "caught_up": [4.0], "equal": True, "unfinished": 0, "errors": [],
+    }  # fmt: skip
+    said = recovery["harm_line"](found)
+    assert "2 runs, 3 returns: pause median 2.00 s, worst 3.00 s" in said
+    assert said.endswith("the same bits")
+    other = recovery["harm_line"]({**found, "equal": False, "unfinished": 1, "errors": ["gone"]})
+    assert other.endswith("OTHER BITS OR STEPS, 1 TRAININGS ENDED TOO SOON, 1 ERRORS")
+
+
+@pytest.mark.process
+def test_puts_are_measured_while_they_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    recovery = runpy.run_path(str(BENCHMARKS / "recovery.py"), run_name="recovery")
+    found = recovery["putting"](6, recovers=True)
+    assert found["errors"] == []
+    assert min(found["speed"].values()) > 0
+    assert capsys.readouterr().out.startswith("put ")
 
 
 PEER = """

@@ -56,8 +56,9 @@ class SnapshotFiles:
     def _commit(self, folder: SnapshotFolder, message: m.CommitSnapshot) -> m.SnapshotReport:
         specs = [unpack_spec(raw) for raw in message.specs]
         files = [PartSummary(*each) for each in message.files]
-        folder.commit(message.name, message.parts, files, [specs[kind] for kind in message.which], bytes(message.body))
-        return m.SnapshotReport(message.request, [], [], b"")
+        which = [specs[kind] for kind in message.which]
+        replaced = folder.commit(message.name, message.parts, files, which, bytes(message.body))
+        return m.SnapshotReport(message.request, [], [], " ".join(replaced).encode())
 
     def _load(self, folder: SnapshotFolder, message: m.LoadPart, work: SnapshotWork) -> SnapshotIn:
         key = (message.principal, message.name, message.parts)

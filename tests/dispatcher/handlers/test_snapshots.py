@@ -9,7 +9,7 @@ import pytest
 from one_dispatcher import RULES, VECTOR, Service, fault_of, started
 
 from gt.dispatcher.handlers.runs import MAX_ID
-from gt.dispatcher.handlers.snapshots import MAX_UNDER_WAY
+from gt.dispatcher.handlers.snapshots import MAX_ASKED, MAX_UNDER_WAY
 from gt.dispatcher.state.events import Lost
 from gt.dispatcher.state.message_state import WAITING_PUT
 from gt.errors import SnapshotError
@@ -146,13 +146,88 @@ def test_a_lost_worker_fails_the_snapshot_and_another_removes_the_files(first: b
     assert each.hears("w1", m.DiscardParts) == [m.DiscardParts("this process", "a", PARTS)]
 
 
-def test_a_lost_worker_that_commits_fails_the_snapshot() -> None:
+def test_another_worker_commits_when_one_is_lost_that_was_to() -> None:
     each = two()
     take(each)
+    (commit,) = each.hears("w0", m.CommitSnapshot)
     each.event(Lost(b"w0", "killed"))
-    (failed,) = each.hears("c", m.Failed)
-    assert failed.request == 5
-    assert each.hears("w1", m.DiscardParts) == [m.DiscardParts("this process", "a", PARTS)]
+    assert each.hears("w1", m.CommitSnapshot, m.DiscardParts) == [commit]
+    each.say("w1", report(commit.request))
+    assert each.hears("c", m.Answer, m.Failed) == [m.Answer(5, {})]
+
+
+def test_what_one_worker_does_waits_for_one_that_is_started_again() -> None:
+    each = two()
+    each.say("c", m.Ask(3, "snapshot a"))
+    for worker in ("w0", "w1"):
+        each.core.service.workers[worker.encode()].facts["supervised"] = True
+        each.event(Lost(worker.encode(), "its process ended", ended=True))
+    assert not each.hears("c", m.Failed)
+    each.join("w2")
+    (asked,) = each.hears("w2", m.ReadSnapshots)
+    each.say("w2", report(asked.request, body=b"manifest"))
+    assert each.hears("c", m.Answer) == [m.Answer(3, {"body": b"manifest"})]
+
+
+def test_without_a_worker_nothing_is_read() -> None:
+    each = two()
+    each.say("c", m.Ask(3, "snapshot a"))
+    for worker in ("w0", "w1"):
+        each.event(Lost(worker.encode(), "killed"))
+    assert [(told.request, told.kind) for told in each.hears("c", m.Failed)] == [(3, "WorkerLost")]
+
+
+def test_what_ends_one_worker_after_the_other_is_given_up() -> None:
+    each = two()
+    each.say("c", m.Ask(3, "snapshot a"))
+    for number in range(MAX_ASKED):
+        assert not each.hears("c", m.Failed)
+        each.join(f"w{number + 2}")
+        each.event(Lost(f"w{number}".encode(), "killed"))
+    assert [(told.request, told.kind) for told in each.hears("c", m.Failed)] == [(3, "WorkerLost")]
+
+
+def test_snapshots_of_one_name_are_committed_in_order() -> None:
+    """Also if a worker that has nothing to do with the first is slow."""
+    each = two()
+    take(each, 1, 2, request=5)
+    take(each, request=6)
+    take(each, request=7, name="b")
+    asked, other = each.hears("w0", m.WritePart, m.CommitSnapshot)
+    assert other.name == "b"
+    for worker in ("w0", "w1"):
+        each.say(worker, report(asked.request, file=f"part-1-{worker[1]}"))
+    (first,) = each.hears("w0", m.CommitSnapshot)
+    assert first.request == asked.request
+    each.say("w0", report(first.request))
+    (second,) = each.hears("w0", m.CommitSnapshot)
+    each.say("w0", report(second.request), report(other.request))
+    assert each.hears("c") == [m.Answer(5, {}), m.Answer(6, {}), m.Answer(7, {})]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_snapshot_that_fails_holds_up_no_other(lost: bool) -> None:
+    each = two()
+    take(each, 1, 2, request=5)
+    take(each, request=6)
+    (asked,) = each.hears("w1", m.WritePart)
+    if lost:
+        each.event(Lost(b"w0", "killed"))
+    else:
+        each.say("w1", report(asked.request, fault=("SnapshotError", "no")))
+        each.say("w0", report(asked.request, file="part-1-0"))
+    (commit,) = each.hears("w1" if lost else "w0", m.CommitSnapshot)
+    each.say("w1" if lost else "w0", report(commit.request))
+    assert [each.request for each in each.hears("c", m.Answer)] == [6]
+
+
+def test_the_files_of_a_replaced_snapshot_are_removed() -> None:
+    each = two()
+    restore(each, 5)
+    take(each)
+    (commit,) = each.hears("w0", m.CommitSnapshot)
+    each.say("w0", report(commit.request, body=b"0" * 16))
+    assert each.hears("w0", m.DiscardParts) == [m.DiscardParts("this process", "a", "0" * 16)]
 
 
 def test_a_snapshot_is_finished_when_its_client_has_left() -> None:
