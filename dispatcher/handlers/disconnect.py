@@ -116,10 +116,10 @@ class Disconnect:
             record.fault = fault
             record.workers.remove(worker)
             record.identities = tuple(other.identity for other in record.workers)
-        broken = []
+        broken, said = [], f"worker {worker.number} was lost ({reason})"
         for number in dict.fromkeys(record.client for record in touched):
             client = service.by_number[number]
-            if self.recovery.can_rewind(client, loss, f"worker {worker.number} was lost ({reason})"):
+            if self.recovery.can_rewind(client, loss, said):
                 its = loss.plan is not None and loss.plan.client == number
                 text = f"{fault[1]}; it was computing a plan of this session" if its else fault[1]
                 self._rewind(client, text, worker.number)
@@ -127,7 +127,7 @@ class Disconnect:
                 broken.append(client)
         for client in writing:  # of tensors on a mesh that is gone already
             is_there = service.by_number.get(client.number) is client
-            if is_there and client not in broken and self.recovery.can_rewind(client, returns=returns, failed=failed):
+            if is_there and client not in broken and self.recovery.can_rewind(client, loss, said):
                 self._rewind(client, fault[1], worker.number)
         self.snapshots.lost(worker, fault)
         self.fetches.lost(worker, {client.number for client in broken}, fault)
