@@ -459,7 +459,7 @@ class DispatcherShell:
         if not self.fanout.asked:
             self._hear_subscriptions()  # nobody else does, and until ZeroMQ is called it frees nothing of what came there
         returning = self.core.returning
-        for key in [key for key, cards in returning.away.items() if is_gone(cards[0].process, self.here)]:
+        for key in [key for key, cards in self.core.service.away.items() if is_gone(cards[0].process, self.here)]:
             returning.give_up(key)
         service = self.core.service
         clients = {client.bulk for client in service.clients.values()}

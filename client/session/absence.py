@@ -1,8 +1,8 @@
 """The absence of a dispatcher: what a session does when the service's dispatcher has ended, and another one is started.
 
 The next dispatcher finds what the one before had of the session in its last mark, so the session opens new connections, says
-`Hello` with its key and the number of that mark, and goes back to it (`rewind.py`). Until then nothing is sent: all of it is
-kept, and sent then. The functions here act on a session whose lock is held.
+`Hello` with its key, the number of that mark and how many messages it has sent, and goes back to it (`rewind.py`). Until then
+nothing is sent: all of it is kept, and sent then. The functions here act on a session whose lock is held.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def look_for_dispatcher(session: Session, reason: str) -> bool:
         session.absence = Absence(time.monotonic(), float(patience))
     elif overdue(session):
         return False
-    session.link.look_again(m.Hello(m.VERSION, "client", {**session.said, "mark": kept.mark}))
+    session.link.look_again(m.Hello(m.VERSION, "client", {**session.said, "mark": kept.mark, "sent": kept.position}))
     return True
 
 

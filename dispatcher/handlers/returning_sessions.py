@@ -37,26 +37,25 @@ class ReturningSessions:
         self.service = service
         self.marks = marks
         self.lease = lease
-        self.away: dict[bytes, list[SessionCard]] = {}
         for card in cards:
-            self.away.setdefault(card.key, []).append(card)
+            service.away.setdefault(card.key, []).append(card)
         self.since: float | None = None
         """Since when they have been waited for, on the shell's clock."""
 
     def tick(self) -> None:
         """Give up the sessions that do not come back."""
-        if not self.away:
+        if not self.service.away:
             return
         self.since = self.service.now if self.since is None else self.since
         if self.service.now - self.since > self.lease:
-            gone, self.away = self.away, {}
+            gone, self.service.away = self.service.away, {}
             self.service.log("warning", f"{len(gone)} sessions of the dispatcher before did not come back")
             for cards in gone.values():
                 self.marks.drop_all(cards)
 
     def give_up(self, key: bytes) -> None:
         """A session cannot come back: the process of its client has ended."""
-        self.marks.drop_all(self.away.pop(key, ()))
+        self.marks.drop_all(self.service.away.pop(key, ()))
 
     def check(self, facts: dict[str, Any], principal: Principal) -> bool:
         """Whether a `Hello` is of a session that comes back. Raises `ProtocolError`, or `SessionError` if it is not there."""
@@ -67,9 +66,11 @@ class ReturningSessions:
             raise SessionError("this session is here already, on another connection")
         if mark is None:
             return False
-        if type(mark) is not int or mark < 0 or not key:
+        if not _is_count(mark) or not key:
             raise ProtocolError("a session that comes back has a key, and the number of a mark")
-        cards = self.away.get(key, [])
+        if not _is_count(facts.get("sent")):
+            raise ProtocolError("a session that comes back says how many messages it has sent")
+        cards = self.service.away.get(key, [])
         known = all(card.principal == principal.name for card in cards)
         if mark and not (known and any(card.mark == mark for card in cards)):
             raise SessionError(
@@ -81,8 +82,8 @@ class ReturningSessions:
     def begin(self, client: ClientRecord, mark: int) -> None:
         """A client has come back: read its mark, or have it begin again."""
         recovery = client.recovery
-        recovery.awaited, recovery.since = True, self.service.now
-        cards = self.away.pop(recovery.key, [])
+        recovery.awaited, recovery.since, recovery.taken = True, self.service.now, client.facts["sent"]
+        cards = self.service.away.pop(recovery.key, [])
         if any(card.principal != client.principal.name for card in cards):
             cards = []
         for card in cards:
@@ -116,3 +117,7 @@ class ReturningSessions:
         self.service.log(
             "warning", f"client {client.number} comes back from the dispatcher before", "rewind", client.number
         )
+
+
+def _is_count(said: object) -> bool:
+    return type(said) is int and said >= 0

@@ -275,6 +275,8 @@ class SnapshotHandler:
 
     def _is_needed(self, parts: m.DiscardParts) -> bool:
         """Whether a session restored tensors from part files and may go back to before that, or is sending again what it said."""
+        if self.service.away:
+            return True
         for client in self.service.clients.values():
             recovery = client.recovery
             if client.principal.name == parts.principal and recovery.resends:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gt.dispatcher.telemetry.recorder import DispatcherRecorder
     from gt.sharding.config import Config
 
+    from .mark_bytes import SessionCard
+
 CREDITS_AT_ONCE: Final = 8
 """Credits are given to a busy client in lumps of this size, because each message wakes both ends."""
 MESH_CREDITS: Final = 32
@@ -99,6 +101,8 @@ class DispatcherState:
         self.known_bugs: set[tuple[str, str, int]] = set()
         """Where unexpected exceptions have come from: each is logged once with its traceback."""
         self.out: list[Send] = []
+        self.away: dict[bytes, list[SessionCard]] = {}
+        """Sessions of the dispatcher before, which may come back, by their keys."""
         self.reshaped: list[ClientRecord] = []
         """Sessions whose meshes have shapes that are not saved yet."""
 
