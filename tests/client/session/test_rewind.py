@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from gt.client.segment.value import TensorValue
 from gt.client.session import session as sessions
+from gt.client.session.absence import KEY_BYTES
 from gt.client.session.bulk_puts import BulkPut
 from gt.client.session.future import Future
 from gt.client.session.resend_buffer import CONFIGURE, MAX_UNHEARD_PUT_BYTES, MESSAGE_BYTES, NO_EFFECT, QUESTION
