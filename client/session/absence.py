@@ -34,6 +34,13 @@ def look_for_dispatcher(session: Session, reason: str) -> bool:
     kept, patience = session.kept, session.facts.get("returns")
     if session.failure is not None or kept is None or kept.lapsed or not isinstance(patience, (int, float)):
         return False
+    if overdue(session) or not session.link.look_again(
+        m.Hello(m.VERSION, "client", {**session.said, "mark": kept.mark})
+    ):
+        return False
+    kept.durable = (
+        None  # a mark that waited for answers comes too late: the session goes back to the one that it has said
+    )
     if session.absence is None:
         log.warning(
             "the service at %s is gone (%s); the session waits up to %g s for it to be started again, and goes on then",
@@ -42,9 +49,6 @@ def look_for_dispatcher(session: Session, reason: str) -> bool:
             patience,
         )
         session.absence = Absence(time.monotonic(), float(patience))
-    elif overdue(session):
-        return False
-    session.link.look_again(m.Hello(m.VERSION, "client", {**session.said, "mark": kept.mark}))
     return True
 
 

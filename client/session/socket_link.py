@@ -100,8 +100,11 @@ class SocketLink:
         assert self.bulk is not None
         self.bulk.wait_accepted(CONNECT_SECONDS)
 
-    def look_again(self, hello: m.Message) -> None:
-        """Close all connections, and open others to whatever dispatcher comes to the address."""
+    def look_again(self, hello: m.Message) -> bool:
+        """Close all connections, and open others to whatever dispatcher comes to the address. Returns False, and does nothing,
+        where the daemons of this process have ended too often and are not started again."""
+        if self.closed or (self.local is not None and self.local.failure() is not None):
+            return False
         self.absent = True
         self.control.close()
         if self.bulk is not None:
@@ -113,6 +116,7 @@ class SocketLink:
         self.control = self._connected()
         self._reopened()
         self.control.send(m.encode(hello))
+        return True
 
     def found_again(self, facts: dict[str, Any]) -> None:
         """A dispatcher has answered, with these facts: connect its bulk socket."""
