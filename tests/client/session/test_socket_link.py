@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,7 +104,7 @@ def test_a_closed_link_looks_for_nobody(tmp_path: Path) -> None:
 
 def test_the_end_of_the_process_is_looked_for_anew(link: SocketLink, tmp_path: Path) -> None:
     """One that runs is found, one on another machine is not, and no descriptor is left."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     welcomed(link, tmp_path, process=host_facts())
     assert link.process is not None
     assert link.alive() is None
@@ -115,7 +114,7 @@ def test_the_end_of_the_process_is_looked_for_anew(link: SocketLink, tmp_path: P
     welcomed(link, tmp_path, process={**host_facts(), "boot": "another"})
     assert link.process is None
     link.look_again(HELLO)
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 
 def test_large_puts_are_kept_until_the_session_is_known(link: SocketLink, tmp_path: Path) -> None:
