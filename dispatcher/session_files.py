@@ -21,6 +21,7 @@ from .state.mark_bytes import PackedParts, SessionCard, pack_session, read_card,
 
 log = logging.getLogger("gt.dispatcher")
 SUFFIX: Final = "-session"
+BEGIN: Final = "begin-"
 FileWork = WriteSession | ReadSession | DropSession
 FileAnswer = SessionWritten | SessionRead
 
@@ -38,21 +39,18 @@ class SessionFiles:
         """The cards of all sessions that an earlier dispatcher has left. What it left besides, and files that are damaged, are
         removed."""
         found: list[SessionCard] = []
-        for path in self.folder.glob(f"*{SUFFIX}"):
+        for path in (*self.folder.glob(f"*{SUFFIX}"), *self.folder.glob(f"{BEGIN}*")):
             try:
                 found.append(read_card(path.read_bytes()))
             except (OSError, SnapshotError) as error:
                 log.warning("a session cannot be had from %s: %s", path, error)
-                path.unlink(missing_ok=True)
-        marks = {str(card.mark) for card in found}
+                _remove(path)
+        marks = {str(card.mark) for card in found if card.mark}
         for path in self.folder.glob("*"):
-            mark, dash, _ = path.name.removeprefix(".").partition("-")
-            if dash and mark.isdecimal() and mark not in marks:
-                with contextlib.suppress(OSError):  # a worker was faster
-                    path.unlink()
-        for path in self.folder.glob("begin-*"):
-            with contextlib.suppress(OSError, SnapshotError):
-                found.append(read_card(path.read_bytes()))
+            first, dash, _ = path.name.removeprefix(".").partition("-")
+            draft = path.name.startswith(f".{BEGIN}")
+            if draft or (dash and first.isdecimal() and first not in marks):
+                _remove(path)
         return found
 
     def do(self, work: FileWork) -> FileAnswer | None:
@@ -67,7 +65,7 @@ class SessionFiles:
             return SessionWritten(work.card.mark, fault, self.clock() - began) if work.card.mark else None
         path = self._path(work.key, work.mark)
         if isinstance(work, DropSession):
-            path.unlink(missing_ok=True)
+            _remove(path)
             if work.last:
                 self.parts.pop(work.key, None)
             return None
@@ -80,7 +78,7 @@ class SessionFiles:
         """Do nothing: no file stays open."""
 
     def _path(self, key: bytes, mark: int) -> Path:
-        return self.folder / (f"{mark}{SUFFIX}" if mark else f"begin-{key.hex()}")
+        return self.folder / (f"{mark}{SUFFIX}" if mark else f"{BEGIN}{key.hex()}")
 
     def _write(self, work: WriteSession) -> None:
         self.folder.mkdir(mode=0o700, exist_ok=True)
@@ -89,6 +87,12 @@ class SessionFiles:
         with whole_file(self._path(key, mark), sync=False) as file:
             for piece in pack_session(work.card, work.state, parts):
                 file.write(piece)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, if it is there and can be: a worker may be faster."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _said(error: Exception) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from one_dispatcher import Service
+from builders import Lines
+from one_dispatcher import RULES, Service
 
 from gt.dispatcher.handlers.marks import MARK_SECONDS
 from gt.dispatcher.state.events import Lost, Tick
+from gt.ir.instruction import Segment
 from gt.wire import messages as m
 
 FAULT = ["SnapshotError", "no space left"]
+IMPROVABLE: Final = 7
+"""The number of a segment for whose runs on two workers (`one_dispatcher.RULES`) a search finds a better plan."""
 
 
 def service(workers: int = 2, *, marks: bool = True, config: Any = None) -> Service:
@@ -21,6 +25,26 @@ def service(workers: int = 2, *, marks: bool = True, config: Any = None) -> Serv
     each.client(resends=True)
     each.put(1)
     each.define(1)
+    each.done()
+    each.told.clear()
+    return each
+
+
+def improvable() -> Segment:
+    """Products of small matrices, some of them under a signal with a rule."""
+    lines = Lines()
+    left, right = (lines.op("reshape", lines.input(4), shape=(2, 2)) for _ in range(2))
+    hidden = lines.op("tanh", lines.op("matmul", left, right, signal=("net",)), signal=("net",))
+    last = lines.op("matmul", lines.op("matmul", hidden, right), right, signal=("net",))
+    return lines.segment(last)
+
+
+def to_improve(**facts: Any) -> Service:
+    """A service of two workers with that segment, and its inputs 2 and 3."""
+    each = service(2, config=RULES, **facts)
+    for tensor in (2, 3):
+        each.put(tensor, signal=("net",))
+    each.define(IMPROVABLE, improvable())
     each.done()
     each.told.clear()
     return each

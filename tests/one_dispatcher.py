@@ -29,7 +29,7 @@ class Service:
 
     def __init__(
         self, workers: int = 1, *, config: Any = None, expected: int | None = None,
-        capabilities: tuple[str, ...] = (), memory: int = 0,
+        capabilities: tuple[str, ...] = (), memory: int = 0, **more: Any,
     ) -> None:  # fmt: skip
         read = None if config is None else Config.from_plain(config)
         self.log: list[str] = []
@@ -42,6 +42,7 @@ class Service:
             log=lambda level, text, **about: None if level == "debug" else self.log.append(f"{level}: {text}"),
             capabilities=capabilities,
             running_plan=self.running.get,
+            **more,
         )
         self.now = 0.0
         self.idle = True

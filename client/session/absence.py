@@ -32,13 +32,16 @@ def look_for_dispatcher(session: Session, reason: str) -> bool:
     """Look for the next dispatcher, because the one that was there is gone, for this reason. Returns whether it can come: not
     if the session has kept nothing that could be sent again, or nobody starts another dispatcher."""
     kept, patience = session.kept, session.facts.get("returns")
-    if session.failure is not None or session.link.is_over():
+    if session.failure is not None:
         return False
     if not session.welcomed:  # whoever opens it waits for so long as that may take
-        session.link.look_again(m.Hello(m.VERSION, "client", session.said))
-        return True
+        return session.link.look_again(m.Hello(m.VERSION, "client", session.said))
     if kept is None or kept.lapsed or not isinstance(patience, (int, float)):
         return False
+    facts = {**session.said, "mark": kept.mark, "sent": kept.position}
+    if overdue(session) or not session.link.look_again(m.Hello(m.VERSION, "client", facts)):
+        return False
+    kept.durable = None  # what waited for answers comes too late: the session goes back to the mark that it has said
     if session.absence is None:
         log.warning(
             "the service at %s is gone (%s); the session waits up to %g s for it to be started again, and goes on then",
@@ -47,9 +50,6 @@ def look_for_dispatcher(session: Session, reason: str) -> bool:
             patience,
         )
         session.absence = Absence(time.monotonic(), float(patience))
-    elif overdue(session):
-        return False
-    session.link.look_again(m.Hello(m.VERSION, "client", {**session.said, "mark": kept.mark, "sent": kept.position}))
     return True
 
 

@@ -68,9 +68,9 @@ class DispatcherLink(Protocol):
     def give_up_lost(self) -> None:
         """Use memory again that a lost worker was lent."""
 
-    def look_again(self, hello: m.Message) -> None:
+    def look_again(self, hello: m.Message) -> bool:
         """Close all connections, and try to open others until a dispatcher answers, to which `hello` is said. Nothing else is
-        sent until `rewind`."""
+        sent until `rewind`. Returns False, and does nothing, if none will be there."""
 
     def found_again(self, facts: dict[str, Any]) -> None:
         """That dispatcher has answered, with these facts."""
@@ -96,9 +96,6 @@ class DispatcherLink(Protocol):
 
     def alive(self) -> str | None:
         """None, or why the service cannot answer any more."""
-
-    def is_over(self) -> bool:
-        """Whether nobody will start a dispatcher at the address again."""
 
     def close(self) -> None:
         """End the connection."""

@@ -105,8 +105,11 @@ class SocketLink:
             raise ConnectionFailed(f"{bulk.address}: {bulk.failed}")
         return bulk is not None and bulk.accepted
 
-    def look_again(self, hello: m.Message) -> None:
-        """Close all connections, and open others to whatever dispatcher comes to the address."""
+    def look_again(self, hello: m.Message) -> bool:
+        """Close all connections, and open others to whatever dispatcher comes to the address. Returns False, and does nothing,
+        where the daemons of this process have ended too often and are not started again."""
+        if self.closed or (self.local is not None and self.local.failure() is not None):
+            return False
         self.absent = True
         self.control.close()
         if self.bulk is not None:
@@ -118,6 +121,7 @@ class SocketLink:
         self.control = self._connected()
         self._reopened()
         self.control.send(m.encode(hello))
+        return True
 
     def found_again(self, facts: dict[str, Any]) -> None:
         """A dispatcher has answered, with these facts: connect its bulk socket."""
@@ -307,10 +311,6 @@ class SocketLink:
             if now - self.ended > LAST_MESSAGES_SECONDS:
                 return "its process ended"
         return None if self.local is None else self.local.failure()
-
-    def is_over(self) -> bool:
-        """Whether nobody will start the daemons of this process again."""
-        return self.local is not None and self.local.failure() is not None
 
     def close(self) -> None:
         """Close the sockets; what was sent still leaves."""

@@ -98,7 +98,7 @@ class Handshake:
             raise ProtocolError("a bulk identity is bytes")
         program = program_of(peer, hello.facts, origin)
         returns = self.returning.check(hello.facts, origin.principal)
-        self._make_way(program, now, returns=returns)
+        self._make_way(program, now, known=returns and self.returning.is_known(hello.facts))
         client = ClientRecord(peer, next(self.clients), hello.facts, bulk, program, origin.principal, heard=now)
         client.recovery.resends = hello.facts.get("resends") is True
         client.recovery.key = hello.facts.get("session_key", b"")
@@ -111,8 +111,8 @@ class Handshake:
         if returns:
             self.returning.begin(client, hello.facts["mark"])
 
-    def _make_way(self, program: ProgramIdentity, now: float, *, returns: bool) -> None:
-        """Count a new session of a program. Raises `SessionError` if it is one too many; one that `returns` is not new."""
+    def _make_way(self, program: ProgramIdentity, now: float, *, known: bool) -> None:
+        """Count a session of a program. Raises `SessionError` if it is one too many; one that is `known` is not new."""
         who = refusal(MAX_CLIENTS, [client.program for client in self.service.clients.values()], program)
         if who is not None:
             self.service.counters.refused += 1
@@ -120,7 +120,7 @@ class Handshake:
                 f"too many sessions: this service has room for {MAX_CLIENTS}, and of {who} it has as many as it may; "
                 "try again when one has ended"
             )
-        if returns:
+        if known:
             return
         fresh = self.of_program.used(program, now) == 0
         for rate, whose, said, reserved in (

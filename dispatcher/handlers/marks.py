@@ -208,6 +208,9 @@ class MarkHandler:
         """Save how the meshes of sessions are shaped now: what they compute again shall have the same bits."""
         fresh, self.service.reshaped = self.service.reshaped, []
         for client in fresh:
+            now = self.service.clients.get(client.identity)
+            if now is None or now.recovery is not client.recovery:
+                continue  # it has ended since
             if self.saves and client.recovery.resends and client.recovery.key:
                 self.file_work.append(WriteSession(_card(client, 0), None))
 

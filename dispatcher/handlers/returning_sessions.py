@@ -8,6 +8,7 @@ that mark; then the client is told to go back to it (`Rewind`), as after the los
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +40,8 @@ class ReturningSessions:
         self.lease = lease
         for card in cards:
             service.away.setdefault(card.key, []).append(card)
+        self.reading: dict[int, SessionCard] = {}
+        """By number, the clients whose marks are being read."""
         self.since: float | None = None
         """Since when they have been waited for, on the shell's clock."""
 
@@ -71,44 +74,56 @@ class ReturningSessions:
         if not _is_count(facts.get("sent")):
             raise ProtocolError("a session that comes back says how many messages it has sent")
         cards = self.service.away.get(key, [])
-        known = all(card.principal == principal.name for card in cards)
-        if mark and not (known and any(card.mark == mark for card in cards)):
+        foreign = any(card.principal != principal.name for card in cards)
+        if foreign or (mark and all(card.mark != mark for card in cards)):
             raise SessionError(
                 "the service has no copy of this session any more: it was given up, or another service runs at this address; "
                 "its tensors are lost"
             )
         return True
 
+    def is_known(self, facts: dict[str, Any]) -> bool:
+        """Whether the dispatcher before knew the session of a `Hello`, which was checked."""
+        return facts.get("session_key") in self.service.away
+
     def begin(self, client: ClientRecord, mark: int) -> None:
         """A client has come back: read its mark, or have it begin again."""
         recovery = client.recovery
         recovery.awaited, recovery.since, recovery.taken = True, self.service.now, client.facts["sent"]
         cards = self.service.away.pop(recovery.key, [])
-        if any(card.principal != client.principal.name for card in cards):
-            cards = []
         for card in cards:
             recovery.shapes |= card.shapes
+            if mark and card.mark == mark:
+                self.reading[client.number] = card
         self.marks.drop_all(card for card in cards if card.mark not in (0, mark))
         if mark:
             self.marks.file_work.append(ReadSession(client.number, recovery.key, mark))
         else:
+            self._expect(max((math.prod(sizes) for _, sizes, _ in recovery.shapes), default=1))
             self._rewind(client)
+
+    def _expect(self, workers: int) -> None:
+        """Have sessions wait for as many workers as one had that comes back: those of the dispatcher before join one by one."""
+        if len(self.service.workers) < workers:
+            self.service.expect(workers)
 
     def read(self, event: SessionRead) -> None:
         """The mark of a session that comes back was read, or cannot be."""
-        client = self.service.by_number.get(event.client)
-        if client is None or not client.recovery.awaited or client.recovery.marks:
+        card = self.reading.pop(event.client, None)
+        if card is None:
             return
-        mark = event.mark
-        if mark is None:
-            text = f"the session cannot go on: {event.fault[1] if event.fault else 'its mark cannot be read'}"
-            self.service.ending[client.identity] = text
+        client, mark = self.service.by_number.get(event.client), event.mark
+        if client is None or mark is None or not client.recovery.awaited:
+            self.marks.drop_all([card])
+            if client is not None and mark is None:
+                text = f"the session cannot go on: {event.fault[1] if event.fault else 'its mark cannot be read'}"
+                self.service.ending[client.identity] = text
             return
         base = self.service.config
         if mark.base is not None and base is not None and mark.base.to_wire() == base.to_wire():
             mark.base = base
         client.recovery.marks.append(mark)
-        self.service.expect(len(mark.mesh.members))
+        self._expect(len(mark.mesh.members))
         self._rewind(client)
 
     def _rewind(self, client: ClientRecord) -> None:

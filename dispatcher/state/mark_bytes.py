@@ -66,7 +66,7 @@ class PackedParts:
 
     def get(self, part: Any, pack: Callable[[Any], Any]) -> Any:
         """The bytes of a part, which never changes."""
-        found = self.known.get(id(part)) or (part, pack(part))
+        found = self.used.get(id(part)) or self.known.get(id(part)) or (part, pack(part))
         self.used[id(part)] = found
         return found[1]
 
@@ -98,8 +98,10 @@ def pack_session(card: SessionCard, mark: SessionMark | None, parts: PackedParts
         [list(axes), list(sizes), blocks, _pack_shape(shape)] for (axes, sizes, blocks), shape in card.shapes.items()
     ]
     head: bytes = msgpack.packb([card.key, card.principal, card.mark, shapes, card.process])
-    body: bytes = b"" if mark is None else msgpack.packb(_pack_mark(mark, parts))
-    parts.renew()
+    body = b""
+    if mark is not None:
+        body = msgpack.packb(_pack_mark(mark, parts))
+        parts.renew()
     return [SIZES.pack(HEADER, len(head), len(body), zlib.crc32(body, zlib.crc32(head))), head, body]
 
 
@@ -111,7 +113,13 @@ def read_card(data: bytes) -> SessionCard:
             (tuple(axes), tuple(sizes), blocks): FrozenShape(_nested(weights), _unpack_speeds(speeds))
             for axes, sizes, blocks, (weights, speeds) in shapes
         }
-    except (ValueError, TypeError, msgpack.UnpackException):
+        if not (isinstance(key, bytes) and key and isinstance(principal, str) and isinstance(process, dict)):
+            raise ValueError
+        if type(mark) is not int or mark < 0:
+            raise ValueError
+    except SnapshotError:
+        raise
+    except Exception:  # noqa: BLE001 — whatever is wrong with it, nobody can say whose it is
         raise SnapshotError("its card is malformed") from None
     return SessionCard(key, principal, mark, known, process)
 
@@ -169,7 +177,7 @@ def _pack_mark(mark: SessionMark, parts: PackedParts) -> list[object]:
     return [
         mark.number, mark.position, mark.done, _pack_mesh(mark.mesh), _pack_speeds(mark.speeds), _pack_policy(mark.policy),
         residents.packed, entries.packed, table, segments, refused, list(mark.reduced.items()), plans, configs, mark.verify,
-        mark.tf32, mark.checked, [list(each) for each in mark.warned], mark.seconds,
+        mark.tf32, mark.checked, [list(each) for each in sorted(mark.warned)], mark.seconds,
     ]  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 from gt.errors import ProtocolError
+from gt.sharding.interned import MAKING
 
 from .dtypes import BY_SHORT, DType
 
@@ -38,7 +39,8 @@ def spec(dtype: DType, shape: tuple[int, ...]) -> Spec:
     key = (dtype, shape)
     found = _interned.get(key)
     if found is None:
-        found = _interned.setdefault(key, Spec(dtype, shape))
+        with MAKING:  # two threads may make it
+            found = _interned.setdefault(key, Spec(dtype, shape))
     return found
 
 

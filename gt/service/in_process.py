@@ -334,12 +334,9 @@ class NoBulk:
     def give_up_lost(self) -> None:
         """Nothing is lent."""
 
-    def is_over(self) -> bool:
-        """Always: it ends with this process."""
-        return True
-
-    def look_again(self, hello: m.Message) -> None:
+    def look_again(self, hello: m.Message) -> bool:
         """Never comes."""
+        return False
 
     def found_again(self, facts: dict[str, Any]) -> None:
         """Never comes."""

@@ -5,8 +5,14 @@ Placements and layouts are parts of the keys of every plan cache; hashing them b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+import threading
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
+
+MAKING: Final = threading.RLock()
+"""Held while an interned value is put where others find it, so that two threads do not put two there."""
+os.register_at_fork(before=MAKING.acquire, after_in_parent=MAKING.release, after_in_child=MAKING.release)
 
 if TYPE_CHECKING:
     Interned = type
@@ -22,7 +28,12 @@ else:
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
             made = super().__call__(*args, **kwargs)
-            return cls._known.setdefault(_fields(made), made)
+            fields = _fields(made)
+            known = cls._known.get(fields)
+            if known is None:
+                with MAKING:  # two threads may have made it
+                    known = cls._known.setdefault(fields, made)
+            return known
 
     def _fields(made: Any) -> tuple[Any, ...]:
         return tuple([getattr(made, name) for name in made.__match_args__])

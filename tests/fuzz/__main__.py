@@ -21,7 +21,15 @@ from .running import fuzz, keep, samples
 from .targets import TARGETS
 
 API = "api"
-DECODING = ("gt.wire.", "gt.ir.", "gt.sharding.", "gt.instruction_log.", "gt.monitor.reading", "gt.client.io.")
+DECODING = (
+    "gt.wire.",
+    "gt.ir.",
+    "gt.sharding.",
+    "gt.instruction_log.",
+    "gt.monitor.reading",
+    "gt.client.io.",
+    "gt.dispatcher.state.mark_bytes",
+)
 SHARE_SECONDS = 2.0
 """Seconds for which one target is fuzzed before the next one."""
 FIRST_SEED = 1_000_000

@@ -11,6 +11,7 @@ import json
 import os
 import struct
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -21,13 +22,16 @@ from typing import Any, Final, NamedTuple
 import event_samples
 import msgpack
 import numpy as np
+from captured_marks import MADE
 from config_samples import GOOD
 
 import gt
 import gt.nn.functional as F
 from gt.client.session import session as sessions
 from gt.dispatcher.state.events import Lost, Malformed, Received
-from gt.errors import ConfigError, DTypeError, GTError, ProtocolError, ShapeError, TraceError
+from gt.dispatcher.state.mark_bytes import HEADER, SIZES, PackedParts, SessionCard, pack_session, read_card, read_mark
+from gt.dispatcher.state.session_marks import FrozenShape
+from gt.errors import ConfigError, DTypeError, GTError, ProtocolError, ShapeError, SnapshotError, TraceError
 from gt.instruction_log.reader import LogReader
 from gt.instruction_log.text import LoggedPut, LogWriter, SessionBegan, SessionEnded
 from gt.ir.instruction_bytes import pack_plan, pack_segment, unpack_plan, unpack_segment
@@ -364,6 +368,57 @@ def _check_event(data: bytes) -> None:
         return
 
 
+SEGMENTS: Final = 9
+"""The place of definitions in the state of a session file."""
+
+
+def _session_samples() -> list[Any]:
+    found = []
+    for name in ("refused", "lost", "told", "scalars", "5 runs"):
+        mark = MADE[name]()
+        mesh = mark.mesh
+        shapes = {(mesh.axes, mesh.sizes, 0): FrozenShape(mesh.weights, mark.speeds)}
+        card = SessionCard(bytes(16), "alice", mark.number, shapes)
+        _, head, body = pack_session(card, mark, PackedParts())
+        state = msgpack.unpackb(body, strict_map_key=False)
+        for each in state[SEGMENTS]:
+            if isinstance(each[1], bytes):
+                each[1] = msgpack.unpackb(each[1], strict_map_key=False)
+        found.append([0, msgpack.unpackb(head), state])
+    return found
+
+
+def _build_session(tree: Any) -> bytes:
+    """A file whose checksum is right, unless the first item of the tree is another number than 0."""
+    if not (isinstance(tree, list) and len(tree) == 3):
+        return _packed(tree)
+    wrong, card, state = tree
+    if isinstance(state, list) and len(state) > SEGMENTS and isinstance(state[SEGMENTS], list):
+        packed = [
+            [each[0], _packed(each[1])] if isinstance(each, list) and len(each) == 2 and _is_segment(each[1]) else each
+            for each in state[SEGMENTS]
+        ]
+        state = [*state[:SEGMENTS], packed, *state[SEGMENTS + 1 :]]
+    head, body = _packed(card), _packed(state)
+    check = zlib.crc32(body, zlib.crc32(head)) + (wrong if type(wrong) is int else 0) & (1 << 32) - 1
+    return SIZES.pack(HEADER, len(head), len(body), check) + head + body
+
+
+def _is_segment(tree: Any) -> bool:
+    return isinstance(tree, list) and len(tree) > 2
+
+
+def _check_session(data: bytes) -> None:
+    """A session's card and mark, or `SnapshotError`; a card that was read is written and read to the same."""
+    try:
+        card = read_card(data)
+        written = b"".join(pack_session(card, None, PackedParts()))
+        assert repr(read_card(written)) == repr(card)
+        read_mark(data)
+    except SnapshotError:
+        return
+
+
 # a dispatcher with a hostile and an honest client
 
 
@@ -456,6 +511,7 @@ TARGETS: Final[dict[str, Target]] = {
     "log": Target(_log_samples, _text, _check_log),
     "trace": Target(_trace_samples, _text, _check_trace),
     "event": Target(_event_samples, _packed, _check_event),
+    "session": Target(_session_samples, _build_session, _check_session),
     "service": Target(_service_samples, _packed, _check_service),
 }
 """By name."""

@@ -3,9 +3,14 @@
 import copy
 import gc
 import pickle
+import sys
+import threading
 import weakref
+from typing import Any
 
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
+from gt.ir.dtypes import float32
+from gt.ir.spec import spec
 from gt.sharding.placement import REPLICATE, At, Partial, Replicate, Shard, parse_layout
 
 
@@ -32,3 +37,27 @@ def test_nothing_keeps_them_alive() -> None:
     seen = weakref.ref(Shard(12, (3, 1, 4, 1, 5)))
     gc.collect()
     assert seen() is None
+
+
+def test_threads_that_make_equal_values_at_once_have_one_object() -> None:
+    """A dispatcher reads files of sessions beside its other work, and a program computes in several threads."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for turn in range(30):
+            made: list[list[Any]] = []
+            start = threading.Barrier(3)
+
+            def work(turn: int = turn, made: list[list[Any]] = made, start: threading.Barrier = start) -> None:
+                start.wait()
+                made.append([each for n in range(40) for each in (Shard(n, (turn, n)), spec(float32, (turn, n, 77)))])
+
+            threads = [threading.Thread(target=work) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert all(one is other for one, other in zip(made[0], made[1], strict=True))
+            assert all(one is other for one, other in zip(made[0], made[2], strict=True))
+    finally:
+        sys.setswitchinterval(before)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from gt.errors import ProtocolError
 from gt.wire.bulk import (
+    ALL_WORKERS,
     BACK,
     CHUNK_BYTES,
     DATA,
@@ -809,3 +810,44 @@ def test_memory_of_a_client_that_uses_another_worker_now_is_unmapped() -> None:
     assert borrower.maps == {0: kept}
     borrower.trim(100.0 + 2 * IDLE_MAP_SECONDS)
     assert borrower.maps == {}
+
+
+@pytest.mark.parametrize("lost", [-1, 1, ALL_WORKERS])
+def test_loans_of_lost_workers_are_had_back_when_no_mark_refers_to_them(lost: int) -> None:
+    """Others give theirs back themselves, also after their streams were broken off."""
+    outbox = Outbox(machine())
+    pool = Pool(ROOM)
+    keys: list[Key] = [(PUT, 1, 7, worker) for worker in range(3)]
+    for key in keys:
+        room = pool.room(CHUNK_BYTES)
+        assert room is not None
+        outbox.near.add(key[3])
+        assert len(list(outbox.add(b"worker %d" % key[3], key, room, [(0, CHUNK_BYTES)], pool.place(room)))) == 1
+    outbox.add(WORKER, (PUT, 1, 8, 0), drawn(0, 100))
+    assert set(outbox.lent) == set(keys)
+    outbox.break_off(lost)
+    assert (outbox.streams, outbox.lent, outbox.near) == ({}, {}, set())
+    assert set(outbox.returning) == set(keys), "until then a mark may refer to them"
+    outbox.back(b"worker 2", keys[2])
+    outbox.give_up_lost()
+    left = {key for key in keys[:2] if lost != ALL_WORKERS and key[3] != lost}
+    assert set(outbox.returning) == left
+    outbox.give_up_lost()
+    assert set(outbox.returning) == left
+    for key in left:
+        outbox.back(b"worker %d" % key[3], key)
+    assert outbox.returning == {}
+
+
+def test_loans_to_later_workers_are_not_given_up_with_earlier_ones() -> None:
+    """All are lost at one moment: who is lent to afterwards has another number."""
+    outbox = Outbox(machine())
+    pool = Pool(ROOM)
+    for worker in (0, 1):
+        room = pool.room(CHUNK_BYTES)
+        assert room is not None
+        outbox.near.add(worker)
+        list(outbox.add(WORKER, (PUT, 1, 7, worker), room, [(0, CHUNK_BYTES)], pool.place(room)))
+        outbox.break_off(ALL_WORKERS if worker == 0 else -1)
+    outbox.give_up_lost()
+    assert set(outbox.returning) == {(PUT, 1, 7, 1)}

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from gt.wire.connection import UNKNOWN_SESSION, Connection, SessionRouter, StreamBroken
+from gt.wire import transport
+from gt.wire.connection import (
+    MAX_LOCAL_RETRY_SECONDS,
+    MAX_RETRY_SECONDS,
+    UNKNOWN_SESSION,
+    Connection,
+    SessionRouter,
+    StreamBroken,
+)
 
 STEP_SECONDS = 0.05
 
@@ -117,3 +126,25 @@ def test_who_computes_for_long_is_not_silent(ends: Ends) -> None:
             break
     patient.close()
     assert ends.heard == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("address", "most"), [("ipc://{}/nobody", MAX_LOCAL_RETRY_SECONDS), ("tcp://127.0.0.1:1", MAX_RETRY_SECONDS)]
+)
+def test_attempts_become_rarer_but_not_on_one_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, most: float
+) -> None:
+    """A dispatcher that is started again there is found at once."""
+    monkeypatch.setattr(transport.Dealer, "broken", True)  # as a socket finds out sooner or later where nobody listens
+    now = 0.0
+    found: list[float] = []
+    connection = Connection(
+        address.format(tmp_path), lease=100.0, clock=lambda: now, reopened=lambda: found.append(now)
+    )
+    while now < 20.0:
+        now += STEP_SECONDS / 10
+        connection.look()
+    connection.close()
+    pauses = [later - earlier for earlier, later in pairwise(found)]
+    assert max(pauses) == pytest.approx(most, abs=STEP_SECONDS)
+    assert pauses[-3:] == pytest.approx([most] * 3, abs=STEP_SECONDS)

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import Lines
-from marking_dispatcher import FAULT, lose, pass_time, restore, service, settled_mark
+from marking_dispatcher import (
+    FAULT,
+    IMPROVABLE,
+    improvable,
+    lose,
+    pass_time,
+    restore,
+    service,
+    settled_mark,
+    to_improve,
+)
 from one_dispatcher import NEG, VECTOR, Service, fault_of, leave_nothing, made
 
 from gt.dispatcher.handlers.plan_selection import SEARCH_AT, SWITCH_AT
 from gt.dispatcher.state.events import Lost
 from gt.dispatcher.state.session_marks import MAX_IDLE_REWINDS
-from gt.ir.instruction import Segment
-from gt.ir.instruction_bytes import pack_segment
+from gt.ir.instruction_bytes import pack_plan, pack_segment
 from gt.ir.spec import pack_spec
 from gt.wire import messages as m
 
@@ -99,30 +108,20 @@ def test_restored_workers_see_only_what_comes_after() -> None:
     assert [type(message) for message in each.hears("w1")] == [m.DefinePlan, m.Execute]
 
 
-def shuffled() -> Segment:
-    """Instructions for which a better plan than the first is worth a search."""
-    lines = Lines()
-    last = lines.input(4)
-    for _ in range(4):
-        last = lines.op("neg", lines.op("neg", last, signal=("net",)))
-    return lines.segment(last)
-
-
 @pytest.mark.parametrize("runs_before", range(SWITCH_AT + 2))
 def test_plans_are_improved_at_the_same_run(runs_before: int) -> None:
     """The bits of later runs depend on which plan they get, so how often it ran, and what was found, belong to the mark."""
 
-    def runs(*, goes_back: bool) -> list[tuple[int, bool, bool, int]]:
-        each = service(2, config=RULES)
-        each.define(2, shuffled())
+    def runs(*, goes_back: bool) -> list[tuple[int, bool, bool, bytes]]:
+        each = to_improve()
         known = each.core.service.clients[b"c"]
 
         def run(base: int) -> None:
-            each.run(2, base, [1])
+            each.run(IMPROVABLE, base, [2, 3])
             each.done()
 
         for at in range(runs_before):
-            run(10 + at)
+            run(10 + 10 * at)
         mark = settled_mark(each)
         if goes_back:
             run(100)
@@ -133,23 +132,26 @@ def test_plans_are_improved_at_the_same_run(runs_before: int) -> None:
             known = each.core.service.clients[b"c"]
         found = []
         for at in range(SWITCH_AT + 2):
-            run(100 + at)
+            run(200 + 10 * at)
             (cached,) = known.plans.values()
-            found.append((cached.runs, cached.searched, cached.better is not None, known.improved))
+            plan = pack_plan(replace(cached.planned.plan, mesh=0))
+            found.append((cached.runs, cached.searched, cached.better is not None, plan))
         return found
 
-    assert runs(goes_back=True) == runs(goes_back=False)
+    found = runs(goes_back=False)
+    if runs_before < SWITCH_AT - 1:
+        assert found[0][3] != found[-1][3], "a better plan takes over"
+    assert runs(goes_back=True) == found
 
 
 def test_a_search_that_was_under_way_is_begun_again() -> None:
     """And the run that waits for it goes on."""
-    each = service(2, config=RULES)
-    each.define(2, shuffled())
+    each = to_improve()
     for at in range(SEARCH_AT - 1):
-        each.run(2, 10 + at, [1])
+        each.run(IMPROVABLE, 10 + 10 * at, [2, 3])
         each.done()
     each.idle = False
-    each.run(2, 20, [1])
+    each.run(IMPROVABLE, 100, [2, 3])
     (cached,) = each.core.service.clients[b"c"].plans.values()
     assert (cached.runs, cached.searched) == (SEARCH_AT, False)
     each.idle = True
@@ -164,10 +166,10 @@ def test_a_search_that_was_under_way_is_begun_again() -> None:
     each.say("c", m.Resume(number_of(each), mark))
     restore(each, mark)
     for at in range(SWITCH_AT):
-        each.run(2, 30 + at, [1])
+        each.run(IMPROVABLE, 200 + 10 * at, [2, 3])
         each.done()
-    last = len(shuffled().instructions) - 1
-    assert set(each.table()) >= {30 + at + last for at in range(SWITCH_AT)}
+    last = len(improvable().instructions) - 1
+    assert set(each.table()) >= {200 + 10 * at + last for at in range(SWITCH_AT)}
 
 
 def test_definitions_of_a_mark_are_known() -> None:

@@ -1,0 +1,134 @@
+"""A client's sockets while its dispatcher is gone. Nobody listens here: what matters is what the link does by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gt.bounds import MAX_INLINE_BYTES
+from gt.client.session.socket_link import SocketLink
+from gt.daemon.host import host_facts
+from gt.wire import messages as m
+from gt.wire.bulk import ALL_WORKERS
+
+HELLO = m.Hello(m.VERSION, "client", {"mark": 0})
+
+
+class Daemons:
+    """Daemons that were started for this process."""
+
+    def __init__(self, failure: str | None = None) -> None:
+        self.reason = failure
+
+    def failure(self) -> str | None:
+        return self.reason
+
+
+@pytest.fixture
+def link(tmp_path: Path) -> Iterator[SocketLink]:
+    made = SocketLink(f"ipc://{tmp_path}/s")
+    yield made
+    made.close()
+
+
+def welcomed(link: SocketLink, tmp_path: Path, **facts: Any) -> None:
+    link.found_again({"number": 3, "bulk_address": f"ipc://{tmp_path}/bulk", **facts})
+
+
+def waiting(link: SocketLink) -> list[Any]:
+    """The messages that the control socket keeps until they are acknowledged."""
+    return [m.decode(list(frames[1:])) if len(frames) > 2 else frames for frames in link.control.stream.kept]
+
+
+def test_new_sockets_are_opened_and_nothing_but_hello_is_sent(link: SocketLink, tmp_path: Path) -> None:
+    welcomed(link, tmp_path, lease=7.0)
+    link.send(m.Free([1]))
+    link.send(m.Free([2]))
+    before, bulk = link.control, link.bulk
+    assert bulk is not None
+    assert link.look_again(HELLO)
+    assert (before.closed, bulk.closed, link.bulk) == (True, True, None)
+    assert link.control is not before
+    assert link.control.identity != before.identity, "it is another connection"
+    assert link.control.lease == 7.0
+    assert len(link.control.stream.kept) == 1
+    frames = link.send(m.Free([3]))
+    assert frames == m.encode(m.Free([3]))
+    link.send_frames(frames)
+    link.send(m.Ping())
+    assert len(link.control.stream.kept) == 1
+    welcomed(link, tmp_path)
+    assert link.bulk is not None
+    assert link.bulk.identity == bulk.identity, "as the Hello has said"
+    link.send_frames(frames)
+    assert len(link.control.stream.kept) == 1, "the dispatcher does not know the session yet"
+    link.rewind(4, ALL_WORKERS, {})
+    assert (link.client, link.fetches.client) == (4, 4)
+    link.send_frames(frames)
+    assert len(link.control.stream.kept) == 2
+
+
+def test_it_is_looked_again_and_again(link: SocketLink) -> None:
+    known = {link.control.identity}
+    for _ in range(3):
+        assert link.look_again(HELLO)
+        known.add(link.control.identity)
+    assert len(known) == 4
+    link.wait(0.0)
+    assert link.receive() == []
+
+
+@pytest.mark.parametrize("failure", [None, "dispatcher exited with status 3"])
+def test_daemons_that_are_not_started_again_are_not_waited_for(tmp_path: Path, failure: str | None) -> None:
+    link = SocketLink(f"ipc://{tmp_path}/s", Daemons(failure))
+    try:
+        before = link.control
+        assert link.alive() == failure
+        assert link.look_again(HELLO) == (failure is None)
+        assert link.absent == (failure is None)
+        assert (link.control is before) == (failure is not None)
+    finally:
+        link.close()
+
+
+def test_a_closed_link_looks_for_nobody(tmp_path: Path) -> None:
+    link = SocketLink(f"ipc://{tmp_path}/s")
+    link.close()
+    assert not link.look_again(HELLO)
+    assert link.control.closed
+
+
+def test_the_end_of_the_process_is_looked_for_anew(link: SocketLink, tmp_path: Path) -> None:
+    """One that runs is found, one on another machine is not, and no descriptor is left."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    welcomed(link, tmp_path, process=host_facts())
+    assert link.process is not None
+    assert link.alive() is None
+    link.ended = 5.0
+    link.look_again(HELLO)
+    assert (link.process, link.ended) == (None, 0.0)
+    welcomed(link, tmp_path, process={**host_facts(), "boot": "another"})
+    assert link.process is None
+    link.look_again(HELLO)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+def test_large_puts_are_kept_until_the_session_is_known(link: SocketLink, tmp_path: Path) -> None:
+    """And offered to nobody."""
+    welcomed(link, tmp_path)
+    link.look_again(HELLO)
+    array = np.arange(MAX_INLINE_BYTES + 1, dtype=np.uint8)
+    put = link.prepare(array, "kind")
+    assert put is not None
+    kept = link.put_bulk(9, put)
+    assert kept.nbytes == array.nbytes
+    welcomed(link, tmp_path)
+    assert link.bulk is not None
+    assert len(link.bulk.stream.kept) == 0
+    link.rewind(4, ALL_WORKERS, {9: kept})
+    assert 9 in link.puts.waiting
+    assert link.bulk.stream.kept == type(link.bulk.stream.kept)()

@@ -1,0 +1,75 @@
+"""The file of numbers: whatever a dispatcher has given, and however it ended, the next one gives others."""
+
+from __future__ import annotations
+
+import stat
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gt.dispatcher.number_file import FIRST_NUMBERS, ORDERS_PER_START, SLOT, numbers_from
+from gt.dispatcher.state.numbers import first_numbers
+
+KINDS = ("sessions", "workers", "meshes", "marks")
+
+
+@given(st.lists(st.lists(st.sampled_from(KINDS), max_size=12), max_size=6))
+def test_no_number_is_given_twice(tmp_path_factory: pytest.TempPathFactory, starts: list[list[str]]) -> None:
+    """The file is not closed in between, as by a process that was killed."""
+    path = tmp_path_factory.mktemp("numbers") / "marks" / "numbers"
+    given_numbers: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    for start, kinds in enumerate(starts):
+        numbers = numbers_from(path)
+        assert numbers.order == start * ORDERS_PER_START
+        for kind in kinds:
+            given_numbers[kind].append(next(getattr(numbers, kind)))
+    for kind, first in zip(KINDS, FIRST_NUMBERS, strict=True):
+        assert given_numbers[kind] == list(range(first, first + len(given_numbers[kind])))
+
+
+def test_the_first_numbers_are_those_of_a_service_without_a_file(tmp_path: Path) -> None:
+    plain, kept = first_numbers(), numbers_from(tmp_path / "numbers")
+    assert plain.order == kept.order
+    for one, other in zip(plain[:4], kept[:4], strict=True):
+        assert list(islice(one, 3)) == list(islice(other, 3))
+
+
+def test_orders_of_many_starts_fit_into_their_messages() -> None:
+    """As signed numbers of 64 bits, with a start every second for weeks."""
+    assert (1 << 20) * ORDERS_PER_START < 1 << 63
+
+
+def test_what_is_in_the_file_is_there_at_once(tmp_path: Path) -> None:
+    """So nothing must be done when a process ends."""
+    path = tmp_path / "numbers"
+    numbers = numbers_from(path)
+    next(numbers.marks)
+    next(numbers.marks)
+    assert SLOT.unpack_from(path.read_bytes(), 3 * SLOT.size) == (3,)
+    assert len(path.read_bytes()) == 5 * SLOT.size
+
+
+def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "marks" / "numbers"
+    numbers_from(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("content", [b"", b"\x07", bytes(12), bytes(400)])
+def test_a_file_of_another_length_counts_from_what_it_says(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "numbers"
+    path.write_bytes(content)
+    numbers = numbers_from(path)
+    assert next(numbers.sessions) == max(1, content[0] if content else 0)
+    assert [next(numbers.workers), next(numbers.marks)] == [0, 1]
+
+
+def test_a_folder_that_cannot_be_had_is_an_error_of_the_system(tmp_path: Path) -> None:
+    """Which ends the dispatcher before it serves anybody."""
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match="file"):
+        numbers_from(tmp_path / "file" / "numbers")
