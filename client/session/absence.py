@@ -38,9 +38,7 @@ def look_for_dispatcher(session: Session, reason: str) -> bool:
         m.Hello(m.VERSION, "client", {**session.said, "mark": kept.mark})
     ):
         return False
-    kept.durable = (
-        None  # a mark that waited for answers comes too late: the session goes back to the one that it has said
-    )
+    kept.durable = None  # one that waited for answers comes too late: the session goes back to the mark that it says
     if session.absence is None:
         log.warning(
             "the service at %s is gone (%s); the session waits up to %g s for it to be started again, and goes on then",
