@@ -71,7 +71,7 @@ class ReturningSessions:
             return False
         if not _is_count(mark) or not key:
             raise ProtocolError("a session that comes back has a key, and the number of a mark")
-        if not _is_count(facts.get("sent")):
+        if not _is_count(facts.get("sent", 0)):
             raise ProtocolError("a session that comes back says how many messages it has sent")
         cards = self.service.away.get(key, [])
         foreign = any(card.principal != principal.name for card in cards)
@@ -89,7 +89,7 @@ class ReturningSessions:
     def begin(self, client: ClientRecord, mark: int) -> None:
         """A client has come back: read its mark, or have it begin again."""
         recovery = client.recovery
-        recovery.awaited, recovery.since, recovery.taken = True, self.service.now, client.facts["sent"]
+        recovery.awaited, recovery.since, recovery.taken = True, self.service.now, client.facts.get("sent", 0)
         cards = self.service.away.pop(recovery.key, [])
         for card in cards:
             recovery.shapes |= card.shapes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from itertools import islice
 from pathlib import Path
@@ -10,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gt.dispatcher.number_file import FIRST_NUMBERS, ORDERS_PER_START, SLOT, numbers_from
+from gt.dispatcher.number_file import (
+    FIRST_NUMBERS,
+    ORDERS_PER_START,
+    SLOT,
+    FolderInUse,
+    NumberFile,
+    lock_folder,
+    read_beats,
+)
 from gt.dispatcher.state.numbers import first_numbers
 
 KINDS = ("sessions", "workers", "meshes", "marks")
@@ -22,7 +31,7 @@ def test_no_number_is_given_twice(tmp_path_factory: pytest.TempPathFactory, star
     path = tmp_path_factory.mktemp("numbers") / "marks" / "numbers"
     given_numbers: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for start, kinds in enumerate(starts):
-        numbers = numbers_from(path)
+        numbers = NumberFile(path.parent).numbers
         assert numbers.order == start * ORDERS_PER_START
         for kind in kinds:
             given_numbers[kind].append(next(getattr(numbers, kind)))
@@ -31,7 +40,7 @@ def test_no_number_is_given_twice(tmp_path_factory: pytest.TempPathFactory, star
 
 
 def test_the_first_numbers_are_those_of_a_service_without_a_file(tmp_path: Path) -> None:
-    plain, kept = first_numbers(), numbers_from(tmp_path / "numbers")
+    plain, kept = first_numbers(), NumberFile(tmp_path).numbers
     assert plain.order == kept.order
     for one, other in zip(plain[:4], kept[:4], strict=True):
         assert list(islice(one, 3)) == list(islice(other, 3))
@@ -45,16 +54,16 @@ def test_orders_of_many_starts_fit_into_their_messages() -> None:
 def test_what_is_in_the_file_is_there_at_once(tmp_path: Path) -> None:
     """So nothing must be done when a process ends."""
     path = tmp_path / "numbers"
-    numbers = numbers_from(path)
+    numbers = NumberFile(path.parent).numbers
     next(numbers.marks)
     next(numbers.marks)
     assert SLOT.unpack_from(path.read_bytes(), 3 * SLOT.size) == (3,)
-    assert len(path.read_bytes()) == 5 * SLOT.size
+    assert len(path.read_bytes()) == 7 * SLOT.size
 
 
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     path = tmp_path / "marks" / "numbers"
-    numbers_from(path)
+    NumberFile(path.parent)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
@@ -63,7 +72,7 @@ def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
 def test_a_file_of_another_length_counts_from_what_it_says(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "numbers"
     path.write_bytes(content)
-    numbers = numbers_from(path)
+    numbers = NumberFile(path.parent).numbers
     assert next(numbers.sessions) == max(1, content[0] if content else 0)
     assert [next(numbers.workers), next(numbers.marks)] == [0, 1]
 
@@ -72,4 +81,31 @@ def test_a_folder_that_cannot_be_had_is_an_error_of_the_system(tmp_path: Path) -
     """Which ends the dispatcher before it serves anybody."""
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match="file"):
-        numbers_from(tmp_path / "file" / "numbers")
+        NumberFile(tmp_path / "file")
+
+
+def test_one_dispatcher_at_a_time_has_a_folder(tmp_path: Path) -> None:
+    """The lock ends with the descriptor, and so with the process."""
+    lock = lock_folder(tmp_path)
+    with pytest.raises(FolderInUse, match="--standby-of"):
+        lock_folder(tmp_path)
+    os.close(lock)
+    os.close(lock_folder(tmp_path))
+
+
+def test_a_dispatcher_that_works_can_be_seen_to(tmp_path: Path) -> None:
+    assert read_beats(tmp_path) is None
+    os.close(lock_folder(tmp_path))
+    assert read_beats(tmp_path) is None, "it has yet to begin"
+    file = NumberFile(tmp_path)
+    before = read_beats(tmp_path)
+    next(file.beats)
+    after = read_beats(tmp_path)
+    assert None not in (before, after)
+    assert before != after
+
+
+def test_the_next_dispatcher_knows_how_many_workers_there_were(tmp_path: Path) -> None:
+    for count in (3, 2):
+        NumberFile(tmp_path).note_workers(count)
+        assert NumberFile(tmp_path).workers == count

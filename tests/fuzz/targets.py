@@ -378,7 +378,7 @@ def _session_samples() -> list[Any]:
         mark = MADE[name]()
         mesh = mark.mesh
         shapes = {(mesh.axes, mesh.sizes, 0): FrozenShape(mesh.weights, mark.speeds)}
-        card = SessionCard(bytes(16), "alice", mark.number, shapes)
+        card = SessionCard(bytes(16), "alice", mark.number, shapes, {"pid": 1})
         _, head, body = pack_session(card, mark, PackedParts())
         state = msgpack.unpackb(body, strict_map_key=False)
         for each in state[SEGMENTS]:

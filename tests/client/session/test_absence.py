@@ -66,7 +66,7 @@ def test_the_next_dispatcher_is_told_whose_session_it_is(caplog: pytest.LogCaptu
         assert gone(session, link, "no sign of life for 30 s")
         assert warnings(caplog) == [WARNED]
         one, two = link.hellos
-        assert one == two == m.Hello(m.VERSION, "client", {**first.facts, "mark": 3})
+        assert one == two == m.Hello(m.VERSION, "client", {**first.facts, "mark": 3, "sent": session.kept.position})
         assert len(one.facts["session_key"]) == KEY_BYTES
         assert session.failure is None
 

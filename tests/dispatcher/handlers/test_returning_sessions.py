@@ -12,7 +12,7 @@ from one_dispatcher import RULES, Service
 
 from gt.dispatcher.handlers.handshake import PROGRAM_RATE
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
-from gt.dispatcher.number_file import numbers_from
+from gt.dispatcher.number_file import NumberFile
 from gt.dispatcher.state.events import DropSession, Lost, ReadSession, SessionRead, SessionWritten, WriteSession
 from gt.dispatcher.state.mark_bytes import PackedParts, SessionCard, pack_session, read_card, read_mark
 from gt.dispatcher.state.numbers import Numbers, first_numbers
@@ -511,6 +511,12 @@ REFUSED: dict[str, tuple[Origin, dict[str, Any], str, str]] = {
     "empty key": (ALICE, {"session_key": b"", "mark": 0}, "ProtocolError", "has a key, and the number of a mark"),
     "mark of text": (ALICE, {"session_key": KEY, "mark": "1"}, "ProtocolError", "the number of a mark"),
     "mark of a truth": (ALICE, {"session_key": KEY, "mark": True}, "ProtocolError", "the number of a mark"),
+    "sent below 0": (
+        ALICE,
+        {"session_key": KEY, "mark": 0, "sent": -1},
+        "ProtocolError",
+        "how many messages it has sent",
+    ),
     "mark below 0": (ALICE, {"session_key": KEY, "mark": -1}, "ProtocolError", "the number of a mark"),
 }
 
@@ -655,7 +661,7 @@ def test_no_number_comes_twice(tmp_path: Path) -> None:
     saved = Saved()
     seen: dict[str, list[int]] = {}
     for turn in range(4):
-        saved.numbers = numbers_from(tmp_path / "marks" / "numbers")
+        saved.numbers = NumberFile(tmp_path / "marks").numbers
         each = saved.dispatcher({}, {}, names=f"w{turn}-")
         session(each, "d", bytes([turn] * 16))
         each.run(1, 10, [1], "d")
@@ -670,7 +676,7 @@ def test_no_number_comes_twice(tmp_path: Path) -> None:
 
 
 def test_a_service_that_was_not_there_before_counts_from_the_start(tmp_path: Path) -> None:
-    one, other = first_numbers(), numbers_from(tmp_path / "marks" / "numbers")
+    one, other = first_numbers(), NumberFile(tmp_path / "marks").numbers
     assert one.order == other.order == 0
     for a, b in zip(one[:4], other[:4], strict=True):
         assert [next(a) for _ in range(5)] == [next(b) for _ in range(5)]
@@ -685,7 +691,7 @@ def test_sessions_that_return_are_not_new_ones() -> None:
     """All of a program's may come at once, in whatever number it had gathered; others are counted as ever, also those that say
     that they return and are not known."""
     burst = PROGRAM_RATE[0]
-    cards = [SessionCard(key, ALICE.principal.name, 0, {}) for key in keys(2 * burst)]
+    cards = [SessionCard(key, ALICE.principal.name, 0, {}, {}) for key in keys(2 * burst)]
     each = Service(0, expected=1, cards=cards)
     for number, key in enumerate(keys(2 * burst)):
         each.origins[f"c{number}"] = ALICE

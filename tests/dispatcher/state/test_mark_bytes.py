@@ -31,7 +31,7 @@ def made(name: str) -> SessionMark:
 def card_of(mark: SessionMark) -> SessionCard:
     mesh = mark.mesh
     shapes = {(mesh.axes, mesh.sizes, mark.policy.deterministic): FrozenShape(mesh.weights, mark.speeds)}
-    return SessionCard(KEY, "uid 1000", mark.number, shapes)
+    return SessionCard(KEY, "uid 1000", mark.number, shapes, {"pid": 7, "host": "here"})
 
 
 def packed(mark: SessionMark, parts: PackedParts | None = None) -> bytes:
