@@ -315,7 +315,7 @@ class DispatcherShell:
             where = f"client {self.core.service.clients[peer].number} of {self.address}"
             config = self.core.service.config
             plain = config.to_wire() if config is not None else None
-            self.logged[peer] = file.session(where, len(self.core.service.workers), plain)
+            self.logged[peer] = file.session(where, len(self.core.service.in_service), plain)
         for gone in [each for each in self.logged if each not in self.core.service.clients]:
             file.add(self.logged.pop(gone), SessionEnded())
 

@@ -54,6 +54,7 @@ from gt.dispatcher.state.events import (
 from gt.dispatcher.state.message_state import WAITING_MARK, WAITING_READER
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
+from gt.dispatcher.state.worker_duty import IN_SERVICE
 from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
@@ -235,6 +236,7 @@ class DispatcherCore:
             numbers = {worker.number for worker in self.service.workers.values()}
             assert record.fault or set(record.mesh.members) <= numbers, "a sound mesh has all its members"
             assert record.client in self.service.by_number, "a mesh is somebody's"
+            assert all(worker.duty is IN_SERVICE for worker in record.workers), "spares are on no mesh"
             assert len(record.pending) <= MESH_CREDITS
             loaded += len(record.mesh.members) if record.pending else 0
             assert all(self.service.issued[order] is record for order in record.pending)
@@ -331,14 +333,13 @@ class DispatcherCore:
         for client in list(self.service.clients.values()):
             if now - client.heard > self.lease and not client.facts.get("watched"):
                 self._lost(client.identity, f"no sign of life for {self.lease:g} s")
-        missing = len(self.service.workers) < self.service.workers_expected
-        if missing and now - self.service.expected_since > self.patience:
+        if self.service.is_short and now - self.service.expected_since > self.patience:
             self.service.log(
                 "error",
-                f"{len(self.service.workers)} of {self.service.workers_expected} workers joined in {self.patience:g} s; "
+                f"{len(self.service.in_service)} of {self.service.workers_expected} workers joined in {self.patience:g} s; "
                 "GT_START_TIMEOUT says how long the dispatcher waits for them",
             )
-            self.service.workers_expected = 0
+            self.service.stop_waiting()
             self.marks.workers_came()
             self.queues.pump_all()
 

@@ -101,6 +101,7 @@ class WorkerShell:
     def __init__(
         self, address: str, device: str | None, *, watch: int | None = None, folder: str | None = None,
         listen: str | None = None, announce: str | None = None, logs: DaemonLog | None = None, marks: str | None = None,
+        spare: bool = False,
     ) -> None:  # fmt: skip
         if announce:
             # it must be an address, or every other worker would stumble over it
@@ -110,6 +111,8 @@ class WorkerShell:
         self.address = address
         self.logs = logs
         self.watch = watch
+        self.spare = spare
+        """Whether it asks to wait until another worker is lost."""
         limit = environment_number("GT_SHARED_MEMORY", DEFAULT_SHARED_BYTES)
         self.memory = LentMemory(limit)
         timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT_SECONDS)
@@ -200,7 +203,7 @@ class WorkerShell:
         facts = {
             **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
-            "nvlink_group_size": self.group_size, "supervised": self.watch is not None,
+            "nvlink_group_size": self.group_size, "supervised": self.watch is not None, "spare": self.spare,
             **({} if self.mark_folder is None else {"marks": True}), **self.core.facts,
             **measured(self.core.backend, time.time()),
         }  # fmt: skip
@@ -646,12 +649,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", help="cpu, cuda:0, … (default: the first GPU, or the CPU)")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", choices=LOG_FORMATS, default=os.environ.get("GT_LOG_FORMAT", "text"))
+    parser.add_argument("--spare", action="store_true", help="wait until another worker is lost")
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     said = parser.parse_args(arguments)
     return serve(
         said.address, device=said.device, log_level=said.log_level, watch=said.watch, folder=said.folder,
-        log_format=said.log_format,
+        log_format=said.log_format, spare=said.spare,
     )  # fmt: skip
 
 
@@ -666,12 +670,14 @@ def serve(
     announce: str | None = None,
     log_format: str = "text",
     marks: str | None = None,
+    spare: bool = False,
 ) -> int:
     """Runs a worker of the dispatcher at `address`. Returns the exit status. `watch` is a descriptor whose end of file
     means: stop.
 
     Other workers reach it at `announce`, which leads to where it listens. `marks` is a folder for the files of marks, the same
-    for all workers of the service; by default it is in `folder`, and without that one there are none.
+    for all workers of the service; by default it is in `folder`, and without that one there are none. A `spare` waits until
+    another worker is lost.
     """
     logs = DaemonLog("worker", level=log_level, form=log_format, folder=folder)
     keep_freed_memory()
@@ -680,8 +686,9 @@ def serve(
         patience = CONNECT_TIMEOUT if watch is None else start_timeout()  # it may have been started with its dispatcher
         transport.await_listener(address, patience, lambda: not is_orphaned(watch))
         shell = WorkerShell(
-            address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs, marks=marks
-        )
+            address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs, marks=marks,
+            spare=spare,
+        )  # fmt: skip
     except GTError as error:
         if is_orphaned(watch):  # whoever started it ended before it was up, and took the folder along: that is no error
             return 0

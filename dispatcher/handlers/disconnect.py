@@ -9,6 +9,7 @@ from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.message_state import DROPPED, enter
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
+from gt.dispatcher.state.worker_duty import IN_SERVICE
 from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.wire import messages as m
 from gt.wire.messages import Fault
@@ -56,7 +57,8 @@ class Disconnect:
     def lost(self, peer: bytes, reason: str, *, returns: bool = False, failed: bool = False) -> bool:
         """A peer is gone. Returns whether it was a worker, in which case clients may need another mesh.
 
-        A worker that `returns` is being restarted: sessions that lost it wait for it. One that has `failed` has ended by itself.
+        A worker that `returns` is being restarted: sessions that lost it wait for it, unless a spare takes its place. One that
+        has `failed` has ended by itself.
         """
         service = self.service
         self.subscribers.leave(peer)
@@ -78,9 +80,10 @@ class Disconnect:
         self.surveys.lost(worker)
         if service.recording is not None:
             service.recording.worker_lost(worker, reason)
-        if returns:
-            service.expect(len(service.workers) + 1)
-        self._worker_lost(worker, reason, returns=returns, failed=failed)
+        spare = service.replace(worker) if worker.duty is IN_SERVICE else None
+        if returns and spare is None and worker.duty is IN_SERVICE:
+            service.expect(len(service.in_service) + 1)
+        self._worker_lost(worker, reason, returns=returns or spare is not None, failed=failed)
         return True
 
     def _forget(self, client: ClientRecord) -> None:

@@ -55,7 +55,7 @@ class RecoveryHandler:
         needed = [len(mark.mesh.members) for mark in recovery.marks]
         if client.mesh is not None and client.config is not None and client.config.mesh is not None:
             needed.append(len(client.mesh.members))
-        return returns or len(self.service.workers) >= max(needed, default=1)
+        return returns or len(self.service.in_service) >= max(needed, default=1)
 
     def rewind(self, client: ClientRecord, text: str, lost: int) -> None:
         """Begin a new incarnation of a session that has lost a worker, and is in nothing any more but the table of clients."""
@@ -144,21 +144,21 @@ class RecoveryHandler:
     def _members(self, mark: SessionMark) -> list[WorkerRecord] | None:
         """Who takes each rank: those who had it, and for others workers like them that serve the fewest sessions; None if there
         are not enough."""
-        by_number = {worker.number: worker for worker in self.service.workers.values()}
+        by_number = {worker.number: worker for worker in self.service.in_service}
         kept = {number for number in mark.mesh.members if number in by_number}
-        spare = [worker for number, worker in by_number.items() if number not in kept]
+        others = [worker for number, worker in by_number.items() if number not in kept]
         used: dict[int, int] = dict.fromkeys(by_number, 0)
         for record in self.service.meshes.values():
             for member in record.mesh.members:
                 if member in used:
                     used[member] += 1
-        spare.sort(key=lambda worker: (used[worker.number], worker.number), reverse=True)
+        others.sort(key=lambda worker: (used[worker.number], worker.number), reverse=True)
         found: list[WorkerRecord] = []
         for number in mark.mesh.members:
             if number in kept:
                 found.append(by_number[number])
-            elif spare:
-                found.append(spare.pop())
+            elif others:
+                found.append(others.pop())
             else:
                 return None
         return found

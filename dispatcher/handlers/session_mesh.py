@@ -71,19 +71,20 @@ class SessionMeshes:
     def _planner(self, client: ClientRecord, config: Config | None) -> tuple[Planner, MeshRecord] | MessageState:
         """A planner for a config on the present workers, with a mesh of which they have not been told yet; or what it waits
         for. Everything is looked at anew after a wait: workers may have joined or left, or been given to other sessions."""
-        if not self.service.workers:
+        present = self.service.in_service
+        if not present:
             raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
         resolution = None if config is None else self._resolution(client, config)
         axes = {"workers": 1}
         if resolution is not None:
-            shape = resolution.axes(len(self.service.workers))
+            shape = resolution.axes(len(present))
             if not shape.over:
                 return self._wait(client, shape)
             axes = shape.result()
         size = 1
         for length in axes.values():
             size *= length
-        workers = {worker.number: worker.facts for worker in self.service.workers.values()}
+        workers = {worker.number: worker.facts for worker in present}
         numbers = side_by_side(sorted(workers), workers, groups_of(workers))
         if size == 1:
             others = (record.mesh for record in self.service.meshes.values() if record.client != client.number)
@@ -198,7 +199,7 @@ class SessionMeshes:
         """Adopt a new config of the service if it fits the workers."""
         resolution = ConfigResolution(config)
         try:
-            while workers := len(self.service.workers):
+            while workers := len(self.service.in_service):
                 shape = resolution.axes(workers)
                 if shape.over:
                     shape.result()

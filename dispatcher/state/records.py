@@ -20,6 +20,7 @@ from .gpu_health import GpuHealth
 from .message_state import DONE, MessageState
 from .plan_cache import Entry, PlanCache
 from .session_marks import SessionRecovery
+from .worker_duty import IN_SERVICE, WorkerDuty
 
 
 class ReducedSegment(NamedTuple):
@@ -153,6 +154,7 @@ class WorkerRecord:
     """(order, instructions) of the issued plans that it has yet to compile, also those of sessions that have ended."""
     to_compile: int = 0
     """The sum of these instructions."""
+    duty: WorkerDuty = IN_SERVICE
 
 
 @dataclass(slots=True)

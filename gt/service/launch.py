@@ -96,7 +96,8 @@ class _Daemon:
 
 class Local:
     """A dispatcher and workers on this machine. `devices[i]` is the device of worker i (None: its own choice); `quiet` ones are
-    for this program alone and log errors only; `options` are further options of the dispatcher.
+    for this program alone and log errors only; `options` are further options of the dispatcher. `spares` are workers besides
+    that wait until one is lost.
 
     With `restart_dispatcher` the dispatcher, too, is started again, at the same address. What its sessions had is lost, so this
     is for a service that programs may join anew, not for one that serves a single session.
@@ -104,7 +105,7 @@ class Local:
 
     def __init__(
         self, workers: int, *, address: str | None = None, config: str | None = None, devices: list[str] | None = None,
-        quiet: bool = True, options: Sequence[str] = (), restart_dispatcher: bool = False,
+        quiet: bool = True, options: Sequence[str] = (), restart_dispatcher: bool = False, spares: int = 0,
     ) -> None:  # fmt: skip
         self.pid = os.getpid()
         self.restart_dispatcher = restart_dispatcher
@@ -127,10 +128,11 @@ class Local:
                 dict(os.environ),
             )  # fmt: skip
             environment = worker_environment(workers)
-            for device in given:
+            for n in range(len(given) + spares):
+                spare = ["--spare"] if n >= len(given) else []
                 self._start(
-                    ["gt.worker", "--address", self.address, "--device", device, *common, *level],
-                    environment,
+                    ["gt.worker", "--address", self.address, "--device", given[n % len(given)], *spare, *common, *level],
+                    environment,  # a spare computes in place of another, so all threads are for those in service
                 )  # fmt: skip
         except BaseException:
             self.close()
