@@ -99,7 +99,7 @@ class DispatcherShell:
             lease=lease,
             mark_seconds=mark_seconds,
             worker_lease=environment_number("GT_WORKER_LEASE", WORKER_LEASE_SECONDS),
-            capabilities=("cancel",),
+            capabilities=("cancel", "drain"),
         )
         self.core.service.address, self.core.service.version = self.address, _version()
         self.clock = ActiveClock()

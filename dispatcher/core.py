@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gt.daemon.host import START_TIMEOUT
 from gt.dispatcher.cost.cost_model import LinkProfile, rounded
 from gt.dispatcher.handlers.disconnect import Disconnect
+from gt.dispatcher.handlers.drain import DrainHandler
 from gt.dispatcher.handlers.fetches import FetchHandler
 from gt.dispatcher.handlers.handshake import Handshake
 from gt.dispatcher.handlers.job_scheduler import SERVICE
@@ -54,7 +55,7 @@ from gt.dispatcher.state.events import (
 from gt.dispatcher.state.message_state import WAITING_MARK, WAITING_READER
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
-from gt.dispatcher.state.worker_duty import IN_SERVICE
+from gt.dispatcher.state.worker_duty import SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
@@ -71,7 +72,7 @@ WORKER_LEASE_SECONDS: Final = 30.0
 
 class DispatcherCore:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
-    workers have its clock, `capabilities` what watchers may ask for ('cancel'). A client's first tensor waits `patience`
+    workers have its clock, `capabilities` what watchers may ask for ('cancel', 'drain'). A client's first tensor waits `patience`
     seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence, and any
     worker after `worker_lease`. Between two
     marks of a session are at least `mark_seconds`. `facts` are what all peers are told in a `Welcome`, `worker_facts` what
@@ -104,6 +105,7 @@ class DispatcherCore:
             service, self.plan_selection, self.meshes, runs, self.puts, self.fetches, self.surveys, self.snapshots,
             self.recovery,
         )  # fmt: skip
+        self.drains = DrainHandler(service, self.queues, self.disconnect, self.marks, self.fetches, self.snapshots)
         self.patience = patience
         self.lease = lease
         self.worker_lease = min(worker_lease, lease)
@@ -149,10 +151,19 @@ class DispatcherCore:
                 self._tick(now)
         except Exception as error:  # noqa: BLE001 — a bug, whatever it is
             self._blame(event, error)
+        if self.drains.drains:  # which any event may help on
+            self._advance_drains()
         if self.service.ending:
             self._end_sessions()
         out, self.service.out = self.service.out, []
         return out
+
+    def _advance_drains(self) -> None:
+        try:
+            self.drains.advance()
+        except Exception as error:  # noqa: BLE001 — a bug, for which no session is to blame
+            self.service.internal_error("a drain", error)
+            self.drains.drains.clear()
 
     def _end_sessions(self) -> None:
         """End the sessions that a bug has left in an unknown state."""
@@ -236,7 +247,7 @@ class DispatcherCore:
             numbers = {worker.number for worker in self.service.workers.values()}
             assert record.fault or set(record.mesh.members) <= numbers, "a sound mesh has all its members"
             assert record.client in self.service.by_number, "a mesh is somebody's"
-            assert all(worker.duty is IN_SERVICE for worker in record.workers), "spares are on no mesh"
+            assert all(worker.duty is not SPARE for worker in record.workers), "spares are on no mesh"
             assert len(record.pending) <= MESH_CREDITS
             loaded += len(record.mesh.members) if record.pending else 0
             assert all(self.service.issued[order] is record for order in record.pending)
@@ -462,6 +473,20 @@ class DispatcherCore:
             answer = m.Answer(cancel.request, self.queues.cancel(client))
         self.service.send(watcher.identity, answer)
 
+    def _drain(self, watcher: Watcher, drain: m.Drain) -> None:
+        """Begin to drain a worker, or answer how far that is."""
+        if "drain" not in self.facts["capabilities"] or not watcher.operates:
+            text = (
+                "only an operator drains workers: whoever runs the service, or a key with that role (docs/security.md)"
+            )
+            answer: m.Message = m.Failed(drain.request, "SessionError", text)
+        else:
+            try:
+                answer = m.Answer(drain.request, self.drains.ask(drain.worker, begin=drain.begin))
+            except SessionError as error:
+                answer = m.Failed(drain.request, "SessionError", str(error))
+        self.service.send(watcher.identity, answer)
+
     def _admit(self) -> None:
         """Let sessions send the new plans for which there is room now."""
         for client in self.plan_selection.admission.turns():
@@ -519,6 +544,7 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.Health: ((PULSE,), DispatcherCore._health),
     m.Watch: ((WATCHER,), DispatcherCore._watch),
     m.Cancel: ((WATCHER,), DispatcherCore._cancel),
+    m.Drain: ((WATCHER,), DispatcherCore._drain),
 }
 HANDLERS: Final = {
     role: {kind: handler for kind, (roles, handler) in MESSAGES.items() if role in roles} for role in Role

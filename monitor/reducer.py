@@ -157,7 +157,10 @@ class Reducer:
         self._worker(event.number, event.time).duty = event.duty
 
     def _worker_lost(self, event: t.WorkerLost) -> None:
-        self._worker(event.number, event.time).lost = event.time
+        worker = self._worker(event.number, event.time)
+        if worker.duty == "leaving":
+            del self.workers[event.number]  # it went in order
+        worker.lost = event.time
 
     def _worker(self, number: int, time: int) -> _Worker:
         """The record of a worker, created if its joining was not reported."""
@@ -379,7 +382,7 @@ class Reducer:
         elif age > SILENT_AFTER_NS:
             state = "silent"
         else:
-            state = "running" if split.used > 0.02 else "spare" if worker.duty == "spare" else "idle"
+            state = "running" if split.used > 0.02 else "idle" if worker.duty == "in service" else worker.duty
         if state in ("lost", "silent"):
             split = Split()
         alive = worker.lost < 0 and age <= SILENT_AFTER_NS

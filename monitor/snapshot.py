@@ -71,7 +71,7 @@ class Task:
 @dataclass(frozen=True, slots=True)
 class WorkerView:
     """One worker. `state` is 'running', 'waiting' (for pieces), 'busy' (in something long), 'idle', 'spare' (an idle one that
-    is on no session's mesh), 'silent' (for some seconds) or 'lost'."""
+    is on no session's mesh), 'leaving' (an idle one that is drained), 'silent' (for some seconds) or 'lost'."""
 
     number: int
     host: str
@@ -101,7 +101,7 @@ class WorkerView:
     graphs: Graphs | None = None
     """The CUDA graphs that it has captured and launched; None for a CPU, or without graphs."""
     duty: str = "in service"
-    """What it is there for: 'in service' or 'spare'."""
+    """What it is there for: 'in service', 'spare' or 'leaving'."""
 
 
 @dataclass(frozen=True, slots=True)

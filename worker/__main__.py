@@ -91,6 +91,8 @@ EAGER_POLL_SECONDS: Final = 0.002
 """The seconds after an arrival from a GPU for which it is polled without pause; later it is polled every millisecond."""
 LOOK_SECONDS: Final = 0.25
 """The seconds between two looks at the connections."""
+HAND_OUT_SECONDS: Final = 10.0
+"""The seconds that a drained worker has to send the rest of fetched tensors."""
 HEARTBEAT_SECONDS: Final = 1.0
 """The seconds between two heartbeats; less than what `ActiveClock` takes for a pause of the process."""
 
@@ -194,6 +196,8 @@ class WorkerShell:
         self.reason = ""
         self.dismissed = False
         """Whether the dispatcher ended it for an error, and not because it stops itself."""
+        self.drained = False
+        """Whether the dispatcher ended it because nothing is left on it."""
         self.failed = ""
         """Why the device has failed, or the bug that this worker has met: it starts again."""
         self.refused = 0
@@ -306,11 +310,27 @@ class WorkerShell:
         if self.dismissed:
             log.error("%s", self.reason)
             return 1  # whoever supervises it starts it again
+        if self.drained:
+            self._hand_out()
         if self.reason:
             log.info("%s", self.reason)
         elif not self.rejoins:
             self._say(m.Goodbye("", "it was stopped"))
         return 0
+
+    def _hand_out(self) -> None:
+        """Send the rest of fetched tensors to clients that have yet to receive it, for some seconds at most."""
+        bulk, until = self.bulk, self.clock() + HAND_OUT_SECONDS
+        if bulk is None:
+            return
+        while self.streams.outbox.streams and self.clock() < until and not bulk.failed:
+            poller = transport.poller()
+            poller.register(bulk.socket, transport.READABLE)
+            poller.poll(int(TICK_SECONDS * 1000))
+            self._hear_bulk(bulk)
+            bulk.look()
+        self._give_back()
+        bulk.close(linger=200)
 
     def fail(self, error: Exception) -> int:
         """Log and report the exception that ends this worker. Returns the exit status.
@@ -457,7 +477,8 @@ class WorkerShell:
 
     def _goodbye(self, message: m.Goodbye) -> None:
         self.reason = f"the dispatcher ended it: {message.text}"
-        self.dismissed = bool(message.kind)
+        self.drained = message.kind == m.DRAINED
+        self.dismissed = bool(message.kind) and not self.drained
         self.stopping = True
 
     def _welcome(self, welcome: m.Welcome) -> None:

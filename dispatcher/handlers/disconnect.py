@@ -9,7 +9,7 @@ from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.message_state import DROPPED, enter
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
-from gt.dispatcher.state.worker_duty import IN_SERVICE
+from gt.dispatcher.state.worker_duty import IN_SERVICE, LEAVING, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.wire import messages as m
 from gt.wire.messages import Fault
@@ -75,13 +75,14 @@ class Disconnect:
         if worker is None:
             return False
         self.handshake.without(worker)
-        service.log("warning", f"worker {worker.number} was lost: {reason}", worker=worker.number)
+        level, what = ("info", "left") if worker.duty is LEAVING and not returns else ("warning", "was lost")
+        service.log(level, f"worker {worker.number} {what}: {reason}", worker=worker.number)
         self.subscribers.forget(worker)
         self.surveys.lost(worker)
         if service.recording is not None:
             service.recording.worker_lost(worker, reason)
         spare = service.replace(worker) if worker.duty is IN_SERVICE else None
-        if returns and spare is None and worker.duty is IN_SERVICE:
+        if returns and spare is None and worker.duty is not SPARE:
             service.expect(len(service.in_service) + 1)
         self._worker_lost(worker, reason, returns=returns or spare is not None, failed=failed)
         return True
@@ -120,7 +121,7 @@ class Disconnect:
         for number in dict.fromkeys(record.client for record in touched):
             client = service.by_number[number]
             if self.recovery.can_rewind(client, returns=returns, failed=failed):
-                self._rewind(client, fault[1], worker.number)
+                self.rewind(client, fault[1], worker.number)
             else:
                 broken.append(client)
         self.fetches.lost(worker, {client.number for client in broken}, fault)
@@ -136,7 +137,7 @@ class Disconnect:
                 client.fault = (fault[0], f"{fault[1]}; the session's mesh ({client.config.mesh_where}) no longer fits")
             service.credit(client)
 
-    def _rewind(self, client: ClientRecord, reason: str, lost: int) -> None:
-        """Drop what a session is, so that it can begin again at a mark."""
+    def rewind(self, client: ClientRecord, reason: str, lost: int) -> None:
+        """Drop what a session is, so that it can begin again at a mark without the worker `lost`."""
         self._forget(client)
         self.recovery.rewind(client, reason, lost)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gt.bounds import MAX_QUEUED_MESSAGES, MAX_SEGMENTS, MAX_UNREAD_BYTES, MAX_WAITING_PUT_BYTES
-from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload
+from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload, Remesh
 from gt.dispatcher.state.message_state import (
     ACTING,
     DONE,
@@ -90,6 +90,7 @@ class MessageQueues:
             m.Configure: meshes.configure,
             Reload: meshes.reconfigure,
             Recovery: recovery.recover,
+            Remesh: meshes.remesh,
             m.Define: self._define,
             m.Drop: self._drop,
             m.Run: runs.run,
@@ -139,11 +140,15 @@ class MessageQueues:
                 continue
             for few in batches([*self.service.clients.values()], RELOADS_PER_TURN):
                 for client in (each for each in few if each.identity in self.service.clients):
-                    client.queue.append(event)
-                    if len(client.queue) == 1 and not client.recovery.awaited:
-                        begin(client)
-                        self.pump(client)
+                    self.enqueue(client, event)
                 yield
+
+    def enqueue(self, client: ClientRecord, message: Reload | Remesh) -> None:
+        """Put a message that no client sent at the end of a client's queue."""
+        client.queue.append(message)
+        if len(client.queue) == 1 and not client.recovery.awaited:
+            begin(client)
+            self.pump(client)
 
     def pump_all(self) -> None:
         """Process the queues of all clients as far as possible."""
@@ -265,6 +270,11 @@ class MessageQueues:
             client.change = client.survey = None
             text = f"client {client.number} stays with the config that it had: {fault[1]}"
             self.service.log("warning", text, "reload", client.number)
+        elif isinstance(message, Remesh):
+            client.survey = None
+            client.stays = fault[1]
+            text = f"client {client.number} stays on the workers that it has: {fault[1]}"
+            self.service.log("warning", text, "remesh", client.number)
         else:
             self.service.send(client.identity, m.Failed(0, *fault))
 
@@ -375,7 +385,7 @@ def _check_definition(client: ClientRecord, number: int) -> None:
 
 def _weight(message: Any) -> int:
     """For how many short messages a message counts."""
-    if isinstance(message, (m.Configure, Reload)):
+    if isinstance(message, (m.Configure, Reload, Remesh)):
         return MESSAGES_PER_TURN
     if isinstance(message, m.Run):
         return 1 + (len(message.inputs) + len(message.freed)) // IDS_PER_MESSAGE

@@ -20,6 +20,7 @@ from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload
 from gt.dispatcher.state.message_state import DONE, WAITING_RESTORE, WAITING_WORKERS, MessageState, begin
 from gt.dispatcher.state.records import ClientRecord, MeshRecord, ReducedSegment, WorkerRecord
 from gt.dispatcher.state.session_marks import SessionMark, entries_on
+from gt.dispatcher.state.worker_duty import LEAVING, SPARE
 from gt.errors import ProtocolError
 from gt.wire import messages as m
 from gt.wire.messages import Fault
@@ -55,7 +56,8 @@ class RecoveryHandler:
         needed = [len(mark.mesh.members) for mark in recovery.marks]
         if client.mesh is not None and client.config is not None and client.config.mesh is not None:
             needed.append(len(client.mesh.members))
-        return returns or len(self.service.in_service) >= max(needed, default=1)
+        there = sum(worker.duty is not SPARE for worker in self.service.workers.values())
+        return returns or there >= max(needed, default=1)
 
     def rewind(self, client: ClientRecord, text: str, lost: int) -> None:
         """Begin a new incarnation of a session that has lost a worker, and is in nothing any more but the table of clients."""
@@ -142,9 +144,10 @@ class RecoveryHandler:
         return WAITING_RESTORE
 
     def _members(self, mark: SessionMark) -> list[WorkerRecord] | None:
-        """Who takes each rank: those who had it, and for others workers like them that serve the fewest sessions; None if there
-        are not enough."""
+        """Who takes each rank: those who had it, and for others workers in service that serve the fewest sessions, or in want of
+        them one that had a rank and is to leave; None if there are not enough."""
         by_number = {worker.number: worker for worker in self.service.in_service}
+        leaving = {worker.number: worker for worker in self.service.workers.values() if worker.duty is LEAVING}
         kept = {number for number in mark.mesh.members if number in by_number}
         others = [worker for number, worker in by_number.items() if number not in kept]
         used: dict[int, int] = dict.fromkeys(by_number, 0)
@@ -152,13 +155,17 @@ class RecoveryHandler:
             for member in record.mesh.members:
                 if member in used:
                     used[member] += 1
-        others.sort(key=lambda worker: (used[worker.number], worker.number), reverse=True)
+        others.sort(
+            key=lambda worker: (worker.facts.get("marks") is not True, used[worker.number], worker.number), reverse=True
+        )
         found: list[WorkerRecord] = []
         for number in mark.mesh.members:
             if number in kept:
                 found.append(by_number[number])
             elif others:
                 found.append(others.pop())
+            elif number in leaving:
+                found.append(leaving[number])
             else:
                 return None
         return found

@@ -16,7 +16,7 @@ from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import Policy
 from gt.dispatcher.state.config_resolution import ConfigChange, ConfigResolution, SharedComputation
-from gt.dispatcher.state.events import Reload, Send
+from gt.dispatcher.state.events import Reload, Remesh, Send
 from gt.dispatcher.state.message_state import (
     DONE,
     WAITING_CONFIG,
@@ -29,6 +29,7 @@ from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.records import ClientRecord, MeshMigration, MeshRecord, TableSurvey, WorkerRecord
 from gt.dispatcher.state.session_marks import FrozenShape
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState, releases
+from gt.dispatcher.state.worker_duty import IN_SERVICE
 from gt.errors import ConfigError, ProtocolError
 from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec
@@ -75,12 +76,9 @@ class SessionMeshes:
         if not present:
             raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
         resolution = None if config is None else self._resolution(client, config)
-        axes = {"workers": 1}
-        if resolution is not None:
-            shape = resolution.axes(len(present))
-            if not shape.over:
-                return self._wait(client, shape)
-            axes = shape.result()
+        axes = self._axes(client, config)
+        if isinstance(axes, MessageState):
+            return axes
         size = 1
         for length in axes.values():
             size *= length
@@ -103,6 +101,13 @@ class SessionMeshes:
             policy = known.result()
         record.mesh = replace(record.mesh, number=next(self.service.mesh_numbers))
         return Planner(record.mesh, policy.copy(record.mesh), record.speeds), record
+
+    def _axes(self, client: ClientRecord, config: Config | None) -> dict[str, int] | MessageState:
+        """The axes that a config asks for on the workers in service, or what the session waits for."""
+        if config is None:
+            return {"workers": 1}
+        shape = self._resolution(client, config).axes(len(self.service.in_service))
+        return shape.result() if shape.over else self._wait(client, shape)
 
     def _resolution(self, client: ClientRecord, config: Config) -> ConfigResolution:
         """What a config asks for, as far as it is known."""
@@ -220,6 +225,25 @@ class SessionMeshes:
             client.change = None
         return state
 
+    def remesh(self, client: ClientRecord, message: Remesh) -> MessageState:
+        """Make a session's mesh anew on the workers that are in service now, if it would be another one. Its tensors move."""
+        if client.moving is not None:
+            return self._move_on(client, client.moving)
+        client.stays = ""
+        if client.planner is None or client.fault is not None:
+            return DONE  # the next tensor finds the workers that there are then
+        if self.service.is_short:
+            return WAITING_WORKERS
+        config, mesh = client.config, client.planner.mesh
+        if self.service.in_service:
+            axes = self._axes(client, config)
+            if isinstance(axes, MessageState):
+                return axes
+            stay = all(worker.duty is IN_SERVICE for worker in self.service.meshes[mesh.number].workers)
+            if stay and axes == dict(zip(mesh.axes, mesh.sizes, strict=True)):
+                return DONE
+        return self._shard_by(client, config)
+
     def _over_service(
         self, client: ClientRecord, change: ConfigChange, own: Config | None
     ) -> Config | MessageState | None:
@@ -241,8 +265,10 @@ class SessionMeshes:
         if client.moving is not None:
             return self._move_on(client, client.moving)
         config = self._over_service(client, change, own)
-        if isinstance(config, MessageState):
-            return config
+        return config if isinstance(config, MessageState) else self._shard_by(client, config)
+
+    def _shard_by(self, client: ClientRecord, config: Config | None) -> MessageState:
+        """Shard a session by a config from here on, on the workers that are in service now."""
         if self.service.is_short:  # with those that are coming the config may fit
             return WAITING_WORKERS
         old = client.mesh

@@ -173,9 +173,10 @@ class SnapshotHandler:
         client = self.service.by_number.get(request.client)
         if request.failed:
             del self.requests[number]
-            if request.parts and self.service.workers:
+            worker = self.service.any_worker()
+            if request.parts and worker is not None:
                 discard = m.DiscardParts(request.principal, request.name, request.parts)
-                self.service.send(next(iter(self.service.workers)), discard)
+                self.service.send(worker.identity, discard)
         elif request.stage is SnapshotStage.WRITING:
             request.stage = SnapshotStage.COMMITTING
             commit = m.CommitSnapshot(
@@ -192,14 +193,13 @@ class SnapshotHandler:
 
     def _ask_one(self, number: int, request: SnapshotRequest, message: m.Message) -> None:
         """Have any worker do something: all see the same folder."""
-        workers = self.service.workers
-        if not workers:
+        worker = self.service.any_worker()
+        if worker is None:
             self._fail(request, ("WorkerLost", "there is no worker that reads and writes snapshots"))
             self._go_on(number, request)
             return
-        identity = next(iter(workers))
-        request.waiting[workers[identity].number] += 1
-        self.service.send(identity, message)
+        request.waiting[worker.number] += 1
+        self.service.send(worker.identity, message)
 
     def _fail(self, request: SnapshotRequest, fault: Fault) -> None:
         """Tell a client that a request has failed; the files of it are removed when all who write them are done."""
@@ -208,6 +208,10 @@ class SnapshotHandler:
             client = self.service.by_number.get(request.client)
             if client is not None:
                 self.service.send(client.identity, m.Failed(request.request, *fault))
+
+    def awaits(self, worker: WorkerRecord) -> bool:
+        """Whether a worker has yet to do something for a snapshot."""
+        return any(request.waiting[worker.number] for request in self.requests.values())
 
     def lost(self, worker: WorkerRecord, fault: Fault) -> None:
         """Fail what a lost worker had yet to do."""

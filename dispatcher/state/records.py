@@ -77,6 +77,8 @@ class ClientRecord:
     """What was read for the message at the head of the queue, if it changes the config."""
     planner: Planner | None = None
     moving: MeshMigration | None = None
+    stays: str = ""
+    """Why it could not make its mesh anew when it was told to, the last time."""
     verify: float = 0.0
     """The share of instructions that are recomputed, gathered, and compared."""
     tf32: bool = False

@@ -15,7 +15,7 @@ from gt.wire import telemetry as t
 
 from .events import Send
 from .records import ClientRecord, MeshRecord, WorkerRecord
-from .worker_duty import IN_SERVICE, SPARE, duty_of_new, next_spare
+from .worker_duty import IN_SERVICE, LEAVING, SPARE, WorkerDuty, duty_of_new, next_spare
 
 if TYPE_CHECKING:
     from gt.dispatcher.telemetry.recorder import DispatcherRecorder
@@ -155,10 +155,18 @@ class DispatcherState:
 
     def put_in_service(self, spare: WorkerRecord, why: str) -> None:
         """Let sessions use a worker that has waited."""
-        spare.duty = IN_SERVICE
+        self.assign(spare, IN_SERVICE)
         self.log("info", f"worker {spare.number}, a spare, is in service: {why}", "spare", worker=spare.number)
+
+    def assign(self, worker: WorkerRecord, duty: WorkerDuty) -> None:
+        """Give a worker another duty."""
+        worker.duty = duty
         if self.recording is not None:
-            self.recording.duty_changed(spare)
+            self.recording.duty_changed(worker)
+
+    def any_worker(self) -> WorkerRecord | None:
+        """A worker for what any of them can do, if there is one; if possible, one that stays."""
+        return min(self.workers.values(), key=lambda worker: worker.duty is LEAVING, default=None)
 
     def expect(self, workers: int) -> None:
         """Give no session workers until so many are in service, as long as the shell is patient."""

@@ -1,4 +1,4 @@
-"""What each worker is there for: which workers are in service, and which wait as spares. The one place where that is decided.
+"""What each worker is there for: which are in service, wait as spares, or leave. The one place where that is decided.
 
 A spare is on no session's mesh. It takes the place of a worker that was lost or leaves, at once, and whoever joins afterwards
 waits as a spare in its stead. So a service keeps as many spares as it had at one time, whichever processes they are.
@@ -21,9 +21,11 @@ class WorkerDuty(StrEnum):
     """Sessions compute on it."""
     SPARE = "spare"
     """It waits for a place in service."""
+    LEAVING = "leaving"
+    """It is drained: sessions move away from it, and none comes to it."""
 
 
-IN_SERVICE, SPARE = WorkerDuty
+IN_SERVICE, SPARE, LEAVING = WorkerDuty
 
 
 def duty_of_new(*, asks: bool, spares: int, kept: int, short: bool, complete: bool) -> WorkerDuty:

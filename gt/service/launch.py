@@ -227,7 +227,7 @@ class Local:
         if pause is None:
             daemon.over = True
             if daemon is not self.daemons[0]:  # without it nothing goes on: whoever waits is told by an error
-                log.error("%s %s, and is not started again", name, end)
+                log.log(logging.ERROR if status else logging.INFO, "%s %s, and is not started again", name, end)
             return
         daemon.due = now + pause
         log.warning("%s %s; it is started again%s", name, end, f" in {pause:g} s" if pause else "")

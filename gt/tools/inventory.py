@@ -62,7 +62,8 @@ class Device:
     health: Health | None = None
     """How the GPU was when the worker last said so, every two seconds; None for a CPU, or without NVML."""
     duty: str = "in service"
-    """'spare' for a worker that waits until another is lost (`gt up --spares`), 'in service' for all others."""
+    """'spare' for a worker that waits until another is lost (`gt up --spares`), 'leaving' for one that is drained (`gt drain`),
+    'in service' for all others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,7 +299,8 @@ class WorkerJoined(NamedTuple):
 
 
 class DutyChanged(NamedTuple):
-    """What worker `number` is there for from `time` on: 'in service' (as long as nothing else is said), or 'spare'."""
+    """What worker `number` is there for from `time` on: 'in service' (as long as nothing else is said), 'spare', or
+    'leaving' (it is drained)."""
 
     time: int
     worker: int

@@ -46,6 +46,7 @@ ENGLISH: Final = {
     "waiting": "waiting",
     "busy": "busy",
     "spare": "spare",
+    "leaving": "leaving",
     "silent": "silent",
     "lost": "lost",
     # recoveries of a session
@@ -294,6 +295,7 @@ CHINESE: Final = {
     "waiting": "等待中",
     "busy": "忙碌",
     "spare": "备用",
+    "leaving": "退出中",
     "silent": "无响应",
     "lost": "已丢失",
     "recovering": "恢复中：{how}",

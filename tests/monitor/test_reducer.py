@@ -258,3 +258,10 @@ def test_an_idle_spare_is_shown_as_one() -> None:
     assert [worker.state for worker in reduced(*events).workers] == ["idle", "spare"]
     serving = reduced(*events, t.DutyChanged(1, -1, 1, "in service"))
     assert [(worker.state, worker.duty) for worker in serving.workers] == [("idle", "in service")] * 2
+
+
+def test_a_drained_worker_is_not_lost() -> None:
+    """It is shown as leaving, and no longer once it has gone."""
+    events = [service(0), joined(0), joined(1), t.DutyChanged(0, -1, 1, "leaving")]
+    assert [worker.state for worker in reduced(*events).workers] == ["idle", "leaving"]
+    assert [worker.number for worker in reduced(*events, t.WorkerLost(1, -1, 1, "it was drained")).workers] == [0]

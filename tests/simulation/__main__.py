@@ -21,15 +21,16 @@ def main() -> int:
     parser.add_argument(
         "--recovers", action="store_true", help="nothing is lost but workers, and no program may hear of it"
     )
+    parser.add_argument("--elastic", action="store_true", help="the same, with spares, and workers that are drained")
     said = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.monotonic()
     failed: list[int] = []
-    answers = errors = reconnects = recoveries = marks = 0
+    answers = errors = reconnects = recoveries = marks = drained = 0
     seconds = 0.0
     for seed in range(said.first, said.first + said.seeds):
         try:
-            outcome = simulate(seed, recovers=said.recovers)
+            outcome = simulate(seed, recovers=said.recovers, elastic=said.elastic)
         except SimulationFailed as error:
             failed.append(seed)
             print(f"seed {seed}: {error}", flush=True)
@@ -39,12 +40,13 @@ def main() -> int:
         reconnects += outcome.reconnects
         recoveries += outcome.recoveries
         marks += outcome.marks
+        drained += outcome.drained
         seconds += outcome.seconds
     took = time.monotonic() - began
     print(
         f"{said.seeds:,} seeds in {took:.0f} s ({said.seeds / took:.1f} per second): {seconds / 3600:,.1f} simulated hours, "
         f"{answers:,} values fetched, {errors:,} errors that had to come, {reconnects:,} connections opened again, "
-        f"{marks:,} marks, {recoveries:,} sessions that went back and on"
+        f"{marks:,} marks, {recoveries:,} sessions that went back and on, {drained:,} workers drained"
     )
     if failed:
         print(f"{len(failed)} failed: {' '.join(map(str, failed))}", file=sys.stderr)

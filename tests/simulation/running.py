@@ -38,41 +38,46 @@ class Outcome(NamedTuple):
     marks: int = 0
     recoveries: int = 0
     """How often sessions went back and on."""
+    drained: int = 0
+    """How many workers left in order."""
 
 
 class SimulationFailed(AssertionError):
     """What must hold did not."""
 
 
-def simulate(seed: int, *, saves: bool = False, recovers: bool = False) -> Outcome:
+def simulate(seed: int, *, saves: bool = False, recovers: bool = False, elastic: bool = False) -> Outcome:
     """Run a seed; with `saves` programs take snapshots, too. With `recovers` nothing is lost but workers that are started again,
-    and no program may hear of it. Raises `SimulationFailed`."""
+    and no program may hear of it. `elastic`: besides, some workers are spares, and workers are drained. Raises
+    `SimulationFailed`."""
     with simulated(seed) as service:
         try:
-            return _simulate(service, saves=saves, recovers=recovers)
+            return _simulate(service, saves=saves, recovers=recovers or elastic, elastic=elastic)
         except SimulationFailed as error:
             happened = "".join(f"\n  {each}" for each in service.interruptions)
             raise SimulationFailed(f"{error}\nwhat had happened:{happened}") from None
 
 
-def _simulate(service: Service, *, saves: bool, recovers: bool) -> Outcome:
+def _simulate(service: Service, *, saves: bool, recovers: bool, elastic: bool) -> Outcome:
     draw, scheduler = service.random, service.scheduler
     harmless = draw.random() < 0.6
     slow = draw.choice([0.001, 0.01, 0.3])
     repeats = draw.choice([0.0, 0.0, 0.2])
     service.shared_bytes = draw.choice([0.0, SHARED_BYTES])
     service.mark_seconds = random.Random(scheduler.seed).choice([0.05, 0.3, 2.0])
-    workers = service.size = draw.randint(1, 3)
+    workers = service.size = draw.randint(2 if elastic else 1, 3)
+    spares = draw.randint(0, 2) if elastic else 0
+    service.spares = {f"worker{workers + number}" for number in range(spares)}
 
     def link() -> Link:
         return Link(draw.random() * slow, repeats)
 
     service.start_dispatcher(workers)
-    for number in range(workers):
+    for number in range(workers + spares):
         near = draw.choice(["remote-", ""])
         service.start_worker(f"{'' if recovers else near}worker{number}", link())
     if not scheduler.run(
-        60.0, lambda: len(_core(service).service.workers) == workers if service.dispatcher_shell else False
+        60.0, lambda: len(_core(service).service.workers) == workers + spares if service.dispatcher_shell else False
     ):
         raise SimulationFailed(f"the workers do not join: {scheduler.failures}")
     programs = []
@@ -83,7 +88,8 @@ def _simulate(service: Service, *, saves: bool, recovers: bool) -> Outcome:
         acts = draw.randint(5, 60) * (3 if recovers else 1)
         programs.append(Program(service, name, acts, config, span / 5, saves=saves))
         service.start_program(name, link(), programs[-1].run)
-    Faults(service, harmless=harmless or recovers, workers=recovers).plan(draw.randint(1, 8), span)
+    happens = Faults(service, harmless=harmless or recovers, workers=recovers, drains=elastic)
+    happens.plan(draw.randint(1, 8) * (2 if elastic else 1), span)
     _until_ended(service, programs)
     errors = [each for program in programs for each in program.errors if not isinstance(each[1], ConnectionFailed)]
     if recovers and errors:
@@ -110,6 +116,7 @@ def _simulate(service: Service, *, saves: bool, recovers: bool) -> Outcome:
         sum(program.restored for program in programs),
         _core(service).service.counters.marks,
         _core(service).service.counters.recoveries,
+        sum(reason == "" for reason in _core(service).drains.ended.values()),
     )
 
 

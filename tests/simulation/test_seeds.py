@@ -45,6 +45,15 @@ def test_lost_workers_cost_time_and_nothing_else(seeds: range) -> None:
     assert sum(outcome.recoveries for outcome in outcomes) > 0
 
 
+@pytest.mark.parametrize("seeds", BATCHES[::5], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_workers_come_and_go(seeds: range) -> None:
+    """Besides being killed, workers are drained, and some are spares: programs hear of nothing, and every value is right."""
+    outcomes = [simulate(seed, elastic=True) for seed in seeds]
+    PROVED["simulated services whose workers come and go"] += len(outcomes)
+    PROVED["workers that were drained"] += sum(outcome.drained for outcome in outcomes)
+    assert sum(outcome.drained for outcome in outcomes) > 0
+
+
 @pytest.mark.parametrize("seed", RECOVERIES_FAILED)
 def test_recoveries_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, recovers=True)
