@@ -55,7 +55,7 @@ from gt.dispatcher.state.events import (
 from gt.dispatcher.state.message_state import WAITING_MARK, WAITING_READER
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
-from gt.dispatcher.state.worker_duty import SPARE
+from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
@@ -318,6 +318,8 @@ class DispatcherCore:
                 if self.handshake.hello(peer, hello, origin):
                     self.marks.workers_came()
                     self.queues.pump_all()
+                    if self.service.workers[peer].duty is IN_SERVICE:
+                        self.queues.remesh("a worker has joined")
             except SessionError as error:
                 self.service.send(peer, m.Goodbye("SessionError", str(error)))
             except ProtocolError as error:
@@ -351,6 +353,7 @@ class DispatcherCore:
                 "GT_START_TIMEOUT says how long the dispatcher waits for them",
             )
             self.service.stop_waiting()
+            self.queues.remesh("spares are in service")
             self.marks.workers_came()
             self.queues.pump_all()
 

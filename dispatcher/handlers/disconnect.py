@@ -133,8 +133,10 @@ class Disconnect:
             client.table.update(zip(client.table, map(lost.__getitem__, client.table.values()), strict=True))
             service.send(client.identity, m.PeerLost(worker.number, fault[1]))
             self._leave(client)
-            if client.config is not None and client.config.mesh is not None and not returns:
-                client.fault = (fault[0], f"{fault[1]}; the session's mesh ({client.config.mesh_where}) no longer fits")
+            config, there = client.config, len(service.in_service)
+            shrinks = config is not None and config.is_elastic and config.least_mesh <= there
+            if config is not None and config.mesh is not None and not (returns or shrinks):
+                client.fault = (fault[0], f"{fault[1]}; the session's mesh ({config.mesh_where}) no longer fits")
             service.credit(client)
 
     def rewind(self, client: ClientRecord, reason: str, lost: int) -> None:

@@ -14,7 +14,6 @@ and again, and takes the next step wherever there is one.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +39,7 @@ PAUSE_SECONDS: Final = 0.01
 """All sessions on a worker are looked at after any event; if they are many, after so long a pause for so many of them."""
 MAX_ENDED: Final = 64
 """Of how many drains it is remembered how they ended."""
+GOES_BACK: Final = "it goes back to a mark"
 MAX_TOLD: Final = 64
 """The most sessions that an answer names."""
 
@@ -132,6 +132,7 @@ class DrainHandler:
                 self._give_up(drain, stuck)
                 continue
             drain.waits += [(client.number, text) for client in self._referring(drain) if (text := self._renew(client))]
+            drain.waits += [(client.number, GOES_BACK) for client in self._needing() if client not in clients]
             if self.fetches.awaits(worker):
                 drain.waits.append((-1, "the worker has yet to send fetched tensors"))
             if self.snapshots.awaits(worker):
@@ -152,7 +153,7 @@ class DrainHandler:
         if not workers:
             return "there is no other worker"
         config = client.config
-        needed = math.prod(config.mesh.values()) if config is not None and config.mesh is not None else 1
+        needed = config.least_mesh if config is not None else 1
         if needed > workers:
             mesh = f"its mesh ({config.mesh_where}) needs {needed} workers"
             marks = "" if client.recovery.resends else ", and it keeps no marks"
@@ -169,9 +170,8 @@ class DrainHandler:
 
     def _move(self, drain: WorkerDrain, client: ClientRecord) -> None:
         """Take the next step of a session away from a worker."""
-        recovery = client.recovery
-        if recovery.awaited or recovery.restoring or (client.queue and isinstance(client.queue[0], Recovery)):
-            drain.waits.append((client.number, "it goes back to a mark"))
+        if _goes_back(client):
+            drain.waits.append((client.number, GOES_BACK))
         elif client.moving is not None:
             drain.waits.append((client.number, "its tensors move to another mesh"))
         elif self._replaceable(client):
@@ -203,6 +203,15 @@ class DrainHandler:
             self.marks.take(client)
         drain.waits.append((client.number, "it takes a mark"))
 
+    def _needing(self) -> list[ClientRecord]:
+        """The clients on their way back that may need more workers than remain in service."""
+        there, needing = len(self.service.in_service), []
+        for client in self.service.clients.values():
+            sizes = [len(mark.mesh.members) for mark in client.recovery.marks]
+            if _goes_back(client) and (not sizes or max(sizes) > there):
+                needing.append(client)
+        return needing
+
     def _referring(self, drain: WorkerDrain) -> list[ClientRecord]:
         """The clients that have left a worker by moving their tensors, but to whose marks it belongs: it gives back what they
         have lent it when these are dropped."""
@@ -230,6 +239,7 @@ class DrainHandler:
         self.service.assign(worker, IN_SERVICE)
         if spare is not None and spare.identity in self.service.workers and not self._on(spare):
             self.service.assign(spare, SPARE)
+        self.queues.remesh(f"worker {worker.number} stays")
         reasons = "; ".join(f"client {number}: {reason}" for number, reason in stuck[:MAX_TOLD])
         self._end(drain, f"worker {worker.number} stays in service, because sessions cannot leave it: {reasons}")
 
@@ -249,6 +259,17 @@ class DrainHandler:
             del self.ended[next(iter(self.ended))]
         if reason:
             self.service.log("warning", reason, "drain", worker=drain.worker.number)
+
+
+def _goes_back(client: ClientRecord) -> bool:
+    """Whether a session has yet to get back what it had."""
+    recovery = client.recovery
+    if recovery.awaited or recovery.restoring or recovery.begins:
+        return True
+    if client.planner is not None:
+        return False
+    returns = bool(client.queue) and isinstance(client.queue[0], Recovery)
+    return returns or (recovery.resends and recovery.over < recovery.taken)
 
 
 def _marks(client: ClientRecord) -> list[SessionMark]:

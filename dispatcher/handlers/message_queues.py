@@ -82,8 +82,8 @@ class MessageQueues:
         self.puts = puts
         self.fetches = fetches
         self.surveys = surveys
-        self.reloads: deque[Reload] = deque()
-        """The configs of the service that have yet to be adopted."""
+        self.reloads: deque[Reload | Remesh] = deque()
+        """What sessions have yet to be told: configs of the service that are to be adopted, and that workers have joined."""
         self.snapshots = snapshots
         self.recovery = recovery
         self.handlers: dict[type, Callable[[ClientRecord, Any], MessageState]] = {
@@ -125,22 +125,28 @@ class MessageQueues:
             begin(client)
             self.pump(client)
 
-    def reload(self, event: Reload) -> None:
-        """Let a job adopt a new config of the service; each session follows in its turn."""
+    def reload(self, event: Reload | Remesh) -> None:
+        """Let a job adopt a new config of the service, or tell that it has other workers; each session follows in its turn."""
         self.reloads.append(event)
         jobs, what = self.plan_selection.jobs, JOB_NAMES[WAITING_CONFIG]
         if not jobs.has(SERVICE, what):
             jobs.add(Job(SERVICE, SERVICE, what, self._adopt(), lambda _: None))
 
+    def remesh(self, why: str) -> None:
+        """Tell sessions whose meshes grow and shrink with the service that it has other workers, each in its turn."""
+        if any(_is_elastic(client) for client in self.service.clients.values()):
+            self.reload(Remesh(why))
+
     def _adopt(self) -> Iterator[None]:
-        """Adopts the new configs of the service, one after the other."""
+        """Adopts the new configs of the service, one after the other, and tells sessions of them and of new workers."""
         while self.reloads:
             event = self.reloads.popleft()
-            if not (yield from self.meshes.adopt(event.config)):
+            if isinstance(event, Reload) and not (yield from self.meshes.adopt(event.config)):
                 continue
             for few in batches([*self.service.clients.values()], RELOADS_PER_TURN):
-                for client in (each for each in few if each.identity in self.service.clients):
-                    self.enqueue(client, event)
+                for client in (each for each in few if self.service.clients.get(each.identity) is each):
+                    if isinstance(event, Reload) or _is_elastic(client):
+                        self.enqueue(client, event)
                 yield
 
     def enqueue(self, client: ClientRecord, message: Reload | Remesh) -> None:
@@ -372,6 +378,11 @@ class MessageQueues:
             client.refused.pop(number, None)
             self.plan_selection.drop_segment(client, number)
         return DONE
+
+
+def _is_elastic(client: ClientRecord) -> bool:
+    """Whether a session's mesh grows and shrinks with the workers of the service."""
+    return client.planner is not None and client.config is not None and client.config.is_elastic
 
 
 def _check_definition(client: ClientRecord, number: int) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.planner.planner import Planner
-from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload
+from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload, Remesh
 from gt.dispatcher.state.message_state import DONE, WAITING_RESTORE, WAITING_WORKERS, MessageState, begin
 from gt.dispatcher.state.records import ClientRecord, MeshRecord, ReducedSegment, WorkerRecord
 from gt.dispatcher.state.session_marks import SessionMark, entries_on
@@ -54,8 +54,9 @@ class RecoveryHandler:
         if not recovery.resends or recovery.is_hopeless:
             return False
         needed = [len(mark.mesh.members) for mark in recovery.marks]
-        if client.mesh is not None and client.config is not None and client.config.mesh is not None:
-            needed.append(len(client.mesh.members))
+        config = client.config
+        if client.mesh is not None and config is not None and config.mesh is not None:
+            needed.append(config.least_mesh)
         there = sum(worker.duty is not SPARE for worker in self.service.workers.values())
         return returns or there >= max(needed, default=1)
 
@@ -118,6 +119,8 @@ class RecoveryHandler:
         client.queue.append(Recovery(mark))
         if mark.base is not self.service.config and self.service.config is not None:
             client.queue.append(Reload(self.service.config))
+        if mark.config is not None and mark.config.is_elastic:
+            client.queue.append(Remesh("the session goes on"))  # workers may have joined since the mark
         begin(client)
         return True
 
@@ -145,9 +148,9 @@ class RecoveryHandler:
 
     def _members(self, mark: SessionMark) -> list[WorkerRecord] | None:
         """Who takes each rank: those who had it, and for others workers in service that serve the fewest sessions, or in want of
-        them one that had a rank and is to leave; None if there are not enough."""
+        them one that is to leave; None if there are not enough."""
         by_number = {worker.number: worker for worker in self.service.in_service}
-        leaving = {worker.number: worker for worker in self.service.workers.values() if worker.duty is LEAVING}
+        leaving = [worker for worker in self.service.workers.values() if worker.duty is LEAVING]
         kept = {number for number in mark.mesh.members if number in by_number}
         others = [worker for number, worker in by_number.items() if number not in kept]
         used: dict[int, int] = dict.fromkeys(by_number, 0)
@@ -164,8 +167,9 @@ class RecoveryHandler:
                 found.append(by_number[number])
             elif others:
                 found.append(others.pop())
-            elif number in leaving:
-                found.append(leaving[number])
+            elif leaving:
+                leaving.sort(key=lambda worker: worker.number == number)
+                found.append(leaving.pop())
             else:
                 return None
         return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gt.dispatcher.cost.cost_model import devices_of, measured_mesh, paces
 from gt.dispatcher.cost.nccl_cards import cards_of
@@ -33,6 +33,7 @@ from gt.dispatcher.state.worker_duty import IN_SERVICE
 from gt.errors import ConfigError, ProtocolError
 from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec
+from gt.sharding.config_meshes import show_mesh
 from gt.sharding.placement import Mesh, format_layout
 from gt.turns import ITEMS_PER_TURN
 from gt.wire import messages as m
@@ -43,6 +44,10 @@ from .plan_selection import PlanSelection
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
+
+
+MAX_TOLD: Final = 16
+"""The most workers that a line of the log names."""
 
 
 class SessionMeshes:
@@ -228,7 +233,7 @@ class SessionMeshes:
     def remesh(self, client: ClientRecord, message: Remesh) -> MessageState:
         """Make a session's mesh anew on the workers that are in service now, if it would be another one. Its tensors move."""
         if client.moving is not None:
-            return self._move_on(client, client.moving)
+            return self._remeshed(client, message, self._move_on(client, client.moving))
         client.stays = ""
         if client.planner is None or client.fault is not None:
             return DONE  # the next tensor finds the workers that there are then
@@ -242,7 +247,17 @@ class SessionMeshes:
             stay = all(worker.duty is IN_SERVICE for worker in self.service.meshes[mesh.number].workers)
             if stay and axes == dict(zip(mesh.axes, mesh.sizes, strict=True)):
                 return DONE
-        return self._shard_by(client, config)
+        return self._remeshed(client, message, self._shard_by(client, config))
+
+    def _remeshed(self, client: ClientRecord, message: Remesh, state: MessageState) -> MessageState:
+        """Tell if a session is on another mesh now, and have a mark taken: from one before, what follows would be computed on the
+        former mesh."""
+        if state is DONE and client.mesh is not None:
+            client.recovery.due = client.recovery.resends
+            mesh = show_mesh(dict(zip(client.mesh.axes, client.mesh.sizes, strict=True)))
+            text = f"client {client.number} has the mesh {mesh} on workers {list(client.mesh.members[:MAX_TOLD])}: {message.why}"
+            self.service.log("info", text, "remesh", client.number)
+        return state
 
     def _over_service(
         self, client: ClientRecord, change: ConfigChange, own: Config | None

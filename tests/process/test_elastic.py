@@ -40,6 +40,7 @@ say("right", bool((count.numpy() == np.arange(24).reshape(8, 3) + step + 1).all(
 """
 STEPS = 6
 """How often a program can be told to go on after its first step."""
+AUTO = {"mesh": {"data": "auto"}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
 TWO = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
 
 
@@ -144,3 +145,25 @@ def test_a_worker_that_is_needed_stays(machine: Machine) -> None:
     absent = machine.command("drain", "worker-9", "--address", address)
     absent.expect("worker 9 is not there")
     assert absent.wait() == 1
+
+
+def test_a_session_grows_to_a_worker_that_joins_and_shrinks(machine: Machine) -> None:
+    """With every number right; where nothing changes, a session with such a mesh computes the same bits as any other."""
+    address, service = up(machine, "--workers", "2")
+    service.expect("2 workers at")
+    assert undisturbed(machine, address, AUTO) == undisturbed(machine, address, TWO)
+    program = compute(machine, address, AUTO)
+    marks = next(machine.temp.glob("gt-*/marks"))
+    joined = machine.command(
+        "worker", "--address", address, "--device", "cpu", "--marks", str(marks), "--log-level", "info"
+    )
+    joined.expect("worker 2 on cpu at your service")
+    go_on(program)
+    service.expect("has the mesh {data: 3} on workers [0, 1, 2]: a worker has joined")
+    go_on(program)
+    drain = machine.command("drain", "worker-2", "--address", address)
+    go_on(program)
+    drain.expect("worker 2 has nothing left, and ends")
+    service.expect("has the mesh {data: 2} on workers [0, 1]: worker 2 leaves")
+    assert (drain.wait(), joined.wait()) == (0, 0)
+    end(program)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, NamedTuple
 
-from integer_programs import CONFIGS
+from integer_programs import CONFIGS, ELASTIC_CONFIGS
 
 from gt.errors import ConnectionFailed
 
@@ -83,7 +83,8 @@ def _simulate(service: Service, *, saves: bool, recovers: bool, elastic: bool) -
     programs = []
     span = draw.choice([0.3, 3.0, 30.0])
     for number in range(draw.randint(1, 3)):
-        config = draw.choice([each for each in CONFIGS if workers > 1 or each is None or "mesh" not in each])
+        known = ELASTIC_CONFIGS if elastic else CONFIGS
+        config = draw.choice([each for each in known if workers > 1 or each is None or "mesh" not in each])
         name = f"{draw.choice(['remote-', ''])}program{number}"
         acts = draw.randint(5, 60) * (3 if recovers else 1)
         programs.append(Program(service, name, acts, config, span / 5, saves=saves))

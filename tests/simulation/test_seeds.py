@@ -17,6 +17,10 @@ RECOVERIES_FAILED = (45, 54, 61, 112)
 back while a mark had it."""
 
 
+ELASTIC_FAILED = (284,)
+"""Seeds that have failed when workers come and go: a worker left that a session on its way back to a mark was to need."""
+
+
 @pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_no_seed_fails(seeds: range) -> None:
     """Every fetched value is right, every error is one that what happened explains, every program gets to its end, and nothing
@@ -57,6 +61,11 @@ def test_workers_come_and_go(seeds: range) -> None:
 @pytest.mark.parametrize("seed", RECOVERIES_FAILED)
 def test_recoveries_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, recovers=True)
+
+
+@pytest.mark.parametrize("seed", ELASTIC_FAILED)
+def test_comings_and_goings_that_have_failed_do_not_again(seed: int) -> None:
+    simulate(seed, elastic=True)
 
 
 @pytest.mark.parametrize("seed", FAILED)

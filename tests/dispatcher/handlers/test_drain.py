@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from marking_dispatcher import lose, pass_time, service, settled_mark
+from marking_dispatcher import lose, pass_time, restore, service, settled_mark
 from one_dispatcher import VECTOR, Service, leave_nothing, made
 
 from gt.dispatcher.handlers.drain import SETTLE_SECONDS
@@ -246,6 +246,22 @@ def test_a_worker_that_is_lost_meanwhile_is_lost() -> None:
     assert each.hears("c", m.Rewind)
     answer = drain(each, here, begin=False)
     assert "was lost before all sessions had left it" in answer.text
+
+
+def test_a_session_on_its_way_back_may_need_the_worker() -> None:
+    """It is on no mesh until its program has answered, and its mark takes as many workers as it had."""
+    each = operated(2, config=OWN_MESH)
+    mark = settled_mark(each)
+    lose(each, "w0")
+    each.join("w2", marks=True)
+    (rewind,) = each.hears("c", m.Rewind)
+    assert drain(each, 2).facts == {"state": "leaving", "sessions": [[rewind.session, "it goes back to a mark"]]}
+    each.say("c", m.Resume(rewind.session, mark))
+    assert sorted(members(each)) == [1, 2]
+    restore(each, mark)
+    assert "needs 2 workers" in drain(each, 2, begin=False).text
+    each.run(1, 10, [1])
+    assert each.hears("w2", m.Execute)
 
 
 def test_who_may_drain_and_what() -> None:
