@@ -123,13 +123,15 @@ class DispatcherShell:
             lease=lease,
             mark_seconds=mark_seconds,
             worker_lease=environment_number("GT_WORKER_LEASE", WORKER_LEASE_SECONDS),
-            capabilities=("cancel",),
+            capabilities=("cancel", "drain"),
             numbers=None if self.numbers is None else self.numbers.numbers,
             cards=None if sessions is None else sessions.cards(),
             running_plan=self._running_plan,
         )  # fmt: skip
         self.core.service.address, self.core.service.version = self.address, _version()
         self.clock = ActiveClock()
+        self.noted = (0, 0, 0.0)
+        """What was known when it was last noted how many workers there are."""
         self.paused_seconds = 0.0
         """How long this process is known to have stood still."""
         self.due = self.publish_at = 0.0
@@ -220,11 +222,19 @@ class DispatcherShell:
     def _write_sessions(self) -> None:
         """Have the files of sessions written, read and removed, as the core says."""
         if self.numbers is not None:
-            self.numbers.note_workers(max(len(self.core.service.workers), self.core.service.workers_expected))
+            self._note_workers(self.numbers)
         if self.core.marks.file_work and self.files is not None:
             work, self.core.marks.file_work = self.core.marks.file_work, []
             for each in work:
                 self.files.add(each)
+
+    def _note_workers(self, numbers: NumberFile) -> None:
+        """Note how many workers the next dispatcher is to wait for, when that may have changed."""
+        service = self.core.service
+        known = len(service.workers), service.workers_expected, self.due
+        if known != self.noted:
+            self.noted = known
+            numbers.note_workers(max(len(service.in_service), service.workers_expected))
 
     def _on_time(self) -> float:
         """Do everything that is due at this time, which is returned."""
@@ -364,7 +374,7 @@ class DispatcherShell:
             where = f"client {self.core.service.clients[peer].number} of {self.address}"
             config = self.core.service.config
             plain = config.to_wire() if config is not None else None
-            self.logged[peer] = file.session(where, len(self.core.service.workers), plain)
+            self.logged[peer] = file.session(where, len(self.core.service.in_service), plain)
         for gone in [each for each in self.logged if each not in self.core.service.clients]:
             file.add(self.logged.pop(gone), SessionEnded())
 

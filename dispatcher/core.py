@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gt.daemon.host import START_TIMEOUT
 from gt.dispatcher.cost.cost_model import LinkProfile, rounded
 from gt.dispatcher.handlers.disconnect import Disconnect
+from gt.dispatcher.handlers.drain import DrainHandler
 from gt.dispatcher.handlers.fetches import FetchHandler
 from gt.dispatcher.handlers.handshake import Handshake
 from gt.dispatcher.handlers.job_scheduler import SERVICE
@@ -60,6 +61,7 @@ from gt.dispatcher.state.message_state import WAITING_MARK, WAITING_READER
 from gt.dispatcher.state.numbers import Numbers, first_numbers
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
+from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
@@ -79,7 +81,7 @@ NO_WORKER_LOSS: Final = WorkerLoss()
 
 class DispatcherCore:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
-    workers have its clock, `capabilities` what watchers may ask for ('cancel'). A client's first tensor waits `patience`
+    workers have its clock, `capabilities` what watchers may ask for ('cancel', 'drain'). A client's first tensor waits `patience`
     seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence, and any
     worker after `worker_lease`. Between two marks of a session are at least `mark_seconds`. `numbers` go on from those of the
     dispatcher before; `cards` are of the sessions that it has left, None if the shell has no folder for them. `facts` are what
@@ -118,6 +120,7 @@ class DispatcherCore:
             self.recovery,
         )  # fmt: skip
         self.running_plan = running_plan
+        self.drains = DrainHandler(service, self.queues, self.disconnect, self.marks, self.fetches, self.snapshots)
         self.patience = patience
         self.lease = lease
         self.worker_lease = min(worker_lease, lease)
@@ -154,12 +157,21 @@ class DispatcherCore:
                 self._own_event(event, now)
         except Exception as error:  # noqa: BLE001 — a bug, whatever it is
             self._blame(event, error)
+        if self.drains.drains:  # which any event may help on
+            self._advance_drains()
         if self.service.ending:
             self._end_sessions()
         if self.service.reshaped:
             self.marks.save_shapes()
         out, self.service.out = self.service.out, []
         return out
+
+    def _advance_drains(self) -> None:
+        try:
+            self.drains.advance()
+        except Exception as error:  # noqa: BLE001 — a bug, for which no session is to blame
+            self.service.internal_error("a drain", error)
+            self.drains.drains.clear()
 
     def _own_event(self, event: Event, now: float) -> None:
         """Act on an event of the shell itself."""
@@ -261,6 +273,7 @@ class DispatcherCore:
             numbers = {worker.number for worker in self.service.workers.values()}
             assert record.fault or set(record.mesh.members) <= numbers, "a sound mesh has all its members"
             assert record.client in self.service.by_number, "a mesh is somebody's"
+            assert all(worker.duty is not SPARE for worker in record.workers), "spares are on no mesh"
             assert len(record.pending) <= MESH_CREDITS
             loaded += len(record.mesh.members) if record.pending else 0
             assert all(self.service.issued[order] is record for order in record.pending)
@@ -332,6 +345,8 @@ class DispatcherCore:
                     self.marks.workers_came()
                     self.snapshots.workers_came()
                     self.queues.pump_all()
+                    if self.service.workers[peer].duty is IN_SERVICE:
+                        self.queues.remesh("a worker has joined")
             except SessionError as error:
                 self.service.send(peer, m.Goodbye("SessionError", str(error)))
             except ProtocolError as error:
@@ -361,14 +376,14 @@ class DispatcherCore:
             if now - client.heard > self.lease and not client.facts.get("watched"):
                 self._lost(client.identity, f"no sign of life for {self.lease:g} s")
         self.snapshots.tick()
-        missing = len(self.service.workers) < self.service.workers_expected
-        if missing and now - self.service.expected_since > self.patience:
+        if self.service.is_short and now - self.service.expected_since > self.patience:
             self.service.log(
                 "error",
-                f"{len(self.service.workers)} of {self.service.workers_expected} workers joined in {self.patience:g} s; "
+                f"{len(self.service.in_service)} of {self.service.workers_expected} workers joined in {self.patience:g} s; "
                 "GT_START_TIMEOUT says how long the dispatcher waits for them",
             )
-            self.service.workers_expected = 0
+            self.service.stop_waiting()
+            self.queues.remesh("spares are in service")
             self.marks.workers_came()
             self.snapshots.workers_came()
             self.queues.pump_all()
@@ -491,6 +506,20 @@ class DispatcherCore:
             answer = m.Answer(cancel.request, self.queues.cancel(client))
         self.service.send(watcher.identity, answer)
 
+    def _drain(self, watcher: Watcher, drain: m.Drain) -> None:
+        """Begin to drain a worker, or answer how far that is."""
+        if "drain" not in self.facts["capabilities"] or not watcher.operates:
+            text = (
+                "only an operator drains workers: whoever runs the service, or a key with that role (docs/security.md)"
+            )
+            answer: m.Message = m.Failed(drain.request, "SessionError", text)
+        else:
+            try:
+                answer = m.Answer(drain.request, self.drains.ask(drain.worker, begin=drain.begin))
+            except SessionError as error:
+                answer = m.Failed(drain.request, "SessionError", str(error))
+        self.service.send(watcher.identity, answer)
+
     def _admit(self) -> None:
         """Let sessions send the new plans for which there is room now."""
         for client in self.plan_selection.admission.turns():
@@ -548,6 +577,7 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.Health: ((PULSE,), DispatcherCore._health),
     m.Watch: ((WATCHER,), DispatcherCore._watch),
     m.Cancel: ((WATCHER,), DispatcherCore._cancel),
+    m.Drain: ((WATCHER,), DispatcherCore._drain),
 }
 HANDLERS: Final = {
     role: {kind: handler for kind, (roles, handler) in MESSAGES.items() if role in roles} for role in Role

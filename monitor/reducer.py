@@ -90,6 +90,7 @@ class _Worker:
     graphs: t.Graphs | None = None
     heard: int = 0
     lost: int = -1
+    duty: str = "in service"
     waiting: t.Waiting | None = None
     recent: deque[Task] = field(default_factory=lambda: deque(maxlen=MAX_TASKS))
     history: deque[Split] = field(default_factory=lambda: deque(maxlen=HISTORY_SECONDS))
@@ -152,8 +153,14 @@ class Reducer:
             if known is not None:
                 made.history = known.history
 
+    def _duty_changed(self, event: t.DutyChanged) -> None:
+        self._worker(event.number, event.time).duty = event.duty
+
     def _worker_lost(self, event: t.WorkerLost) -> None:
-        self._worker(event.number, event.time).lost = event.time
+        worker = self._worker(event.number, event.time)
+        if worker.duty == "leaving":
+            del self.workers[event.number]  # it went in order
+        worker.lost = event.time
 
     def _worker(self, number: int, time: int) -> _Worker:
         """The record of a worker, created if its joining was not reported."""
@@ -375,7 +382,7 @@ class Reducer:
         elif age > SILENT_AFTER_NS:
             state = "silent"
         else:
-            state = "running" if split.used > 0.02 else "idle"
+            state = "running" if split.used > 0.02 else "idle" if worker.duty == "in service" else worker.duty
         if state in ("lost", "silent"):
             split = Split()
         alive = worker.lost < 0 and age <= SILENT_AFTER_NS
@@ -385,7 +392,7 @@ class Reducer:
             queue=worker.gauges.queue if worker.gauges else 0, gauges=worker.gauges, counters=worker.counters.last,
             bytes_per_s=worker.traffic.rate(lambda each: sum(each.nbytes)) if alive else 0.0, age=age,
             recent=tuple(sorted(worker.recent, key=lambda task: task.time)), waiting=waiting,
-            gpu=worker.gpu, graphs=worker.graphs,
+            gpu=worker.gpu, graphs=worker.graphs, duty=worker.duty,
         )  # fmt: skip
 
     def _client_view(self, number: int) -> ClientView:
@@ -450,6 +457,7 @@ def _split(first: t.Utilisation, last: t.Utilisation) -> Split:
 _HANDLERS: Final[dict[type[Any], Callable[[Reducer, Any], None]]] = {
     t.Service: Reducer._service,
     t.WorkerJoined: Reducer._worker_joined,
+    t.DutyChanged: Reducer._duty_changed,
     t.WorkerLost: Reducer._worker_lost,
     t.ClientJoined: Reducer._client_joined,
     t.ClientLeft: Reducer._client_left,

@@ -70,8 +70,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """One worker. `state` is 'running', 'waiting' (for pieces), 'busy' (in something long), 'idle', 'silent' (for some
-    seconds) or 'lost'."""
+    """One worker. `state` is 'running', 'waiting' (for pieces), 'busy' (in something long), 'idle', 'spare' (an idle one that
+    is on no session's mesh), 'leaving' (an idle one that is drained), 'silent' (for some seconds) or 'lost'."""
 
     number: int
     host: str
@@ -100,6 +100,8 @@ class WorkerView:
     """The health of its GPU; None for a CPU, or if unknown."""
     graphs: Graphs | None = None
     """The CUDA graphs that it has captured and launched; None for a CPU, or without graphs."""
+    duty: str = "in service"
+    """What it is there for: 'in service', 'spare' or 'leaving'."""
 
 
 @dataclass(frozen=True, slots=True)

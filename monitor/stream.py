@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gt.daemon.host import CONNECT_TIMEOUT, host_facts
@@ -127,25 +127,39 @@ class Stream:
         Events that arrive meanwhile are kept for `read`. Raises `SessionError` if the service forbids it or has no such
         client, `ConnectionFailed` if it does not answer.
         """
-        if "cancel" not in self.capabilities:
+        facts = self._order("cancel", lambda request: m.Cancel(request, client), timeout)
+        return {name: count for name, count in facts.items() if type(count) is int}
+
+    def drain(self, worker: int, *, begin: bool, timeout: float = CONNECT_TIMEOUT) -> dict[str, Any]:
+        """Have all sessions leave a worker, which then ends (`begin`), or ask how far that is. Returns its `state`, 'leaving' or
+        'gone', and in `sessions` pairs of a client that has yet to leave (-1: no client) and what it waits for.
+
+        Raises `SessionError` if the service forbids it, has no such worker, or cannot do without it; `ConnectionFailed` if it
+        does not answer.
+        """
+        return self._order("drain", lambda request: m.Drain(request, worker, begin), timeout)
+
+    def _order(self, what: str, message: Callable[[int], m.Message], timeout: float) -> dict[str, Any]:
+        """The answer to what only operators may ask."""
+        if what not in self.capabilities:
             raise SessionError(
-                f"the service at {self.address} is only watched: to cancel work needs the role operator (docs/security.md)"
+                f"the service at {self.address} is only watched: to {what} needs the role operator (docs/security.md)"
             )
         deadline = time.monotonic() + timeout
         self._request += 1
         request = self._request
         if self._state == LIVE:
-            self._say(m.Cancel(request, client))
+            self._say(message(request))
         while self._state == LIVE and request not in self._answers and time.monotonic() < deadline:
             self._hear(deadline - time.monotonic())
         answer = self._answers.pop(request, None)
         if answer is None:
             raise ConnectionFailed(
-                f"the service at {self.address} did not say whether it cancelled: {self._text or 'it is silent'}"
+                f"the service at {self.address} did not answer the order to {what}: {self._text or 'it is silent'}"
             )
         if isinstance(answer, m.Failed):
             raise m.error_of(answer.kind, answer.text)
-        return {name: count for name, count in answer.facts.items() if type(count) is int}
+        return answer.facts
 
     def close(self) -> None:
         """End the connection."""

@@ -199,6 +199,7 @@ class TraceWriter:
         named = {
             t.ClientJoined: "client joined", t.ClientLeft: "client left", t.WorkerJoined: "worker joined",
             t.WorkerLost: "worker lost", t.SessionRewound: "session goes back", t.MarkStored: "mark stored",
+            t.DutyChanged: "worker's duty",
         }  # fmt: skip
         if kind is t.CacheMiss:
             name = f"{event.cache} made: {event.reason}" if event.reason else f"{event.cache} made"
@@ -427,6 +428,7 @@ _WRITERS: Final[dict[type[Any], Callable[[TraceWriter, Any], None]]] = {
     t.ClientState: TraceWriter._sample,
     t.WorkerJoined: TraceWriter._joined,
     t.WorkerLost: TraceWriter._instant,
+    t.DutyChanged: TraceWriter._instant,
     t.PlanDescribed: TraceWriter._described,
     t.RunIssued: TraceWriter._run,
     t.Fetched: TraceWriter._fetched,

@@ -174,6 +174,7 @@ def session(steps: int = 4) -> list[t.Event]:
         t.ClientLeft(end, -1, 7, "worker 1 was lost"),
         t.ClientJoined(end, -1, 8, "here", 200, "train.py"),
         t.SessionRecovered(end, -1, 20 * MS, 8, 3),
+        t.DutyChanged(end, -1, 1, "in service"),
         t.ClientLeft(end + 20 * MS, -1, 8, "goodbye"),
     ]
 

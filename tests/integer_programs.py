@@ -28,6 +28,12 @@ CONFIGS: tuple[dict[str, Any] | None, ...] = (
     {"sharding_config": {"net": {"strategy": "data_parallel"}}},
 )
 
+ELASTIC_CONFIGS: tuple[dict[str, Any] | None, ...] = (
+    *CONFIGS,
+    {"mesh": {"data": "auto"}, "sharding_config": {"net": {"strategy": "data_parallel"}}},
+    {"mesh": {"data": "auto", "model": 1}, "sharding_config": {"net": {"strategy": "fully_sharded"}}},
+)
+
 Array = np.ndarray[Any, Any]
 
 

@@ -93,6 +93,8 @@ EAGER_POLL_SECONDS: Final = 0.002
 """The seconds after an arrival from a GPU for which it is polled without pause; later it is polled every millisecond."""
 LOOK_SECONDS: Final = 0.25
 """The seconds between two looks at the connections."""
+HAND_OUT_SECONDS: Final = 10.0
+"""The seconds that a drained worker has to send the rest of fetched tensors."""
 HEARTBEAT_SECONDS: Final = 1.0
 """The seconds between two heartbeats; less than what `ActiveClock` takes for a pause of the process."""
 
@@ -103,6 +105,7 @@ class WorkerShell:
     def __init__(
         self, address: str, device: str | None, *, watch: int | None = None, folder: str | None = None,
         listen: str | None = None, announce: str | None = None, logs: DaemonLog | None = None, marks: str | None = None,
+        spare: bool = False,
     ) -> None:  # fmt: skip
         if announce:
             # it must be an address, or every other worker would stumble over it
@@ -112,6 +115,8 @@ class WorkerShell:
         self.address = address
         self.logs = logs
         self.watch = watch
+        self.spare = spare
+        """Whether it asks to wait until another worker is lost."""
         limit = environment_number("GT_SHARED_MEMORY", DEFAULT_SHARED_BYTES)
         self.memory = LentMemory(limit)
         timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT_SECONDS)
@@ -208,6 +213,8 @@ class WorkerShell:
         self.reason = ""
         self.dismissed = False
         """Whether the dispatcher ended it for an error, and not because it stops itself."""
+        self.drained = False
+        """Whether the dispatcher ended it because nothing is left on it."""
         self.failed = ""
         """Why the device has failed, or the bug that this worker has met: it starts again."""
         self.refused = 0
@@ -217,7 +224,7 @@ class WorkerShell:
         self.facts = {
             **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
-            "nvlink_group_size": self.group_size, "supervised": self.watch is not None,
+            "nvlink_group_size": self.group_size, "supervised": self.watch is not None, "spare": self.spare,
             **({} if self.mark_folder is None else {"marks": True}), **self.core.facts,
             **({} if self.running_plan is None else {"running": self.running_plan.where}),
             **measured(self.core.backend, time.time()),
@@ -361,11 +368,27 @@ class WorkerShell:
         if self.dismissed:
             log.error("%s", self.reason)
             return 1  # whoever supervises it starts it again
+        if self.drained:
+            self._hand_out()
         if self.reason:
             log.info("%s", self.reason)
         elif not self.rejoins:
             self._say(m.Goodbye("", "it was stopped"))
         return 0
+
+    def _hand_out(self) -> None:
+        """Send the rest of fetched tensors to clients that have yet to receive it, for some seconds at most."""
+        bulk, until = self.bulk, self.clock() + HAND_OUT_SECONDS
+        if bulk is None:
+            return
+        while self.streams.outbox.streams and self.clock() < until and not bulk.failed:
+            poller = transport.poller()
+            poller.register(bulk.socket, transport.READABLE)
+            poller.poll(int(TICK_SECONDS * 1000))
+            self._hear_bulk(bulk)
+            bulk.look()
+        self._give_back()
+        bulk.close(linger=200)
 
     def fail(self, error: Exception) -> int:
         """Log and report the exception that ends this worker. Returns the exit status.
@@ -512,7 +535,8 @@ class WorkerShell:
 
     def _goodbye(self, message: m.Goodbye) -> None:
         self.reason = f"the dispatcher ended it: {message.text}"
-        self.dismissed = bool(message.kind)
+        self.drained = message.kind == m.DRAINED
+        self.dismissed = bool(message.kind) and not self.drained
         self.stopping = True
 
     def _welcome(self, welcome: m.Welcome) -> None:
@@ -718,12 +742,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", help="cpu, cuda:0, … (default: the first GPU, or the CPU)")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", choices=LOG_FORMATS, default=os.environ.get("GT_LOG_FORMAT", "text"))
+    parser.add_argument("--spare", action="store_true", help="wait until another worker is lost")
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     said = parser.parse_args(arguments)
     return serve(
         said.address, device=said.device, log_level=said.log_level, watch=said.watch, folder=said.folder,
-        log_format=said.log_format,
+        log_format=said.log_format, spare=said.spare,
     )  # fmt: skip
 
 
@@ -738,12 +763,14 @@ def serve(
     announce: str | None = None,
     log_format: str = "text",
     marks: str | None = None,
+    spare: bool = False,
 ) -> int:
     """Runs a worker of the dispatcher at `address`. Returns the exit status. `watch` is a descriptor whose end of file
     means: stop.
 
     Other workers reach it at `announce`, which leads to where it listens. `marks` is a folder for the files of marks, the same
-    for all workers of the service; by default it is in `folder`, and without that one there are none.
+    for all workers of the service; by default it is in `folder`, and without that one there are none. A `spare` waits until
+    another worker is lost.
     """
     logs = DaemonLog("worker", level=log_level, form=log_format, folder=folder)
     keep_freed_memory()
@@ -752,8 +779,9 @@ def serve(
         patience = CONNECT_TIMEOUT if watch is None else start_timeout()  # it may have been started with its dispatcher
         transport.await_listener(address, patience, lambda: not is_orphaned(watch))
         shell = WorkerShell(
-            address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs, marks=marks
-        )
+            address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs, marks=marks,
+            spare=spare,
+        )  # fmt: skip
     except GTError as error:
         if is_orphaned(watch):  # whoever started it ended before it was up, and took the folder along: that is no error
             return 0

@@ -9,6 +9,7 @@ from gt.dispatcher.state.events import Send, WorkerLoss
 from gt.dispatcher.state.message_state import DROPPED, enter
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
+from gt.dispatcher.state.worker_duty import IN_SERVICE, LEAVING, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.wire import messages as m
 from gt.wire.messages import Fault
@@ -54,7 +55,10 @@ class Disconnect:
             del self.ended[next(iter(self.ended))]
 
     def lost(self, peer: bytes, reason: str, loss: WorkerLoss) -> bool:
-        """A peer is gone. Returns whether it was a worker, in which case clients may need another mesh."""
+        """A peer is gone. Returns whether it was a worker, in which case clients may need another mesh.
+
+        Sessions that lost a worker which returns wait for it, unless a spare takes its place.
+        """
         service = self.service
         self.subscribers.leave(peer)
         client = service.clients.pop(peer, None)
@@ -76,14 +80,16 @@ class Disconnect:
             if plan is None
             else f", while it computed a plan of client {plan.client} (order {plan.order or 'unknown'})"
         )
-        service.log("warning", f"worker {worker.number} was lost: {reason}{at}", worker=worker.number)
+        level, what = ("info", "left") if worker.duty is LEAVING and not loss.returns else ("warning", "was lost")
+        service.log(level, f"worker {worker.number} {what}: {reason}{at}", worker=worker.number)
         self.subscribers.forget(worker)
         self.surveys.lost(worker)
         if service.recording is not None:
             service.recording.worker_lost(worker, reason)
-        if loss.returns:
-            service.expect(len(service.workers) + 1)
-        self._worker_lost(worker, reason, loss)
+        spare = service.replace(worker) if worker.duty is IN_SERVICE else None
+        if loss.returns and spare is None and worker.duty is not SPARE:
+            service.expect(len(service.in_service) + 1)
+        self._worker_lost(worker, reason, loss._replace(returns=loss.returns or spare is not None))
         return True
 
     def _forget(self, client: ClientRecord) -> None:
@@ -122,13 +128,13 @@ class Disconnect:
             if self.recovery.can_rewind(client, loss, said):
                 its = loss.plan is not None and loss.plan.client == number
                 text = f"{fault[1]}; it was computing a plan of this session" if its else fault[1]
-                self._rewind(client, text, worker.number)
+                self.rewind(client, text, worker.number)
             else:
                 broken.append(client)
         for client in writing:  # of tensors on a mesh that is gone already
             is_there = service.by_number.get(client.number) is client
             if is_there and client not in broken and self.recovery.can_rewind(client, loss, said):
-                self._rewind(client, fault[1], worker.number)
+                self.rewind(client, fault[1], worker.number)
         self.snapshots.lost(worker, fault)
         self.fetches.lost(worker, {client.number for client in broken}, fault)
         for client in broken:
@@ -139,12 +145,14 @@ class Disconnect:
             client.table.update(zip(client.table, map(lost.__getitem__, client.table.values()), strict=True))
             service.send(client.identity, m.PeerLost(worker.number, fault[1]))
             self._leave(client)
-            if client.config is not None and client.config.mesh is not None and not loss.returns:
-                client.fault = (fault[0], f"{fault[1]}; the session's mesh ({client.config.mesh_where}) no longer fits")
+            config, there = client.config, len(service.in_service)
+            shrinks = config is not None and config.is_elastic and config.least_mesh <= there
+            if config is not None and config.mesh is not None and not (loss.returns or shrinks):
+                client.fault = (fault[0], f"{fault[1]}; the session's mesh ({config.mesh_where}) no longer fits")
             service.credit(client)
 
-    def _rewind(self, client: ClientRecord, reason: str, lost: int) -> None:
-        """Drop what a session is, so that it can begin again at a mark."""
+    def rewind(self, client: ClientRecord, reason: str, lost: int) -> None:
+        """Drop what a session is, so that it can begin again at a mark without the worker `lost`."""
         self._forget(client)
         self.snapshots.abandon(client)
         self.recovery.rewind(client, reason, lost)

@@ -136,6 +136,10 @@ class FetchHandler:
             self.service.send(client.identity, m.Failed(collection.request, *fault))
         return len(waiting)
 
+    def awaits(self, worker: WorkerRecord) -> bool:
+        """Whether a worker has yet to answer a fetch."""
+        return any(worker.number in collection.waiting for collection in self.collections.values())
+
     def lost(self, worker: WorkerRecord, clients: set[int], fault: Fault) -> None:
         """Fail the fetches that a lost worker had yet to answer, and those of clients whose meshes it breaks."""
         for number, collection in list(self.collections.items()):

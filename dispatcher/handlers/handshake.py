@@ -14,6 +14,7 @@ from gt.dispatcher.state.numbers import Numbers
 from gt.dispatcher.state.principal_limits import RateLimit, refusal
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
+from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
@@ -103,7 +104,7 @@ class Handshake:
         client.recovery.resends = hello.facts.get("resends") is True
         client.recovery.key = hello.facts.get("session_key", b"")
         service.clients[peer] = service.by_number[client.number] = client
-        facts = {**self.facts, "workers": len(service.workers), "credits": CLIENT_CREDITS}
+        facts = {**self.facts, "workers": len(service.in_service), "credits": CLIENT_CREDITS}
         service.send(peer, m.Welcome(client.number, facts))
         service.log("info", f"client {client.number} joined", client=client.number)
         if service.recording is not None:
@@ -151,19 +152,20 @@ class Handshake:
         hosts = {str(worker.facts.get("host")): worker for worker in service.workers.values()}
         hosts.pop(str(hello.facts.get("host")), None)
         far = list(hosts.values())  # one for each other host: their links are alike
-        worker = service.workers[peer] = WorkerRecord(
-            peer, number, hello.facts, address, bulk, heard=now, principal=origin.principal
-        )
+        worker = WorkerRecord(peer, number, hello.facts, address, bulk, heard=now, principal=origin.principal)
+        service.admit(worker)
         service.send(peer, m.Welcome(number, {**self.facts, **self.worker_facts}))
         if service.recording is not None:
             service.recording.worker_joined(worker)
+            if worker.duty is not IN_SERVICE:
+                service.recording.duty_changed(worker)
             self.subscribers.tell(worker)
         if far:
             service.send(peer, m.Meet([worker.number for worker in far], [worker.address for worker in far]))
             service.out.append(Send(tuple(worker.identity for worker in far), m.Meet([number], [address])))
-        if len(service.workers) >= service.workers_expected:
-            service.workers_expected = 0  # they were all here once; who is lost later is not waited for
-        service.log("info", f"worker {number} joined ({hello.facts.get('device', 'unknown device')})", worker=number)
+        device = hello.facts.get("device", "unknown device")
+        said = ", as a spare" if worker.duty is SPARE else ""
+        service.log("info", f"worker {number} joined ({device}){said}", worker=number)
 
     def _pulse(self, peer: bytes, hello: m.Hello, origin: Origin) -> None:
         address = str(hello.facts.get("address"))

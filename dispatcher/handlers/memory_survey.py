@@ -106,7 +106,11 @@ def devices(service: DispatcherState) -> dict[str, Any]:
             [
                 worker.number,
                 {name: worker.facts[name] for name in told if name in worker.facts}
-                | {"group": groups.get(worker.number, ""), **worker.health.facts(service.now)},
+                | {
+                    "group": groups.get(worker.number, ""),
+                    "duty": str(worker.duty),
+                    **worker.health.facts(service.now),
+                },
             ]
             for worker in found
         ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from gt.bounds import MAX_QUEUED_MESSAGES, MAX_SEGMENTS, MAX_UNREAD_BYTES, MAX_WAITING_PUT_BYTES
-from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload
+from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload, Remesh
 from gt.dispatcher.state.message_state import (
     ACTING,
     DONE,
@@ -82,14 +82,15 @@ class MessageQueues:
         self.puts = puts
         self.fetches = fetches
         self.surveys = surveys
-        self.reloads: deque[Reload] = deque()
-        """The configs of the service that have yet to be adopted."""
+        self.reloads: deque[Reload | Remesh] = deque()
+        """What sessions have yet to be told: configs of the service that are to be adopted, and that workers have joined."""
         self.snapshots = snapshots
         self.recovery = recovery
         self.handlers: dict[type, Callable[[ClientRecord, Any], MessageState]] = {
             m.Configure: meshes.configure,
             Reload: meshes.reconfigure,
             Recovery: recovery.recover,
+            Remesh: meshes.remesh,
             m.Define: self._define,
             m.Drop: self._drop,
             m.Run: runs.run,
@@ -124,26 +125,36 @@ class MessageQueues:
             begin(client)
             self.pump(client)
 
-    def reload(self, event: Reload) -> None:
-        """Let a job adopt a new config of the service; each session follows in its turn."""
+    def reload(self, event: Reload | Remesh) -> None:
+        """Let a job adopt a new config of the service, or tell that it has other workers; each session follows in its turn."""
         self.reloads.append(event)
         jobs, what = self.plan_selection.jobs, JOB_NAMES[WAITING_CONFIG]
         if not jobs.has(SERVICE, what):
             jobs.add(Job(SERVICE, SERVICE, what, self._adopt(), lambda _: None))
 
+    def remesh(self, why: str) -> None:
+        """Tell sessions whose meshes grow and shrink with the service that it has other workers, each in its turn."""
+        if any(_is_elastic(client) for client in self.service.clients.values()):
+            self.reload(Remesh(why))
+
     def _adopt(self) -> Iterator[None]:
-        """Adopts the new configs of the service, one after the other."""
+        """Adopts the new configs of the service, one after the other, and tells sessions of them and of new workers."""
         while self.reloads:
             event = self.reloads.popleft()
-            if not (yield from self.meshes.adopt(event.config)):
+            if isinstance(event, Reload) and not (yield from self.meshes.adopt(event.config)):
                 continue
             for few in batches([*self.service.clients.values()], RELOADS_PER_TURN):
-                for client in (each for each in few if each.identity in self.service.clients):
-                    client.queue.append(event)
-                    if len(client.queue) == 1 and not client.recovery.awaited:
-                        begin(client)
-                        self.pump(client)
+                for client in (each for each in few if self.service.clients.get(each.identity) is each):
+                    if isinstance(event, Reload) or _is_elastic(client):
+                        self.enqueue(client, event)
                 yield
+
+    def enqueue(self, client: ClientRecord, message: Reload | Remesh) -> None:
+        """Put a message that no client sent at the end of a client's queue."""
+        client.queue.append(message)
+        if len(client.queue) == 1 and not client.recovery.awaited:
+            begin(client)
+            self.pump(client)
 
     def pump_all(self) -> None:
         """Process the queues of all clients as far as possible."""
@@ -265,6 +276,11 @@ class MessageQueues:
             client.change = client.survey = None
             text = f"client {client.number} stays with the config that it had: {fault[1]}"
             self.service.log("warning", text, "reload", client.number)
+        elif isinstance(message, Remesh):
+            client.survey = None
+            client.stays = fault[1]
+            text = f"client {client.number} stays on the workers that it has: {fault[1]}"
+            self.service.log("warning", text, "remesh", client.number)
         else:
             self.service.send(client.identity, m.Failed(0, *fault))
 
@@ -364,6 +380,11 @@ class MessageQueues:
         return DONE
 
 
+def _is_elastic(client: ClientRecord) -> bool:
+    """Whether a session's mesh grows and shrinks with the workers of the service."""
+    return client.planner is not None and client.config is not None and client.config.is_elastic
+
+
 def _check_definition(client: ClientRecord, number: int) -> None:
     if number >= REDUCED_FROM:
         raise ProtocolError(f"numbers of segments lie below {REDUCED_FROM}")
@@ -375,7 +396,7 @@ def _check_definition(client: ClientRecord, number: int) -> None:
 
 def _weight(message: Any) -> int:
     """For how many short messages a message counts."""
-    if isinstance(message, (m.Configure, Reload)):
+    if isinstance(message, (m.Configure, Reload, Remesh)):
         return MESSAGES_PER_TURN
     if isinstance(message, m.Run):
         return 1 + (len(message.inputs) + len(message.freed)) // IDS_PER_MESSAGE

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.planner.planner import Planner
-from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload, WorkerLoss
+from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload, Remesh, WorkerLoss
 from gt.dispatcher.state.message_state import DONE, WAITING_RESTORE, WAITING_WORKERS, MessageState, begin
 from gt.dispatcher.state.records import ClientRecord, MeshRecord, ReducedSegment, WorkerRecord
 from gt.dispatcher.state.session_marks import SessionMark, entries_on
+from gt.dispatcher.state.worker_duty import LEAVING, SPARE
 from gt.errors import ProtocolError
 from gt.wire import messages as m
 from gt.wire.messages import Fault
@@ -51,9 +52,11 @@ class RecoveryHandler:
         if not recovery.resends or recovery.is_hopeless:
             return False
         needed = [len(mark.mesh.members) for mark in recovery.marks]
-        if client.mesh is not None and client.config is not None and client.config.mesh is not None:
-            needed.append(len(client.mesh.members))
-        return loss.returns or len(self.service.workers) >= max(needed, default=1)
+        config = client.config
+        if client.mesh is not None and config is not None and config.mesh is not None:
+            needed.append(config.least_mesh)
+        there = sum(worker.duty is not SPARE for worker in self.service.workers.values())
+        return loss.returns or there >= max(needed, default=1)
 
     def _note(self, client: ClientRecord, loss: WorkerLoss, text: str) -> None:
         """Note of a session that it has lost a worker. What another session ran is no sign that this one would fail again."""
@@ -129,6 +132,8 @@ class RecoveryHandler:
         client.queue.append(Recovery(mark))
         if mark.base is not self.service.config and self.service.config is not None:
             client.queue.append(Reload(self.service.config))
+        if mark.config is not None and mark.config.is_elastic:
+            client.queue.append(Remesh("the session goes on"))  # workers may have joined since the mark
         begin(client)
         return True
 
@@ -155,23 +160,29 @@ class RecoveryHandler:
         return WAITING_RESTORE
 
     def _members(self, mark: SessionMark) -> list[WorkerRecord] | None:
-        """Who takes each rank: those who had it, and for others workers like them that serve the fewest sessions; None if there
-        are not enough."""
-        by_number = {worker.number: worker for worker in self.service.workers.values()}
+        """Who takes each rank: those who had it, and for others workers in service that serve the fewest sessions, or in want of
+        them one that is to leave; None if there are not enough."""
+        by_number = {worker.number: worker for worker in self.service.in_service}
+        leaving = [worker for worker in self.service.workers.values() if worker.duty is LEAVING]
         kept = {number for number in mark.mesh.members if number in by_number}
-        spare = [worker for number, worker in by_number.items() if number not in kept]
+        others = [worker for number, worker in by_number.items() if number not in kept]
         used: dict[int, int] = dict.fromkeys(by_number, 0)
         for record in self.service.meshes.values():
             for member in record.mesh.members:
                 if member in used:
                     used[member] += 1
-        spare.sort(key=lambda worker: (used[worker.number], worker.number), reverse=True)
+        others.sort(
+            key=lambda worker: (worker.facts.get("marks") is not True, used[worker.number], worker.number), reverse=True
+        )
         found: list[WorkerRecord] = []
         for number in mark.mesh.members:
             if number in kept:
                 found.append(by_number[number])
-            elif spare:
-                found.append(spare.pop())
+            elif others:
+                found.append(others.pop())
+            elif leaving:
+                leaving.sort(key=lambda worker: worker.number == number)
+                found.append(leaving.pop())
             else:
                 return None
         return found

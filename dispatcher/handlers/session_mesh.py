@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gt.dispatcher.cost.cost_model import devices_of, measured_mesh, paces
 from gt.dispatcher.cost.nccl_cards import cards_of
@@ -16,7 +16,7 @@ from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import Policy
 from gt.dispatcher.state.config_resolution import ConfigChange, ConfigResolution, SharedComputation
-from gt.dispatcher.state.events import Reload, Send
+from gt.dispatcher.state.events import Reload, Remesh, Send
 from gt.dispatcher.state.message_state import (
     DONE,
     WAITING_CONFIG,
@@ -29,9 +29,11 @@ from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.records import ClientRecord, MeshMigration, MeshRecord, TableSurvey, WorkerRecord
 from gt.dispatcher.state.session_marks import FrozenShape
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState, releases
+from gt.dispatcher.state.worker_duty import IN_SERVICE
 from gt.errors import ConfigError, ProtocolError
 from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec
+from gt.sharding.config_meshes import show_mesh
 from gt.sharding.placement import Mesh, format_layout
 from gt.turns import ITEMS_PER_TURN
 from gt.wire import messages as m
@@ -42,6 +44,10 @@ from .plan_selection import PlanSelection
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
+
+
+MAX_TOLD: Final = 16
+"""The most workers that a line of the log names."""
 
 
 class SessionMeshes:
@@ -71,19 +77,17 @@ class SessionMeshes:
     def _planner(self, client: ClientRecord, config: Config | None) -> tuple[Planner, MeshRecord] | MessageState:
         """A planner for a config on the present workers, with a mesh of which they have not been told yet; or what it waits
         for. Everything is looked at anew after a wait: workers may have joined or left, or been given to other sessions."""
-        if not self.service.workers:
+        present = self.service.in_service
+        if not present:
             raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
         resolution = None if config is None else self._resolution(client, config)
-        axes = {"workers": 1}
-        if resolution is not None:
-            shape = resolution.axes(len(self.service.workers))
-            if not shape.over:
-                return self._wait(client, shape)
-            axes = shape.result()
+        axes = self._axes(client, config)
+        if isinstance(axes, MessageState):
+            return axes
         size = 1
         for length in axes.values():
             size *= length
-        workers = {worker.number: worker.facts for worker in self.service.workers.values()}
+        workers = {worker.number: worker.facts for worker in present}
         numbers = side_by_side(sorted(workers), workers, groups_of(workers))
         if size == 1:
             others = (record.mesh for record in self.service.meshes.values() if record.client != client.number)
@@ -102,6 +106,13 @@ class SessionMeshes:
             policy = known.result()
         record.mesh = replace(record.mesh, number=next(self.service.mesh_numbers))
         return Planner(record.mesh, policy.copy(record.mesh), record.speeds), record
+
+    def _axes(self, client: ClientRecord, config: Config | None) -> dict[str, int] | MessageState:
+        """The axes that a config asks for on the workers in service, or what the session waits for."""
+        if config is None:
+            return {"workers": 1}
+        shape = self._resolution(client, config).axes(len(self.service.in_service))
+        return shape.result() if shape.over else self._wait(client, shape)
 
     def _resolution(self, client: ClientRecord, config: Config) -> ConfigResolution:
         """What a config asks for, as far as it is known."""
@@ -200,7 +211,7 @@ class SessionMeshes:
         """Adopt a new config of the service if it fits the workers."""
         resolution = ConfigResolution(config)
         try:
-            while workers := len(self.service.workers):
+            while workers := len(self.service.in_service):
                 shape = resolution.axes(workers)
                 if shape.over:
                     shape.result()
@@ -219,6 +230,35 @@ class SessionMeshes:
         state = self._reconfigure(client, client.change, client.own)
         if state is DONE:
             client.change = None
+        return state
+
+    def remesh(self, client: ClientRecord, message: Remesh) -> MessageState:
+        """Make a session's mesh anew on the workers that are in service now, if it would be another one. Its tensors move."""
+        if client.moving is not None:
+            return self._remeshed(client, message, self._move_on(client, client.moving))
+        client.stays = ""
+        if client.planner is None or client.fault is not None:
+            return DONE  # the next tensor finds the workers that there are then
+        if self.service.is_short:
+            return WAITING_WORKERS
+        config, mesh = client.config, client.planner.mesh
+        if self.service.in_service:
+            axes = self._axes(client, config)
+            if isinstance(axes, MessageState):
+                return axes
+            stay = all(worker.duty is IN_SERVICE for worker in self.service.meshes[mesh.number].workers)
+            if stay and axes == dict(zip(mesh.axes, mesh.sizes, strict=True)):
+                return DONE
+        return self._remeshed(client, message, self._shard_by(client, config))
+
+    def _remeshed(self, client: ClientRecord, message: Remesh, state: MessageState) -> MessageState:
+        """Tell if a session is on another mesh now, and have a mark taken: from one before, what follows would be computed on the
+        former mesh."""
+        if state is DONE and client.mesh is not None:
+            client.recovery.due = client.recovery.resends
+            mesh = show_mesh(dict(zip(client.mesh.axes, client.mesh.sizes, strict=True)))
+            text = f"client {client.number} has the mesh {mesh} on workers {list(client.mesh.members[:MAX_TOLD])}: {message.why}"
+            self.service.log("info", text, "remesh", client.number)
         return state
 
     def _over_service(
@@ -242,8 +282,10 @@ class SessionMeshes:
         if client.moving is not None:
             return self._move_on(client, client.moving)
         config = self._over_service(client, change, own)
-        if isinstance(config, MessageState):
-            return config
+        return config if isinstance(config, MessageState) else self._shard_by(client, config)
+
+    def _shard_by(self, client: ClientRecord, config: Config | None) -> MessageState:
+        """Shard a session by a config from here on, on the workers that are in service now."""
         if self.service.is_short:  # with those that are coming the config may fit
             return WAITING_WORKERS
         old = client.mesh

@@ -235,18 +235,17 @@ class SnapshotHandler:
 
     def _ask_one(self, number: int, request: SnapshotRequest, task: m.Message) -> None:
         """Have any worker do something, all see the same folder; if there is none, the next one that is expected."""
-        workers = self.service.workers
-        if workers and request.asked < MAX_ASKED:
-            identity = next(iter(workers))
+        worker = self.service.any_worker()
+        if worker is not None and request.asked < MAX_ASKED:
             request.task = task
             request.asked += 1
-            request.waiting[workers[identity].number] += 1
-            self.service.send(identity, task)
-        elif not workers and self.service.is_short:
+            request.waiting[worker.number] += 1
+            self.service.send(worker.identity, task)
+        elif worker is None and self.service.is_short:
             request.task = task
         else:
             request.task = None
-            lost = f"{MAX_ASKED} workers were lost that were to do it" if workers else "there is no worker"
+            lost = f"{MAX_ASKED} workers were lost that were to do it" if worker is not None else "there is no worker"
             self._fail(request, ("WorkerLost", f"the snapshot {request.name!r} was not written or read: {lost}"))
             self._go_on(number, request)
 
@@ -260,9 +259,9 @@ class SnapshotHandler:
 
     def _discard(self, parts: m.DiscardParts) -> None:
         """Have any worker remove part files, or the next one that comes."""
-        if self.service.workers:
-            identity, worker = next(iter(self.service.workers.items()))
-            self.service.send(identity, parts)
+        worker = self.service.any_worker()
+        if worker is not None:
+            self.service.send(worker.identity, parts)
             self.discarded.setdefault(worker.number, deque(maxlen=MAX_DISCARDED)).append(parts)
         else:
             self.undiscarded.append(parts)
@@ -284,6 +283,10 @@ class SnapshotHandler:
                 if returns or recovery.restored.get((parts.name, parts.parts), 0) > recovery.settled:
                     return True
         return False
+
+    def awaits(self, worker: WorkerRecord) -> bool:
+        """Whether a worker has yet to do something for a snapshot."""
+        return any(request.waiting[worker.number] for request in self.requests.values())
 
     def workers_came(self) -> None:
         """There may be workers for what had to wait for one."""

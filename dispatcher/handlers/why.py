@@ -84,7 +84,7 @@ def describe_wait(service: DispatcherState, client: ClientRecord) -> str:
     """What the message at the head of a client's queue waits for."""
     message, state = client.queue[0], client.head
     if state is WAITING_WORKERS:
-        return f"{len(service.workers)} of {service.workers_expected} workers have joined"
+        return f"{len(service.in_service)} of {service.workers_expected} workers have joined"
     if state is WAITING_RESTORE:
         return f"workers {sorted(client.recovery.restoring)[:MAX_WORKERS]} have yet to restore what a mark has"
     if state is WAITING_MIGRATION:

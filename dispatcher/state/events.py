@@ -125,12 +125,18 @@ class DropSession(NamedTuple):
     last: bool = False
 
 
+class Remesh(NamedTuple):
+    """A session makes its mesh anew on the workers that are in service now, because one has joined or is to leave."""
+
+    why: str
+
+
 class Recovery(NamedTuple):
     """A session goes back to a mark. It is the first in the queue of its new incarnation."""
 
     mark: SessionMark
 
 
-OWN_MESSAGES: Final = (Recovery, Reload)
+OWN_MESSAGES: Final = (Recovery, Reload, Remesh)
 """What is in the queues of clients and was sent by none of them."""
 Event = Received | Malformed | Lost | ShellError | Tick | Publish | Reload | JobTurn | SessionWritten | SessionRead

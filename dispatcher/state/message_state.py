@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gt.wire import messages as m
 
-from .events import Recovery, Reload
+from .events import Recovery, Reload, Remesh
 
 if TYPE_CHECKING:
     from .records import ClientRecord
@@ -77,8 +77,8 @@ DONE, FAILED, DROPPED = MessageState.DONE, MessageState.FAILED, MessageState.DRO
 
 
 CLIENT_MESSAGES: Final = (
-    Recovery, m.Configure, Reload, m.Define, m.Drop, m.Run, m.Put, m.Free, m.Fetch, m.Ask, m.Options, m.WriteSnapshot,
-    m.Restore, m.ConfirmTensors,
+    Recovery, m.Configure, Reload, Remesh, m.Define, m.Drop, m.Run, m.Put, m.Free, m.Fetch, m.Ask, m.Options,
+    m.WriteSnapshot, m.Restore, m.ConfirmTensors,
 )  # fmt: skip
 """All that a client's queue may hold."""
 
@@ -96,11 +96,11 @@ WAITS: Final[dict[MessageState, Wait]] = {
         CLIENT_MESSAGES, "messages of its client have taken a whole turn, and a job goes on with the next"
     ),
     WAITING_WORKERS: Wait(
-        (Recovery, m.Run, m.Put, m.Configure, Reload, m.Ask, m.WriteSnapshot, m.Restore),
+        (Recovery, m.Run, m.Put, m.Configure, Reload, Remesh, m.Ask, m.WriteSnapshot, m.Restore),
         "not all expected workers have joined",
     ),
     WAITING_CONFIG: Wait(
-        (m.Run, m.Put, m.Configure, Reload, m.Restore),
+        (m.Run, m.Put, m.Configure, Reload, Remesh, m.Restore),
         "a job reads the config, or works out what it asks for on the workers",
     ),
     WAITING_DEFINITION: Wait((m.Define,), "a job reads the definition"),
@@ -112,8 +112,8 @@ WAITS: Final[dict[MessageState, Wait]] = {
         (m.Run, m.Fetch, m.WriteSnapshot, m.ConfirmTensors), "a tensor that it reads has yet to arrive at a worker"
     ),
     WAITING_CREDIT: Wait((m.Run, m.Put, m.Restore), "as many plans and puts of the mesh are in flight as may be"),
-    WAITING_IDLE: Wait((m.Configure, Reload), "a plan or put of the session is in flight"),
-    WAITING_MIGRATION: Wait((m.Configure, Reload), "tensors of the session move to another mesh"),
+    WAITING_IDLE: Wait((m.Configure, Reload, Remesh), "a plan or put of the session is in flight"),
+    WAITING_MIGRATION: Wait((m.Configure, Reload, Remesh), "tensors of the session move to another mesh"),
     WAITING_MARK: Wait((m.Put, m.Restore), "a mark is due, and earlier puts have yet to arrive at workers"),
     WAITING_RESTORE: Wait((Recovery,), "workers have yet to give the session back what a mark has"),
 }

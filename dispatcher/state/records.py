@@ -20,6 +20,7 @@ from .gpu_health import GpuHealth
 from .message_state import DONE, MessageState
 from .plan_cache import Entry, PlanCache
 from .session_marks import SessionRecovery
+from .worker_duty import IN_SERVICE, WorkerDuty
 
 
 class ReducedSegment(NamedTuple):
@@ -76,6 +77,8 @@ class ClientRecord:
     """What was read for the message at the head of the queue, if it changes the config."""
     planner: Planner | None = None
     moving: MeshMigration | None = None
+    stays: str = ""
+    """Why it could not make its mesh anew when it was told to, the last time."""
     verify: float = 0.0
     """The share of instructions that are recomputed, gathered, and compared."""
     tf32: bool = False
@@ -153,6 +156,7 @@ class WorkerRecord:
     """(order, instructions) of the issued plans that it has yet to compile, also those of sessions that have ended."""
     to_compile: int = 0
     """The sum of these instructions."""
+    duty: WorkerDuty = IN_SERVICE
 
 
 @dataclass(slots=True)

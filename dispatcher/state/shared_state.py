@@ -16,6 +16,7 @@ from gt.wire import telemetry as t
 from .events import Send
 from .numbers import Numbers, first_numbers
 from .records import ClientRecord, MeshRecord, WorkerRecord
+from .worker_duty import IN_SERVICE, LEAVING, SPARE, WorkerDuty, duty_of_new, next_spare
 
 if TYPE_CHECKING:
     from gt.dispatcher.telemetry.recorder import DispatcherRecorder
@@ -71,7 +72,11 @@ class DispatcherState:
         numbers = numbers or first_numbers()
         self.config = config
         self.workers_expected = workers_expected
-        """How many workers must have joined before a session gets any."""
+        """How many workers must be in service before a session gets any."""
+        self.complete = False
+        """Whether all workers that were expected at the start have been there, or are waited for no longer."""
+        self.kept_spares = 0
+        """How many spares the service is to have: the most that there were at one time."""
         self.expected_since = 0.0
         """Since when the dispatcher has waited for them, on the shell's clock."""
         self._log = log
@@ -109,14 +114,74 @@ class DispatcherState:
     @property
     def is_short(self) -> bool:
         """Whether workers are expected that have not joined."""
-        return len(self.workers) < self.workers_expected
+        return self.workers_expected > 0 and len(self.in_service) < self.workers_expected
+
+    @property
+    def in_service(self) -> list[WorkerRecord]:
+        """The workers on which sessions may compute."""
+        return [worker for worker in self.workers.values() if worker.duty is IN_SERVICE]
+
+    @property
+    def spares(self) -> int:
+        """How many workers wait for a place in service."""
+        return sum(worker.duty is SPARE for worker in self.workers.values())
 
     def ready(self, client: ClientRecord) -> bool:
         """Whether a session need not wait for workers: it has some, or all expected ones have joined."""
         return client.planner is not None or not self.is_short
 
+    def admit(self, worker: WorkerRecord) -> None:
+        """Give a worker that joins its duty, and note who is not expected any more."""
+        spares, short = self.spares, self.is_short
+        worker.duty = duty_of_new(
+            asks=worker.facts.get("spare") is True,
+            spares=spares,
+            kept=self.kept_spares,
+            short=short,
+            complete=self.complete,
+        )
+        self.workers[worker.identity] = worker
+        if worker.duty is SPARE:
+            self.kept_spares = max(self.kept_spares, spares + 1)
+        if not self.is_short:
+            self.expect_nobody()  # they were all here once; who is lost later is not waited for
+
+    def expect_nobody(self) -> None:
+        """Wait for no more workers."""
+        self.workers_expected, self.complete = 0, True
+
+    def stop_waiting(self) -> None:
+        """Wait for no more workers: spares take the places of those that have not come."""
+        for _ in range(self.workers_expected - len(self.in_service)):
+            spare = next_spare(self.workers.values())
+            if spare is not None:
+                self.put_in_service(spare, "others have not come")
+        self.expect_nobody()
+
+    def replace(self, gone: WorkerRecord) -> WorkerRecord | None:
+        """Put a spare in the place of a worker that is in service no longer. Returns the spare, if there is one."""
+        found = next_spare(self.workers.values())
+        if found is not None:
+            self.put_in_service(found, f"it takes the place of worker {gone.number}")
+        return found
+
+    def put_in_service(self, spare: WorkerRecord, why: str) -> None:
+        """Let sessions use a worker that has waited."""
+        self.assign(spare, IN_SERVICE)
+        self.log("info", f"worker {spare.number}, a spare, is in service: {why}", "spare", worker=spare.number)
+
+    def assign(self, worker: WorkerRecord, duty: WorkerDuty) -> None:
+        """Give a worker another duty."""
+        worker.duty = duty
+        if self.recording is not None:
+            self.recording.duty_changed(worker)
+
+    def any_worker(self) -> WorkerRecord | None:
+        """A worker for what any of them can do, if there is one; if possible, one that stays."""
+        return min(self.workers.values(), key=lambda worker: worker.duty is LEAVING, default=None)
+
     def expect(self, workers: int) -> None:
-        """Give no session workers until so many have joined, as long as the shell is patient."""
+        """Give no session workers until so many are in service, as long as the shell is patient."""
         self.workers_expected = max(self.workers_expected, workers)
         self.expected_since = self.now
 
@@ -236,7 +301,8 @@ class DispatcherState:
         """The counters of the service and of one session."""
         counters = self.counters
         return {
-            "workers": len(self.workers),
+            "workers": len(self.in_service),
+            "spares": self.spares,
             "clients": len(self.clients),
             "runs": counters.runs,
             "instructions": counters.instructions,

@@ -144,6 +144,10 @@ class DispatcherRecorder:
         """A worker is there."""
         self.recorder.add(joined_worker(self.now(), worker))
 
+    def duty_changed(self, worker: WorkerRecord) -> None:
+        """A worker is there for something else now."""
+        self.recorder.add(duty_of(self.now(), worker))
+
     def worker_lost(self, worker: WorkerRecord, reason: str) -> None:
         """It is gone."""
         self.gpus.pop(worker.number, None)
@@ -453,6 +457,11 @@ def joined_worker(now: int, worker: WorkerRecord) -> t.WorkerJoined:
         now, t.DISPATCHER, worker.number, _text(facts, "host"), _number(facts, "pid"), _text(facts, "device"),
         _text(facts, "kind"), _number(facts, "cores"),
     )  # fmt: skip
+
+
+def duty_of(now: int, worker: WorkerRecord) -> t.DutyChanged:
+    """What is said of what a worker is there for."""
+    return t.DutyChanged(now, t.DISPATCHER, worker.number, str(worker.duty))
 
 
 def sampled(worker: WorkerRecord) -> list[t.Device]:

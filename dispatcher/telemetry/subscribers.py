@@ -19,6 +19,7 @@ from gt.dispatcher.state.multicast import MULTICAST_ABOVE
 from gt.dispatcher.state.principal_limits import refusal
 from gt.dispatcher.state.records import WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
+from gt.dispatcher.state.worker_duty import IN_SERVICE
 from gt.errors import ProtocolError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
@@ -29,6 +30,7 @@ from .recorder import (
     WORKER_EVENT_RATES,
     DispatcherRecorder,
     described,
+    duty_of,
     joined_client,
     joined_worker,
     sampled,
@@ -151,6 +153,8 @@ class Subscribers:
         """The state of the service, for a new watcher."""
         for worker in self.service.workers.values():
             yield joined_worker(now, worker)
+            if worker.duty is not IN_SERVICE:
+                yield duty_of(now, worker)
             yield from sampled(worker)
         for client in self.service.clients.values():
             yield joined_client(now, client)

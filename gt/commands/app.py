@@ -12,6 +12,7 @@ import typer
 
 from .daemons import dispatcher, up, worker
 from .doctor import doctor
+from .drain import drain
 from .explain import explain
 from .keys import keys
 from .ops import ops
@@ -64,6 +65,7 @@ def _version() -> str:
 app.command()(up)
 app.command()(dispatcher)
 app.command()(worker)
+app.command()(drain)
 app.command(context_settings={"ignore_unknown_options": True})(explain)
 app.command()(replay)
 app.command()(top)

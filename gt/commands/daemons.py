@@ -59,6 +59,9 @@ def up(
         int | None,
         typer.Option(min=1, help="How many; default one for each GPU, or as many as the config needs, at least one."),
     ] = None,
+    spares: Annotated[
+        int, typer.Option(min=0, help="How many more wait, each to take the place of a worker that is lost.")
+    ] = 0,
     config: ConfigFile = None,
     address: Address = None,
     log_level: Level = LogLevel.info,
@@ -105,11 +108,14 @@ def up(
         folder = service_folder(group) if group is not None and address is None else None
         if folder is not None:
             address = f"ipc://{folder}/{SOCKET_NAME}"
-        local = Local(count, address=address, config=path, quiet=False, options=options)
+        local = Local(count, address=address, config=path, quiet=False, options=options, spares=spares)
         try:
             exporter.start(local.address)
-            if _wait_for_workers(local, count):
-                typer.echo(f"{count} {'worker' if count == 1 else 'workers'} at {local.address}; Ctrl-C stops them")
+            if _wait_for_workers(local, count, spares):
+                waiting = f" and {spares} {'spare' if spares == 1 else 'spares'}" if spares else ""
+                typer.echo(
+                    f"{count} {'worker' if count == 1 else 'workers'}{waiting} at {local.address}; Ctrl-C stops them"
+                )
             elif (ended := local.given_up()) is not None:
                 raise SessionError(ended)
             local.wait()
@@ -205,6 +211,9 @@ def worker(
             help="Where workers keep what sessions need when one is lost, the same folder for all; default none."
         ),
     ] = None,
+    spare: Annotated[
+        bool, typer.Option("--spare", help="Wait until a worker is lost, and take its place then.")
+    ] = False,
 ) -> None:
     """Run one worker of the dispatcher at ADDRESS, until Ctrl-C, SIGTERM or the dispatcher's end."""
     with errors_as_lines():
@@ -221,7 +230,7 @@ def worker(
 
         status = serve(
             address or _own_service(), device=device, log_level=log_level.value, listen=listen, announce=announce,
-            log_format=log_format.value, marks=None if marks is None else str(marks.absolute()),
+            log_format=log_format.value, marks=None if marks is None else str(marks.absolute()), spare=spare,
         )  # fmt: skip
     raise typer.Exit(status)
 
@@ -318,8 +327,8 @@ def _stop(*_: Any) -> NoReturn:
     raise typer.Exit(0)
 
 
-def _wait_for_workers(local: Local, count: int) -> bool:
-    """Wait until all workers have joined; False when a daemon ends first or it takes too long."""
+def _wait_for_workers(local: Local, count: int, spares: int) -> bool:
+    """Wait until all workers and spares have joined; False when a daemon ends first or it takes too long."""
     import time
 
     from gt.client.session.session import Session
@@ -335,7 +344,7 @@ def _wait_for_workers(local: Local, count: int) -> bool:
     session = Session(SocketLink(local.address, local), local.address, idle_flush=False)
     try:
         session.open({**host_facts(), "bulk": b""}, patience)
-        while session.ask("statistics")["workers"] < count:
+        while (joined := session.ask("statistics"))["workers"] < count or joined["spares"] < spares:
             if time.monotonic() > deadline or local.given_up() is not None:
                 return False
             time.sleep(0.05)

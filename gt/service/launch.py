@@ -106,12 +106,13 @@ class _Daemon:
 
 class Local:
     """A dispatcher and workers on this machine. `devices[i]` is the device of worker i (None: its own choice); `quiet` ones are
-    for this program alone and log errors only; `options` are further options of the dispatcher.
+    for this program alone and log errors only; `options` are further options of the dispatcher. `spares` are workers besides
+    that wait until one is lost.
     """
 
     def __init__(
         self, workers: int, *, address: str | None = None, config: str | None = None, devices: list[str] | None = None,
-        quiet: bool = True, options: Sequence[str] = (),
+        quiet: bool = True, options: Sequence[str] = (), spares: int = 0,
     ) -> None:  # fmt: skip
         self.pid = os.getpid()
         self.folder = Path(tempfile.mkdtemp(prefix="gt-"))
@@ -136,10 +137,11 @@ class Local:
                 dict(os.environ),
             )  # fmt: skip
             environment = worker_environment(workers)
-            for device in given:
+            for n in range(len(given) + spares):
+                spare = ["--spare"] if n >= len(given) else []
                 self._start(
-                    ["gt.worker", "--address", self.address, "--device", device, *common, *level],
-                    environment,
+                    ["gt.worker", "--address", self.address, "--device", given[n % len(given)], *spare, *common, *level],
+                    environment,  # a spare computes in place of another, so all threads are for those in service
                 )  # fmt: skip
         except BaseException:
             self.close()
@@ -246,7 +248,7 @@ class Local:
         if pause is None:
             daemon.over = True
             if daemon is not self.daemons[0]:  # without it nothing goes on: whoever waits is told by an error
-                log.error("%s %s, and is not started again", name, end)
+                log.log(logging.ERROR if status else logging.INFO, "%s %s, and is not started again", name, end)
             return
         daemon.due = now + pause
         log.warning("%s %s; it is started again%s", name, end, f" in {pause:g} s" if pause else "")

@@ -15,7 +15,17 @@ import os
 from collections.abc import Generator, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    Tag,
+    ValidationError,
+)
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
@@ -24,12 +34,13 @@ from gt.turns import finish
 
 from . import config_meshes
 from .config_conflicts import contradictions
-from .config_errors import explain, written_key
+from .config_errors import COUNTED, explain, written_key
 from .config_places import from_message, places_of_rules
 from .config_turns import MAX_SOUGHT_MISTAKES, plain_in_turns, rules_in_turns, short_top
 from .signal_patterns import is_pattern, matches
 from .spelling import are_two, nearest
 from .strategies import (
+    AUTO_SIZE,
     DEFAULT_BLOCKS,
     MAX_AXES,
     MAX_BLOCKS,
@@ -43,6 +54,10 @@ from .yaml_document import Key, Mistake, Places, place_of, read_document, read_t
 
 Index = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
 Count = Annotated[int, Field(ge=1, le=MAX_NUMBER)]
+AxisSize = Annotated[
+    Annotated[Count, Tag(COUNTED)] | Annotated[Literal["auto"], Tag(AUTO_SIZE)],
+    Discriminator(lambda given: AUTO_SIZE if given == AUTO_SIZE else COUNTED),
+]
 Axis = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 Signal = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,200}$")]
 
@@ -146,8 +161,10 @@ Rules = Annotated[
 class Config(_Strict):
     """A mesh and the rules by signal. `Config()` is empty: everything runs on one worker."""
 
-    mesh: Annotated[dict[Axis, Count], Field(min_length=1, max_length=MAX_AXES)] | None = Field(
-        default=None, description="The named axes over which workers are laid out, the last one the closest."
+    mesh: Annotated[dict[Axis, AxisSize], Field(min_length=1, max_length=MAX_AXES)] | None = Field(
+        default=None,
+        description="The named axes over which workers are laid out, the last one the closest. One may be auto: as large as the"
+        " workers of the service allow, of which some may join or leave while the session lasts.",
     )
     rules: Annotated[dict[Signal, Rules], Field(max_length=MAX_RULES)] = Field(
         default_factory=dict,
@@ -168,6 +185,16 @@ class Config(_Strict):
     def mesh_where(self) -> str:
         """Where the mesh is written, as file:line; without a mesh, the file."""
         return self._mesh_where
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the mesh grows and shrinks with the workers of the service."""
+        return self.mesh is not None and AUTO_SIZE in self.mesh.values()
+
+    @property
+    def least_mesh(self) -> int:
+        """The fewest workers that the mesh takes; 1 if the config gives none."""
+        return config_meshes.least_size(self.mesh or {})
 
     @property
     def block_count(self) -> int:

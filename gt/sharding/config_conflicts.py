@@ -36,6 +36,7 @@ def contradictions(config: Config) -> Iterator[Mistake | None]:
         yield Mistake(("blocks",), f"{config.blocks} is not a power of two", ALLOWED_TEXTS["blocks"])
     if config.blocks is not None and not config.deterministic:
         yield Mistake(("blocks",), "given without deterministic: true", "deterministic: true beside it")
+    yield from config_meshes.several_auto(config.mesh or {})
     for rules in rules_in_turns(config.each()):
         for key, rule in rules:
             yield from _of_rule(config, key, rule)

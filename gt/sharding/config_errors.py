@@ -16,8 +16,14 @@ _AXIS_NAME: Final = "a name of letters, digits and _, not starting with a digit"
 _SIGNAL_NAME: Final = "a name of 1 to 200 printable characters"
 
 
+COUNTED: Final = "integer"
+"""How an error names the size of a mesh axis that is not `auto`, behind its key."""
+
+
 def written_key(key: Key, plain: Any) -> Key:
     """A key as the file has it: one rule for a signal is read as a list of one."""
+    if key[:1] == ("mesh",) and key[2:] == (COUNTED,):
+        return key[:2]
     listed = len(key) > 2 and isinstance(key[2], int) and isinstance(plain[key[0]][key[1]], (list, tuple))
     if len(key) > 2 and isinstance(key[2], int) and not listed:
         return (*key[:2], *key[3:])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from gt.errors import ConfigError
 
 from .config_turns import rules_in_turns
+from .strategies import AUTO_SIZE
 from .yaml_document import Key, Mistake, show, show_key
 
 if TYPE_CHECKING:
@@ -36,11 +37,15 @@ def mesh_in_turns(config: Config, workers: int) -> Generator[None, None, dict[st
     if workers < 1:
         raise ValueError(f"a mesh needs at least one worker, not {workers}")
     rules = [] if config.mesh is not None else (yield from _strategies(config))
-    mesh = dict(config.mesh) if config.mesh is not None else (yield from _derive(config, rules, workers))
+    if config.mesh is not None:
+        mesh = _given(config.mesh, workers, config.block_count)
+    else:
+        mesh = yield from _derive(config, rules, workers)
     size = math.prod(mesh.values())
     if size > workers:
         where = config.mesh_where if config.mesh is not None else rules[0][1].where
-        text = f"{show_mesh(mesh)} takes {size} workers, there {_are_workers(workers)}"
+        least = "at least " if config.is_elastic else ""
+        text = f"{show_mesh(config.mesh or mesh)} takes {least}{size} workers, there {_are_workers(workers)}"
         raise ConfigError(f"{where}: mesh: {text}; allowed: a mesh that takes at most {workers}")
     blocks = config.block_count
     if blocks and max(mesh.values()) > blocks:
@@ -52,6 +57,17 @@ def mesh_in_turns(config: Config, workers: int) -> Generator[None, None, dict[st
             _check_on_mesh(key, rule, mesh, workers)
         yield
     return mesh
+
+
+def _given(mesh: Mapping[str, int | str], workers: int, blocks: int) -> dict[str, int]:
+    """The mesh that a config gives, on so many workers: what is `auto` is as large as these and the `blocks` (0: none) allow."""
+    most = max(1, workers // least_size(mesh))
+    return {axis: size if isinstance(size, int) else min(most, blocks or most) for axis, size in mesh.items()}
+
+
+def least_size(mesh: Mapping[str, int | str]) -> int:
+    """The fewest workers that a mesh takes, as a config gives it."""
+    return math.prod(size for size in mesh.values() if isinstance(size, int))
 
 
 def _check_on_mesh(key: Key, rule: Rule, mesh: Mapping[str, int], workers: int) -> None:
@@ -73,7 +89,7 @@ def workers_needed(config: Config) -> int:
     """The fewest workers that a config needs: for its mesh, the parts of a batch, and the largest worker index."""
     rules = [rule for _, rule in config.each()]
     named = [index + 1 for rule in rules for _, index in _named_workers(rule)]
-    return max([math.prod((config.mesh or {}).values()), *named, *(rule.batch_split or 1 for rule in rules)])
+    return max([config.least_mesh, *named, *(rule.batch_split or 1 for rule in rules)])
 
 
 def stage_positions(key: Key, rule: Rule, mesh: Mapping[str, int]) -> tuple[int, ...]:
@@ -96,8 +112,19 @@ def stage_positions(key: Key, rule: Rule, mesh: Mapping[str, int]) -> tuple[int,
     return tuple(found)
 
 
-def contradictions(key: Key, rule: Rule, mesh: Mapping[str, int]) -> Iterator[Mistake]:
+def several_auto(mesh: Mapping[str, int | str]) -> Iterator[Mistake]:
+    """The axes that are `auto` beside another one."""
+    first, *others = [axis for axis, size in mesh.items() if size == AUTO_SIZE] or [""]
+    for axis in others:
+        yield Mistake(("mesh", axis), f"is auto, as is {first}", "auto for one axis, an integer >= 1 for each other")
+
+
+def contradictions(key: Key, rule: Rule, mesh: Mapping[str, int | str]) -> Iterator[Mistake]:
     """Where a rule contradicts the mesh that the config gives."""
+    auto = next((axis for axis, size in mesh.items() if size == AUTO_SIZE), None)
+    if auto is not None and rule.stages is not None:
+        text = f"name workers, of which the mesh {show_mesh(mesh)} may have more or fewer"
+        yield Mistake((*key, "stages"), text, "a mesh of integers")
     if rule.axis is None:
         return
     if rule.axis not in mesh:
@@ -107,17 +134,37 @@ def contradictions(key: Key, rule: Rule, mesh: Mapping[str, int]) -> Iterator[Mi
         yield Mistake((*key, option), text, allowed)
         return
     size = mesh[rule.axis]
+    if auto is not None:
+        yield from _contradicts_auto(key, rule, mesh, auto)
+        return
     if rule.batch_split not in (None, size):
         text = f"{rule.batch_split} contradicts the mesh {show_mesh(mesh)}, whose axis {rule.axis} has size {size}"
         yield Mistake((*key, "batch_split"), text, str(size))
-    copies = math.prod(mesh.values()) // size
+    copies = least_size(mesh) // int(size)
     if rule.replicas not in (None, copies):
         groups = f"{copies} {'copy' if copies == 1 else 'copies'} of its axis {rule.axis}"
         text = f"{rule.replicas} contradicts the mesh {show_mesh(mesh)}, which holds {groups}"
         yield Mistake((*key, "replicas"), text, str(copies))
 
 
-def show_mesh(mesh: Mapping[str, int]) -> str:
+def _contradicts_auto(key: Key, rule: Rule, mesh: Mapping[str, int | str], auto: str) -> Iterator[Mistake]:
+    """Where a rule gives a number that follows from the workers that there are."""
+    size, copies = mesh[str(rule.axis)], least_size(mesh)
+    follows = f"of the mesh {show_mesh(mesh)} follows from the workers"
+    if rule.batch_split is not None and rule.axis == auto:
+        yield Mistake((*key, "batch_split"), f"the size of the axis {auto} {follows}", "no batch_split")
+    elif rule.batch_split not in (None, size):
+        text = f"{rule.batch_split} contradicts the mesh {show_mesh(mesh)}, whose axis {rule.axis} has size {size}"
+        yield Mistake((*key, "batch_split"), text, str(size))
+    if rule.replicas is not None and rule.axis != auto:
+        yield Mistake((*key, "replicas"), f"the number of copies {follows}", "no replicas")
+    elif rule.replicas not in (None, copies):
+        groups = f"{copies} {'copy' if copies == 1 else 'copies'} of its axis {rule.axis}"
+        text = f"{rule.replicas} contradicts the mesh {show_mesh(mesh)}, which holds {groups}"
+        yield Mistake((*key, "replicas"), text, str(copies))
+
+
+def show_mesh(mesh: Mapping[str, int | str]) -> str:
     """A mesh as the YAML writes it."""
     return "{" + ", ".join(f"{axis}: {size}" for axis, size in mesh.items()) + "}"
 

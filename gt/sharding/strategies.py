@@ -13,6 +13,8 @@ from .yaml_document import Key
 
 MAX_NUMBER: Final = 2**31 - 1
 MAX_BLOCKS: Final = 4096
+AUTO_SIZE: Final = "auto"
+"""The size of a mesh axis that is as large as the workers allow."""
 MAX_AXES: Final = 8
 """The most axes of a mesh."""
 MAX_SIGNAL_RULES: Final = 8
@@ -45,7 +47,7 @@ HINT_KEYS: Final = ("mesh_axis", "backward", "compile", "device")
 ALLOWED_TEXTS: Final[dict[str, str]] = {
     "": "a mapping with the keys mesh, sharding_config, deterministic, blocks",
     "mesh": "a mapping of axis names to sizes, such as {data: 2, model: 2}",
-    "mesh.*": "an integer >= 1",
+    "mesh.*": f"{AUTO_SIZE}, or an integer >= 1",
     "sharding_config": "a mapping of signals to rules",
     "sharding_config.*": "a mapping with strategy or shard, or a list of such mappings",
     "sharding_config.*.strategy": ", ".join(STRATEGIES),

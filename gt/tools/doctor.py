@@ -366,7 +366,8 @@ def service_at(address: str) -> Iterator[Finding]:
         why = f"no answer within {patience:g} s" if found.startswith("TimeoutError") else found
         yield Finding("service", PROBLEM, f"{address}: {why}", f"start one: gt up --address {address}")
         return
-    peers = f"{_count(found['workers'], 'worker')}, {_count(found['clients'], 'client')}"
+    spares = f", {_count(found['spares'], 'spare')}" if found["spares"] else ""
+    peers = f"{_count(found['workers'], 'worker')}{spares}, {_count(found['clients'], 'client')}"
     text = f"{address}: {peers}, answers in {found['seconds'] * 1000:.1f} ms"
     if not found["workers"]:
         yield Finding("service", PROBLEM, text, f"no worker has joined: gt worker --address {address}")
@@ -392,7 +393,8 @@ begun = time.perf_counter()
 found = session.inquire("statistics", float(sys.argv[2]))
 seconds = time.perf_counter() - begun
 skew = session.facts.get("wall", after) - (before + after) / 2
-print(json.dumps({"workers": found["workers"], "clients": found["clients"] - 1, "seconds": seconds, "skew": skew}))
+counts = {"workers": found["workers"], "spares": found["spares"], "clients": found["clients"] - 1}
+print(json.dumps({**counts, "seconds": seconds, "skew": skew}))
 session.close()
 """
 

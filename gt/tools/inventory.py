@@ -61,6 +61,9 @@ class Device:
     """Workers of one group are joined by NVLink, as their operator says (`nvlink_group_size`); empty: nobody said so."""
     health: Health | None = None
     """How the GPU was when the worker last said so, every two seconds; None for a CPU, or without NVML."""
+    duty: str = "in service"
+    """'spare' for a worker that waits until another is lost (`gt up --spares`), 'leaving' for one that is drained (`gt drain`),
+    'in service' for all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Devices(Sequence[Device]):
     def __str__(self) -> str:
         head = (
             "worker", "device", "model", "host", "cores", "memory", "float32 products", "element-wise", "group", "temperature",
-            "power", "busy", "in use", "memory errors", "slowed by", "as of",
+            "power", "busy", "in use", "memory errors", "slowed by", "as of", "duty",
         )  # fmt: skip
         return _table(head, (_device_row(device) for device in self.devices))
 
@@ -230,6 +233,7 @@ def _device(number: int, facts: dict[str, Any]) -> Device:
         number, str(facts.get("kind", "cpu")), str(facts.get("device", "")), str(facts.get("model", "")),
         str(facts.get("host", "")), int(facts.get("cores", 0)), int(facts.get("memory", facts.get("host_memory", 0))),
         flops, bandwidth, str(facts.get("group", "")), _health(facts["health"]) if "health" in facts else None,
+        str(facts.get("duty", "in service")),
     )  # fmt: skip
 
 
@@ -251,7 +255,7 @@ def _device_row(device: Device) -> tuple[str, ...]:
         size(device.memory) if device.memory else "",
         "" if device.flops is None else f"{device.flops / 1e9:,.0f} Gflop/s",
         "" if device.bandwidth is None else f"{device.bandwidth / 1e9:,.1f} GB/s",
-        device.group, *_health_row(device.health),
+        device.group, *_health_row(device.health), "" if device.duty == "in service" else device.duty,
     )  # fmt: skip
 
 

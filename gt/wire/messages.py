@@ -1207,6 +1207,26 @@ class Cancel(NamedTuple):
     client: int
 
 
+DRAINED: Final = "Drained"
+"""The `kind` of the `Goodbye` to a worker that is to end because it was drained."""
+
+
+class Drain(NamedTuple):
+    """A worker is to have no sessions any more, and to end. Answered by `Answer` with the state ('leaving' or 'gone') and, for
+    each session that is still on it, the client and what it waits for; or by `Failed`, if it stays.
+
+    From watcher to dispatcher.
+
+    * `request`: a number for the answer.
+    * `worker`: the number of the worker.
+    * `begin`: whether to begin with it; otherwise this only asks how far it is.
+    """
+
+    request: int
+    worker: int
+    begin: bool
+
+
 Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
@@ -1216,6 +1236,7 @@ Message = (
     | WriteSnapshot | Restore | ConfirmTensors | WritePart | CommitSnapshot | DiscardParts | ReadSnapshots | LoadPart
     | SnapshotReport | Loaded
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
+    | Drain
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1227,6 +1248,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     WriteSnapshot, Restore, ConfirmTensors, WritePart, CommitSnapshot, DiscardParts, ReadSnapshots, LoadPart,
     SnapshotReport, Loaded,
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
+    Drain,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
@@ -1240,7 +1262,7 @@ FROM_WORKER: Final = (
     SnapshotReport, Loaded, MarkTaken, MarkRestored,
 )  # fmt: skip
 FROM_PULSE: Final = (Hello, Ping, Health)
-FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel)
+FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel, Drain)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}
 _MAX_INTEGER: Final = 1 << 63

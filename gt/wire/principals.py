@@ -15,7 +15,7 @@ MAX_SAID_NAME_LENGTH: Final = 256
 
 
 class PrincipalRole(StrEnum):
-    """What a principal may do: run programs (user), join as worker, watch and cancel work (operator), watch (observer)."""
+    """What a principal may do: run programs (user), join as worker, watch and command (operator), only watch (observer)."""
 
     USER = "user"
     WORKER = "worker"

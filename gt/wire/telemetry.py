@@ -299,6 +299,16 @@ class WorkerJoined(NamedTuple):
     cores: int
 
 
+class DutyChanged(NamedTuple):
+    """What worker `number` is there for from `time` on: 'in service' (as long as nothing else is said), 'spare', or
+    'leaving' (it is drained)."""
+
+    time: int
+    worker: int
+    number: int
+    duty: str
+
+
 class WorkerLost(NamedTuple):
     """Worker `number` is gone, with everything it held."""
 
@@ -505,13 +515,13 @@ class SessionRecovered(NamedTuple):
 Event = (
     PlanSlice | OpSlice | Collective | Transfer | Utilisation | Gauges | Traffic | Waiting | Service | ClientJoined
     | ClientLeft | ClientState | WorkerJoined | WorkerLost | PlanDescribed | RunIssued | Fetched | CacheMiss | Failure
-    | Decision | Tensors | Spill | Device | Graphs | MarkStored | SessionRewound | SessionRecovered
+    | Decision | Tensors | Spill | Device | Graphs | MarkStored | SessionRewound | SessionRecovered | DutyChanged
 )  # fmt: skip
 
 KINDS: Final[tuple[type[Any], ...]] = (
     PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Service, ClientJoined,
     ClientLeft, ClientState, WorkerJoined, WorkerLost, PlanDescribed, RunIssued, Fetched, CacheMiss, Failure,
-    Decision, Tensors, Spill, Device, Graphs, MarkStored, SessionRewound, SessionRecovered,
+    Decision, Tensors, Spill, Device, Graphs, MarkStored, SessionRewound, SessionRecovered, DutyChanged,
 )  # fmt: skip
 """An event's code is its place here: append only."""
 

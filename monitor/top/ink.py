@@ -97,7 +97,8 @@ GROUP_SIGNS: Final = {
 }  # fmt: skip
 """What stands for a colour of the task stream where there are no colours."""
 STATE_ROLES: Final = {
-    "running": "good", "waiting": "waiting", "busy": "runtime", "idle": "dim", "silent": "warning", "lost": "bad",
+    "running": "good", "waiting": "waiting", "busy": "runtime", "idle": "dim", "spare": "dim", "leaving": "warning",
+    "silent": "warning", "lost": "bad",
     "live": "good", "connecting": "warning", "reconnecting": "warning", "closed": "bad",
 }  # fmt: skip
 """The style of a worker's state and of the stream's."""

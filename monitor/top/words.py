@@ -45,6 +45,8 @@ ENGLISH: Final = {
     "running": "running",
     "waiting": "waiting",
     "busy": "busy",
+    "spare": "spare",
+    "leaving": "leaving",
     "silent": "silent",
     "lost": "lost",
     # recoveries of a session
@@ -292,6 +294,8 @@ CHINESE: Final = {
     "running": "运行中",
     "waiting": "等待中",
     "busy": "忙碌",
+    "spare": "备用",
+    "leaving": "退出中",
     "silent": "无响应",
     "lost": "已丢失",
     "recovering": "恢复中：{how}",

@@ -67,7 +67,7 @@ def daemons(monkeypatch: pytest.MonkeyPatch) -> type[Daemons]:
     """`gt up` starts these in place of processes, and leaves this process' signal handlers alone."""
     kind = type("Started", (Daemons,), {"started": [], "closed": 0})
     monkeypatch.setattr("gt.service.launch.Local", kind)
-    monkeypatch.setattr("gt.commands.daemons._wait_for_workers", lambda local, count: True)
+    monkeypatch.setattr("gt.commands.daemons._wait_for_workers", lambda local, count, spares: True)
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
     return kind
 
@@ -153,7 +153,7 @@ def test_no_workers_are_too_few() -> None:
 def test_up_starts_what_it_was_told_says_so_and_ends_all_when_one_ends(tmp_path: Path, daemons: type[Daemons]) -> None:
     address, config = f"ipc://{tmp_path}/s", str(CONFIGS / "digits.yaml")
     result = gt("up", "--workers", "5", "--address", address, "--config", config)
-    told = {"address": address, "config": config, "quiet": False, "options": []}
+    told = {"address": address, "config": config, "quiet": False, "options": [], "spares": 0}
     assert daemons.started == [{"workers": 5, **told}]
     assert result.stdout == f"5 workers at {address}; Ctrl-C stops them\n"
     assert result.stderr == "gt: worker 1 ended with status -9\n"
@@ -198,7 +198,7 @@ def test_a_worker_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
     more = ("--listen", "tcp://127.0.0.1:7101", "--snapshots", "/kept", "--marks", "/lasting")
     assert gt("worker", "--address", "ipc:///x", "--device", "cpu", *more).exit_code == 0
     assert os.environ["GT_SNAPSHOTS"] == "/kept"
-    where = {"listen": "tcp://127.0.0.1:7101", "announce": None, "marks": "/lasting"}
+    where = {"listen": "tcp://127.0.0.1:7101", "announce": None, "marks": "/lasting", "spare": False}
     assert calls == [(("ipc:///x",), {"device": "cpu", "log_level": "info", "log_format": "text", **where})]
 
 

@@ -250,3 +250,18 @@ def test_one_client_alone_is_so_under_all_its_numbers() -> None:
     assert view.chosen(found) == {1, 4}
     assert {row.item[1].text for row in view.rows("log", found)} == {"of 1", "of 4"}
     assert [row.key for row in view.rows("clients", found)] == [1, 2]
+
+
+def test_an_idle_spare_is_shown_as_one() -> None:
+    """Until it takes a place in service."""
+    events = [service(0), joined(0), joined(1), t.DutyChanged(0, -1, 1, "spare")]
+    assert [worker.state for worker in reduced(*events).workers] == ["idle", "spare"]
+    serving = reduced(*events, t.DutyChanged(1, -1, 1, "in service"))
+    assert [(worker.state, worker.duty) for worker in serving.workers] == [("idle", "in service")] * 2
+
+
+def test_a_drained_worker_is_not_lost() -> None:
+    """It is shown as leaving, and no longer once it has gone."""
+    events = [service(0), joined(0), joined(1), t.DutyChanged(0, -1, 1, "leaving")]
+    assert [worker.state for worker in reduced(*events).workers] == ["idle", "leaving"]
+    assert [worker.number for worker in reduced(*events, t.WorkerLost(1, -1, 1, "it was drained")).workers] == [0]

@@ -238,6 +238,9 @@ def test_the_json_schema_says_what_is_allowed() -> None:
     assert rule["properties"]["dimension"]["type"] == "integer"
     assert rule["additionalProperties"] is schema["additionalProperties"] is False
     assert "null" not in json.dumps(schema)
+    (either,) = schema["properties"]["mesh"]["patternProperties"].values()
+    sizes = either["oneOf"]
+    assert [size.get("const", size.get("type")) for size in sizes] == ["integer", "auto"]
 
 
 def test_every_option_belongs_to_a_strategy_or_to_all_rules() -> None:

@@ -19,6 +19,13 @@ EXPLICIT = rules("a: {shard: {axis: 1, workers: [0, 3]}}")
         ("mesh: {data: 2, model: 2}", 4, {"data": 2, "model": 2}),
         ("mesh: {data: 2, model: 2}", 7, {"data": 2, "model": 2}),
         ("mesh: {model: 2, data: 1}", 2, {"model": 2, "data": 1}),
+        ("mesh: {data: auto}", 1, {"data": 1}),
+        ("mesh: {data: auto}", 5, {"data": 5}),
+        ("mesh: {data: auto, model: 2}", 5, {"data": 2, "model": 2}),
+        ("mesh: {a: 2, data: auto, model: 2}", 13, {"a": 2, "data": 3, "model": 2}),
+        ("mesh: {data: auto}\ndeterministic: true", 11, {"data": 8}),
+        ("mesh: {data: 2, model: auto}\n" + rules("a: {strategy: tensor_parallel, replicas: 2}"), 6, {"data": 2, "model": 3}),
+        ("mesh: {data: 2, model: auto}\n" + rules("a: {strategy: data_parallel, batch_split: 2}"), 5, {"data": 2, "model": 2}),
         (rules("a: {strategy: data_parallel}"), 5, {"data": 5}),
         (rules("a: {strategy: data_parallel, batch_split: 2}"), 5, {"data": 2}),
         (rules("a: {strategy: data_parallel}", "b: {strategy: data_parallel, batch_split: 3}"), 4, {"data": 3}),
@@ -91,6 +98,12 @@ ASK = "allowed: say it, for example mesh: {data: 2, model: 2}"
             "\nmesh: {data: 2, model: 2}",
             3,
             "x.yaml:2: mesh: {data: 2, model: 2} takes 4 workers, there are 3 workers; allowed: a mesh that takes at most 3",
+        ),
+        (
+            "mesh: {data: auto, model: 4}",
+            3,
+            "x.yaml:1: mesh: {data: auto, model: 4} takes at least 4 workers, there are 3 workers;"
+            " allowed: a mesh that takes at most 3",
         ),
         (
             rules("a: {strategy: data_parallel, batch_split: 2}"),
@@ -172,6 +185,15 @@ def test_a_mesh_that_does_not_fit_is_refused(text: str, workers: int, message: s
     with pytest.raises(ConfigError) as caught:
         parse(text, "x.yaml").mesh_for(workers)
     assert str(caught.value) == message
+
+
+def test_an_elastic_mesh_needs_as_few_workers_as_its_other_axes() -> None:
+    """By default as many are started; its size crosses the wire, and overlays as any other."""
+    config = parse("mesh: {data: auto, model: 2}")
+    assert (config.is_elastic, config.least_mesh, config.workers_needed()) == (True, 2, 2)
+    assert Config.from_wire(config.to_wire()).mesh == {"data": "auto", "model": 2}
+    assert parse("mesh: {data: 2}").overlay(config).is_elastic
+    assert not config.overlay(parse("mesh: {data: 2}")).is_elastic
 
 
 def test_a_mesh_needs_workers() -> None:

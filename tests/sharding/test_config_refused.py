@@ -88,26 +88,57 @@ BAD: dict[str, tuple[str, str]] = {
         "mesh: {a: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 1}",
         f"x.yaml:1: mesh: has more than 8 entries; allowed: {ALLOWED_TEXTS['mesh']}",
     ),
-    "a mesh axis of size 0": ("mesh:\n  data: 0", "x.yaml:2: mesh.data: 0 is too small; allowed: an integer >= 1"),
+    "a mesh axis of size 0": (
+        "mesh:\n  data: 0",
+        "x.yaml:2: mesh.data: 0 is too small; allowed: auto, or an integer >= 1",
+    ),
     "a mesh axis of size true": (
         "mesh: {data: true}",
-        "x.yaml:1: mesh.data: true is not an integer; allowed: an integer >= 1",
+        "x.yaml:1: mesh.data: true is not an integer; allowed: auto, or an integer >= 1",
     ),
     "a mesh axis of size 2.0": (
         "mesh: {data: 2.0}",
-        "x.yaml:1: mesh.data: 2.0 is not an integer; allowed: an integer >= 1",
+        "x.yaml:1: mesh.data: 2.0 is not an integer; allowed: auto, or an integer >= 1",
     ),
     "a mesh axis of no size": (
         "mesh: {data: }",
-        "x.yaml:1: mesh.data: nothing is not an integer; allowed: an integer >= 1",
+        "x.yaml:1: mesh.data: nothing is not an integer; allowed: auto, or an integer >= 1",
+    ),
+    "a mesh axis of a word": (
+        "mesh: {data: Auto}",
+        "x.yaml:1: mesh.data: 'Auto' is not an integer; allowed: auto, or an integer >= 1",
+    ),
+    "two mesh axes that are auto": (
+        "mesh: {data: auto, stages: 2, model: auto}",
+        "x.yaml:1: mesh.model: is auto, as is data; allowed: auto for one axis, an integer >= 1 for each other",
+    ),
+    "parts of a batch beside auto": (
+        "mesh: {data: auto}\n" + rules("a: {strategy: data_parallel, batch_split: 2}"),
+        "x.yaml:3: sharding_config.a.batch_split: the size of the axis data of the mesh {data: auto} follows from the workers;"
+        " allowed: no batch_split",
+    ),
+    "copies beside auto": (
+        "mesh: {data: auto, model: 2}\n" + rules("a: {strategy: tensor_parallel, replicas: 2}"),
+        "x.yaml:3: sharding_config.a.replicas: the number of copies of the mesh {data: auto, model: 2} follows from the workers;"
+        " allowed: no replicas",
+    ),
+    "other copies of what is auto": (
+        "mesh: {data: 2, model: auto}\n" + rules("a: {strategy: tensor_parallel, replicas: 3}"),
+        "x.yaml:3: sharding_config.a.replicas: 3 contradicts the mesh {data: 2, model: auto}, which holds 2 copies of its axis"
+        " model; allowed: 2",
+    ),
+    "stages beside auto": (
+        "mesh: {stages: 2, data: auto}\n" + rules("a: {strategy: pipeline_parallel, stages: [[0], [1]]}"),
+        "x.yaml:3: sharding_config.a.stages: name workers, of which the mesh {stages: 2, data: auto} may have more or fewer;"
+        " allowed: a mesh of integers",
     ),
     "a mesh axis far too large": (
         "mesh: {data: 99999999999}",
-        "x.yaml:1: mesh.data: 99999999999 is too large; allowed: an integer >= 1 and <= 2147483647",
+        "x.yaml:1: mesh.data: 99999999999 is too large; allowed: auto, or an integer >= 1 and <= 2147483647",
     ),
     "a mesh axis of many digits": (
         "mesh: {data: 1" + "0" * 100 + "}",
-        "x.yaml:1: mesh.data: an integer of many digits is too large; allowed: an integer >= 1 and <= 2147483647",
+        "x.yaml:1: mesh.data: an integer of many digits is too large; allowed: auto, or an integer >= 1 and <= 2147483647",
     ),
     "a mesh axis without a proper name": (
         "mesh: {2d: 1}",

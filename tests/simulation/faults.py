@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from gt.errors import ConfigError, ConnectionFailed, GTError, SessionError, WorkerLost
 
 from .scheduler import Process
@@ -27,11 +29,12 @@ def explains(service: Service, error: GTError, program: str, since: float, now: 
 
 class Faults:
     """Draws what happens, and when. Nothing that loses data happens if it must be `harmless`; with `restarts` workers and the
-    dispatcher are killed, alone or together, and nothing else happens that loses any."""
+    dispatcher are killed, alone or together, and nothing else happens that loses any; with `drains` workers are drained, too."""
 
-    def __init__(self, service: Service, *, harmless: bool, restarts: bool = False) -> None:
+    def __init__(self, service: Service, *, harmless: bool, restarts: bool = False, drains: bool = False) -> None:
         self.service = service
         self.restarts = restarts
+        self.drains = drains
         self.random = service.random
         self.harmless = harmless
         self.left = MAX_HARMLESS_SECONDS
@@ -48,7 +51,9 @@ class Faults:
             return
         name = self.random.choice([*service.workers, *service.programs, "dispatcher"])
         draw = self.random.random()
-        if self.restarts and draw < 0.6:
+        if self.drains and draw < 0.4:
+            self._drain_worker()
+        elif self.restarts and draw < 0.6:
             if draw < 0.5:
                 self._kill_worker(self.random.choice([*service.workers]))
             if draw >= 0.4:
@@ -78,6 +83,17 @@ class Faults:
         """The dispatcher's process ends, and is started again."""
         self.service.interrupted("dispatcher", RESTART_SECONDS, fatal=True)
         self.service.restart_dispatcher()
+
+    def _drain_worker(self) -> None:
+        """A worker is drained, if there are two others, and started again when it has ended."""
+        assert self.service.dispatcher_shell is not None
+        core = self.service.dispatcher_shell.core
+        state = core.service
+        if state.is_short or len(state.in_service) + state.spares < 3:
+            return
+        number = self.random.choice([worker.number for worker in state.workers.values()])
+        with contextlib.suppress(SessionError):  # a session needs it
+            core.drains.ask(number, begin=True)
 
     def _freeze_all(self) -> None:
         """The whole machine stands still, for longer than any lease: nobody may count that against others."""

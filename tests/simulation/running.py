@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from integer_programs import CONFIGS
+from integer_programs import CONFIGS, ELASTIC_CONFIGS
 
 from gt.errors import ConnectionFailed
 from gt.snapshot_files.manifest import MANIFEST_NAME, unpack_manifest
@@ -42,54 +42,63 @@ class Outcome(NamedTuple):
     """How often sessions went back and on."""
     refused: int = 0
     """How many tensors were fetched that nobody can compute."""
+    drained: int = 0
+    """How many workers left in order."""
 
 
 class SimulationFailed(AssertionError):
     """What must hold did not."""
 
 
-def simulate(seed: int, *, saves: bool = False, recovers: bool = False, ends_workers: bool = False) -> Outcome:
+def simulate(
+    seed: int, *, saves: bool = False, recovers: bool = False, ends_workers: bool = False, elastic: bool = False
+) -> Outcome:
     """Run a seed; with `saves` programs take snapshots, too. With `recovers` nothing is lost but workers and dispatchers that are
     started again, and no program may hear of it; with `ends_workers` a program asks for what ends workers, too, and hears of that
-    alone. Raises `SimulationFailed`."""
+    alone; `elastic`: besides, some workers are spares, and workers are drained. Raises `SimulationFailed`."""
     with simulated(seed) as service:
         try:
-            return _simulate(service, saves=saves, recovers=recovers or ends_workers, ends_workers=ends_workers)
+            recovers = recovers or ends_workers or elastic
+            return _simulate(service, saves=saves, recovers=recovers, ends_workers=ends_workers, elastic=elastic)
         except SimulationFailed as error:
             happened = "".join(f"\n  {each}" for each in service.interruptions)
             raise SimulationFailed(f"{error}\nwhat had happened:{happened}") from None
 
 
-def _simulate(service: Service, *, saves: bool, recovers: bool, ends_workers: bool) -> Outcome:
+def _simulate(service: Service, *, saves: bool, recovers: bool, ends_workers: bool, elastic: bool) -> Outcome:
     draw, scheduler = service.random, service.scheduler
     harmless = draw.random() < 0.6
     slow = draw.choice([0.001, 0.01, 0.3])
     repeats = draw.choice([0.0, 0.0, 0.2])
     service.shared_bytes = draw.choice([0.0, SHARED_BYTES])
     service.mark_seconds = random.Random(scheduler.seed).choice([0.05, 0.3, 2.0])
-    workers = service.size = draw.randint(1, 3)
+    workers = service.size = draw.randint(2 if elastic else 1, 3)
+    spares = draw.randint(0, 2) if elastic else 0
+    service.spares = {f"worker{workers + number}" for number in range(spares)}
 
     def link() -> Link:
         return Link(draw.random() * slow, repeats)
 
     service.start_dispatcher(workers)
-    for number in range(workers):
+    for number in range(workers + spares):
         near = draw.choice(["remote-", ""])
         service.start_worker(f"{'' if recovers else near}worker{number}", link())
     if not scheduler.run(
-        60.0, lambda: len(_core(service).service.workers) == workers if service.dispatcher_shell else False
+        60.0, lambda: len(_core(service).service.workers) == workers + spares if service.dispatcher_shell else False
     ):
         raise SimulationFailed(f"the workers do not join: {scheduler.failures}")
     programs = []
     span = draw.choice([0.3, 3.0, 30.0])
     for number in range(draw.randint(1, 3)):
-        config = draw.choice([each for each in CONFIGS if workers > 1 or each is None or "mesh" not in each])
+        known = ELASTIC_CONFIGS if elastic else CONFIGS
+        config = draw.choice([each for each in known if workers > 1 or each is None or "mesh" not in each])
         name = f"{draw.choice(['remote-', ''])}program{number}"
         acts = draw.randint(5, 60) * (3 if recovers else 1)
         ends = ends_workers and number == 0
         programs.append(Program(service, name, acts, config, span / 5, saves=saves, ends_workers=ends))
         service.start_program(name, link(), programs[-1].run)
-    Faults(service, harmless=harmless or recovers, restarts=recovers).plan(draw.randint(1, 8), span)
+    happens = Faults(service, harmless=harmless or recovers, restarts=recovers, drains=elastic)
+    happens.plan(draw.randint(1, 8) * (2 if elastic else 1), span)
     _until_ended(service, programs)
     errors = [each for program in programs for each in program.errors if not isinstance(each[1], ConnectionFailed)]
     if recovers and errors:
@@ -119,6 +128,7 @@ def _simulate(service: Service, *, saves: bool, recovers: bool, ends_workers: bo
         _core(service).service.counters.marks,
         _core(service).service.counters.recoveries,
         sum(program.refused for program in programs),
+        sum(reason == "" for reason in _core(service).drains.ended.values()),
     )
 
 

@@ -197,6 +197,8 @@ class Service:
         self.workers: dict[str, Process] = {}
         self.worker_shells: dict[str, Any] = {}
         self.programs: dict[str, Process] = {}
+        self.spares: set[str] = set()
+        """The workers that are started as spares."""
         self.shared_bytes = 0.0
         """The memory that each process on the dispatcher's machine shares; none, and all data travels."""
         self.size = 0
@@ -320,7 +322,7 @@ class Service:
         process.start(run)
 
     def start_worker(self, name: str, link: Link) -> None:
-        """Start a worker; it is started again whenever it ends."""
+        """Start a worker, one of `spares` as a spare; it is started again whenever it ends."""
         self.network.links[name] = link
         process = self.workers[name] = self.scheduler.process(name)
         listen = f"ipc:///{name}-{process.number}"
@@ -328,7 +330,12 @@ class Service:
 
         def run() -> None:
             shell = self.worker_shells[name] = worker.WorkerShell(
-                ADDRESS, "cpu", listen=listen, watch=supervised, marks=self.marks.name
+                ADDRESS,
+                "cpu",
+                listen=listen,
+                watch=supervised,
+                marks=self.marks.name,
+                spare=name in self.spares,
             )
             pause = 0.0
             try:

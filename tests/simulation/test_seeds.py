@@ -17,6 +17,10 @@ RECOVERIES_FAILED = (45, 54, 61, 112)
 back while a mark had it."""
 
 
+ELASTIC_FAILED = (284,)
+"""Seeds that have failed when workers come and go: a worker left that a session on its way back to a mark was to need."""
+
+
 @pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_no_seed_fails(seeds: range) -> None:
     """Every fetched value is right, every error is one that what happened explains, every program gets to its end, and nothing
@@ -63,9 +67,23 @@ def test_lost_workers_cost_no_snapshot(seeds: range) -> None:
     assert sum(outcome.restored for outcome in outcomes) > 0
 
 
+@pytest.mark.parametrize("seeds", BATCHES[::5], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_workers_come_and_go(seeds: range) -> None:
+    """Besides being killed, workers are drained, and some are spares: programs hear of nothing, and every value is right."""
+    outcomes = [simulate(seed, elastic=True) for seed in seeds]
+    PROVED["simulated services whose workers come and go"] += len(outcomes)
+    PROVED["workers that were drained"] += sum(outcome.drained for outcome in outcomes)
+    assert sum(outcome.drained for outcome in outcomes) > 0
+
+
 @pytest.mark.parametrize("seed", RECOVERIES_FAILED)
 def test_recoveries_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, recovers=True)
+
+
+@pytest.mark.parametrize("seed", ELASTIC_FAILED)
+def test_comings_and_goings_that_have_failed_do_not_again(seed: int) -> None:
+    simulate(seed, elastic=True)
 
 
 @pytest.mark.parametrize("seed", FAILED)

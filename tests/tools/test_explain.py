@@ -239,6 +239,15 @@ def test_a_mesh_larger_than_the_workers_is_refused_before_anything_runs() -> Non
     assert seen == []
 
 
+def test_a_mesh_that_may_grow_is_explained_for_the_workers_that_are_asked_for() -> None:
+    """And refused where they are too few for its other axes."""
+    auto = {**GRID, "mesh": {"data": "auto", "model": 2}}
+    assert explained(config=auto, workers=6)[0].mesh == {"data": 3, "model": 2}
+    assert explained(config=auto, workers=None)[0].mesh == {"data": 1, "model": 2}
+    with pytest.raises(gt.ConfigError, match="takes at least 2 workers, there is 1 worker"):
+        explained(config=auto, workers=1)
+
+
 def test_what_cannot_fit_is_refused_and_the_signal_named() -> None:
     with pytest.raises(gt.OutOfMemory, match=r"would hold [\d,]+ bytes of 1,000; .* signal batch"):
         explained(memory=1000)

@@ -103,6 +103,7 @@ SAMPLES: tuple[Any, ...] = (
     m.RestoreMark(2, 4, 3),
     m.MarkTaken(2, [], 1_700_000),
     m.MarkRestored(2, 4, ["SnapshotError", "it is damaged"]),
+    m.Drain(1, 3, True),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

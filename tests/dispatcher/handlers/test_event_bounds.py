@@ -386,6 +386,7 @@ SAID: dict[str, tuple[str, Callable[[], Any]]] = {
     "events": ("w0", lambda: m.Events(1, 0, [t.encode_event(t.Gauges(1, 0, 1, 1, 1, 1, 1, 1, 1))] * MAX_WORKER_EVENTS)),
     "watch": ("t", lambda: m.Watch(t.TRACE, 0)),
     "cancel": ("t", lambda: m.Cancel(1, 99)),
+    "drain": ("t", lambda: m.Drain(1, 99, True)),
 }
 
 

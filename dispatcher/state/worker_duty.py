@@ -1,0 +1,44 @@
+"""What each worker is there for: which are in service, wait as spares, or leave. The one place where that is decided.
+
+A spare is on no session's mesh. It takes the place of a worker that was lost or leaves, at once, and whoever joins afterwards
+waits as a spare in its stead. So a service keeps as many spares as it had at one time, whichever processes they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .records import WorkerRecord
+
+
+class WorkerDuty(StrEnum):
+    """What a worker is there for."""
+
+    IN_SERVICE = "in service"
+    """Sessions compute on it."""
+    SPARE = "spare"
+    """It waits for a place in service."""
+    LEAVING = "leaving"
+    """It is drained: sessions move away from it, and none comes to it."""
+
+
+IN_SERVICE, SPARE, LEAVING = WorkerDuty
+
+
+def duty_of_new(*, asks: bool, spares: int, kept: int, short: bool, complete: bool) -> WorkerDuty:
+    """The duty of a worker that joins. It `asks` to be a spare or does not; there are `spares`, of `kept` that the service has
+    had at one time; `short`: workers in service are missing; `complete`: all that were expected at the start have been there.
+
+    A worker that is missing after a loss is replaced by any that joins, but at the start those that ask to wait do.
+    """
+    if short:
+        return SPARE if asks and not complete else IN_SERVICE
+    return SPARE if asks or spares < kept else IN_SERVICE
+
+
+def next_spare(workers: Iterable[WorkerRecord]) -> WorkerRecord | None:
+    """The spare that takes the next free place: the one that has waited longest."""
+    return min((each for each in workers if each.duty is SPARE), key=lambda each: each.number, default=None)
