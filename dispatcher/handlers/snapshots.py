@@ -49,6 +49,8 @@ MAX_UNDER_WAY: Final = 8
 MAX_ASKED: Final = 5
 """How many workers are asked, one after the other, to do what one of them can do, when each is lost meanwhile."""
 
+MAX_EARLIER: Final = 4
+"""How many earlier attempts at a snapshot may have left files of which this dispatcher does not know."""
 MAX_DISCARDED: Final = 64
 """Of how many removals by a worker it is known that they may have to be done again."""
 
@@ -78,6 +80,8 @@ class SnapshotRequest:
     specs: list[Any] = field(default_factory=list)
     body: bytes = b""
     failed: bool = False
+    may_be_again: bool = False
+    """Whether the client may have asked for it before, also of another dispatcher."""
     task: m.Message | None = None
     """What one worker is to do, also while there is none."""
     asked: int = 0
@@ -117,6 +121,7 @@ class SnapshotHandler:
         request = SnapshotRequest(
             client.number, message.request, SnapshotStage.WRITING, client.principal.name, message.name, message.parts,
             which=which, specs=[pack_spec(entry.spec) for entry in numbers], body=bytes(message.body),
+            may_be_again=client.recovery.recoveries > 0,
         )  # fmt: skip
         number = next(self.numbers)
         self.requests[number] = request
@@ -185,8 +190,9 @@ class SnapshotHandler:
             request.files.append(message.files)
         if request.stage is SnapshotStage.READING:
             request.body = bytes(message.body)
-        elif request.stage is SnapshotStage.COMMITTING and message.body:
-            for parts in bytes(message.body).decode("ascii", "replace").split():
+        elif request.stage is SnapshotStage.COMMITTING and not message.fault:
+            replaced_parts = bytes(message.body).decode("ascii", "replace").split()
+            for parts in (*replaced_parts, *(_earlier_parts(request.parts) if request.may_be_again else ())):
                 replaced = m.DiscardParts(request.principal, request.name, parts)
                 self.replaced += [replaced] * (replaced not in self.replaced)
             self.tick()
@@ -409,3 +415,8 @@ def _are_of_one_snapshot(one: SnapshotRequest, other: SnapshotRequest) -> bool:
     """Whether both are to write a snapshot of the same name."""
     reads = SnapshotStage.READING in (one.stage, other.stage)
     return not reads and (one.principal, one.name) == (other.principal, other.name)
+
+
+def _earlier_parts(parts: str) -> list[str]:
+    """The part files of earlier attempts at a snapshot: a client adds one whenever it asks again."""
+    return [f"{(int(parts, 16) - back) % (1 << 64):016x}" for back in range(1, MAX_EARLIER + 1)]
