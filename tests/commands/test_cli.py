@@ -181,13 +181,26 @@ def test_the_dispatcher_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> No
     calls: list[tuple[object, dict[str, object]]] = []
     monkeypatch.setattr("gt.dispatcher.__main__.serve", lambda *args, **options: calls.append((args, options)) or 3)
     arguments = ["--address", "ipc:///x", "--config", "c.yaml", "--workers", "2", "--log-level", "debug"]
-    arguments += ["--instruction-log", "run.log", "--with-data", "--log-format", "json"]
+    arguments += ["--instruction-log", "run.log", "--with-data", "--log-format", "json", "--marks", "/lasting"]
     assert gt("dispatcher", *arguments).exit_code == 3
-    where = {"config": "c.yaml", "workers": 2, "bulk": None}
+    where = {"config": "c.yaml", "workers": 2, "bulk": None, "marks": "/lasting", "standby": False}
     logging = {"log_level": "debug", "instruction_log": "run.log", "with_data": True, "log_format": "json"}
     assert (calls[0][1].pop("insecure"), calls[0][1].pop("group")) == (False, None)
     assert callable(calls[0][1].pop("listening"))  # where metrics are served from then on, if they are
     assert calls == [(("ipc:///x",), where | logging)]
+
+
+def test_a_dispatcher_stands_by_at_the_address_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its folder, where what its sessions had is."""
+    calls: list[tuple[tuple[object, ...], dict[str, object]]] = []
+    monkeypatch.setattr("gt.dispatcher.__main__.serve", lambda *args, **options: calls.append((args, options)) or 0)
+    refused = gt("dispatcher", "--standby-of", "ipc:///x")
+    assert refused.exit_code == 2
+    assert "--marks" in refused.stderr
+    assert not calls
+    assert gt("dispatcher", "--standby-of", "ipc:///x", "--marks", "/lasting").exit_code == 0
+    (((address,), options),) = calls
+    assert (address, options["marks"], options["standby"]) == ("ipc:///x", "/lasting", True)
 
 
 def test_a_worker_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
