@@ -9,7 +9,7 @@ from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.message_state import DROPPED, enter
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
-from gt.dispatcher.state.worker_duty import IN_SERVICE, LEAVING, SPARE
+from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.wire import messages as m
 from gt.wire.messages import Fault
@@ -75,7 +75,8 @@ class Disconnect:
         if worker is None:
             return False
         self.handshake.without(worker)
-        level, what = ("info", "left") if worker.duty is LEAVING and not returns else ("warning", "was lost")
+        returns, failed = returns and not worker.released, failed and not worker.released
+        level, what = ("info", "left") if worker.released else ("warning", "was lost")
         service.log(level, f"worker {worker.number} {what}: {reason}", worker=worker.number)
         self.subscribers.forget(worker)
         self.surveys.lost(worker)
