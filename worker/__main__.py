@@ -370,6 +370,7 @@ class WorkerShell:
             return 1  # whoever supervises it starts it again
         if self.drained:
             self._hand_out()
+            self._say(m.Goodbye("", "it was drained"))
         if self.reason:
             log.info("%s", self.reason)
         elif not self.rejoins:

@@ -9,7 +9,7 @@ from gt.dispatcher.state.events import Send, WorkerLoss
 from gt.dispatcher.state.message_state import DROPPED, enter
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
-from gt.dispatcher.state.worker_duty import IN_SERVICE, LEAVING, SPARE
+from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.wire import messages as m
 from gt.wire.messages import Fault
@@ -80,7 +80,9 @@ class Disconnect:
             if plan is None
             else f", while it computed a plan of client {plan.client} (order {plan.order or 'unknown'})"
         )
-        level, what = ("info", "left") if worker.duty is LEAVING and not loss.returns else ("warning", "was lost")
+        if worker.released:
+            loss = loss._replace(returns=False, failed=False)
+        level, what = ("info", "left") if worker.released else ("warning", "was lost")
         service.log(level, f"worker {worker.number} {what}: {reason}{at}", worker=worker.number)
         self.subscribers.forget(worker)
         self.surveys.lost(worker)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gt.dispatcher.state.events import Recovery, Remesh, WorkerLoss
+from gt.dispatcher.state.events import Recovery, Remesh
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.session_marks import SessionMark
 from gt.dispatcher.state.shared_state import DispatcherState
@@ -118,7 +118,11 @@ class DrainHandler:
                 continue
             worker = drain.worker
             if self.service.workers.get(worker.identity) is not worker:
-                self._end(drain, f"worker {worker.number} was lost before all sessions had left it")
+                self._end(
+                    drain, "" if worker.released else f"worker {worker.number} was lost before all sessions had left it"
+                )
+                continue
+            if worker.released:
                 continue
             clients, stuck, drain.waits = self._on(worker), [], []
             drain.next_at = self.service.now + len(clients) // SESSIONS_AT_ONCE * PAUSE_SECONDS
@@ -138,7 +142,9 @@ class DrainHandler:
             if self.snapshots.awaits(worker):
                 drain.waits.append((-1, "the worker has yet to finish a snapshot"))
             if not drain.waits and not self._on(worker):
-                self._let_go(drain)
+                worker.released = True
+                drain.waits.append((-1, "the worker ends, when programs have received the rest of what they fetched"))
+                self.service.send(worker.identity, m.Goodbye(m.DRAINED, "it was drained"))
 
     def _on(self, worker: WorkerRecord) -> list[ClientRecord]:
         """The clients that have a mesh with a worker."""
@@ -242,14 +248,6 @@ class DrainHandler:
         self.queues.remesh(f"worker {worker.number} stays")
         reasons = "; ".join(f"client {number}: {reason}" for number, reason in stuck[:MAX_TOLD])
         self._end(drain, f"worker {worker.number} stays in service, because sessions cannot leave it: {reasons}")
-
-    def _let_go(self, drain: WorkerDrain) -> None:
-        """Tell a worker on which nothing is left to end."""
-        worker = drain.worker
-        self.service.send(worker.identity, m.Goodbye(m.DRAINED, "it was drained"))
-        self.disconnect.process_ended(worker.identity)  # what it has said meanwhile is of no use to anybody
-        self.disconnect.lost(worker.identity, "it was drained", WorkerLoss())
-        self._end(drain, "")
 
     def _end(self, drain: WorkerDrain, reason: str) -> None:
         """A drain is over, and has failed for a `reason` or not."""

@@ -55,7 +55,7 @@ class RecoveryHandler:
         config = client.config
         if client.mesh is not None and config is not None and config.mesh is not None:
             needed.append(config.least_mesh)
-        there = sum(worker.duty is not SPARE for worker in self.service.workers.values())
+        there = sum(worker.duty is not SPARE and not worker.released for worker in self.service.workers.values())
         return loss.returns or there >= max(needed, default=1)
 
     def _note(self, client: ClientRecord, loss: WorkerLoss, text: str) -> None:
@@ -163,7 +163,7 @@ class RecoveryHandler:
         """Who takes each rank: those who had it, and for others workers in service that serve the fewest sessions, or in want of
         them one that is to leave; None if there are not enough."""
         by_number = {worker.number: worker for worker in self.service.in_service}
-        leaving = [worker for worker in self.service.workers.values() if worker.duty is LEAVING]
+        leaving = [each for each in self.service.workers.values() if each.duty is LEAVING and not each.released]
         kept = {number for number in mark.mesh.members if number in by_number}
         others = [worker for number, worker in by_number.items() if number not in kept]
         used: dict[int, int] = dict.fromkeys(by_number, 0)

@@ -157,6 +157,8 @@ class WorkerRecord:
     to_compile: int = 0
     """The sum of these instructions."""
     duty: WorkerDuty = IN_SERVICE
+    released: bool = False
+    """Whether it was told to end, because it was drained and nothing is left on it."""
 
 
 @dataclass(slots=True)

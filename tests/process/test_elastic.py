@@ -167,3 +167,29 @@ def test_a_session_grows_to_a_worker_that_joins_and_shrinks(machine: Machine) ->
     service.expect("has the mesh {data: 2} on workers [0, 1]: worker 2 leaves")
     assert (drain.wait(), joined.wait()) == (0, 0)
     end(program)
+
+
+def test_large_fetches_under_way_come_to_their_end(machine: Machine) -> None:
+    """Without marks, in chunks: a drained worker ends when its clients have all of what they fetched."""
+    machine.environment |= {"GT_SHARED_MEMORY": "0", "GT_RECOVERY": "0"}
+    address, service = up(machine, "--workers", "3")
+    service.expect("3 workers at")
+    program = machine.program(
+        """
+        gt.connect(sys.argv[1])
+        values = np.arange(16_000_000, dtype=np.float32)
+        tensor = gt.from_numpy(values) + 1
+        for turn in range(8):
+            fetches = [tensor.fetch() for _ in range(2)]
+            assert all((np.asarray(each.result()) == values + 1).all() for each in fetches)
+            say("turn", turn)
+        """,
+        address,
+    )
+    program.expect("turn 0")
+    for worker in ("worker-0", "worker-1"):
+        drain = machine.command("drain", worker, "--address", address)
+        drain.expect("has nothing left, and ends")
+        assert drain.wait() == 0
+    program.expect("turn 7")
+    assert program.wait() == 0
