@@ -36,8 +36,9 @@ class FileThread(Generic[Work, Answer]):
         self.queue: SimpleQueue[Work] = SimpleQueue()
         self.finished: deque[tuple[Work, Answer | None]] = deque()
         self.thread: threading.Thread | None = None
-        self.added = self.taken = self.disregarded = 0
-        """How much work was added, of how much of it the answers were taken, and up to where nobody wants them."""
+        self.added = self.begun = self.taken = self.disregarded = self.skipped = 0
+        """How much work was added and begun, of how much of it the answers were taken, up to where nobody wants them, and up to
+        where nothing more is done."""
 
     def add(self, work: Work) -> None:
         """Have some work done."""
@@ -47,9 +48,10 @@ class FileThread(Generic[Work, Answer]):
         self.added += 1
         self.queue.put(work)
 
-    def disregard(self) -> None:
-        """Give no answers to what was added until now."""
+    def disregard(self, *, skip: bool = False) -> None:
+        """Give no answers to what was added until now, and with `skip` do not do it, if it has not begun."""
         self.disregarded = self.added
+        self.skipped = self.added if skip else self.skipped
 
     def answers(self) -> list[Answer]:
         """The answers since the last time. The arrays of what is done are given up in the caller's thread, not in the other."""
@@ -70,7 +72,8 @@ class FileThread(Generic[Work, Answer]):
                 self.files.close()  # what nobody reads any more may be removed
                 patience = None
                 continue
-            self.finished.append((work, self.files.do(work)))
+            self.begun += 1
+            self.finished.append((work, None if self.begun <= self.skipped else self.files.do(work)))
             del work
             patience = IDLE_SECONDS
             self.wake()
