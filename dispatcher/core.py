@@ -33,7 +33,7 @@ from gt.dispatcher.handlers.drain import DrainHandler
 from gt.dispatcher.handlers.fetches import FetchHandler
 from gt.dispatcher.handlers.handshake import Handshake
 from gt.dispatcher.handlers.job_scheduler import SERVICE
-from gt.dispatcher.handlers.marks import MARK_SECONDS, MarkHandler
+from gt.dispatcher.handlers.marks import DISPATCHER, MARK_SECONDS, MarkHandler
 from gt.dispatcher.handlers.memory_survey import MemorySurveys
 from gt.dispatcher.handlers.message_queues import MessageQueues
 from gt.dispatcher.handlers.plan_selection import PlanSelection
@@ -283,6 +283,27 @@ class DispatcherCore:
         for worker in self.service.workers.values():
             assert worker.to_compile == sum(length for _, length in worker.fresh)
         assert len(self.service.issued) == sum(len(record.pending) for record in self.service.meshes.values())
+        self._check_awaited()
+
+    def _check_awaited(self) -> None:
+        """No worker is waited for that is not there: its answer would never come."""
+        there = {worker.number for worker in self.service.workers.values()}
+        for client in self.service.clients.values():
+            recovery = client.recovery
+            mesh = None if client.mesh is None else self.service.meshes[client.mesh.number]
+            members = set() if mesh is None else {worker.number for worker in mesh.workers}
+            assert recovery.restoring <= members, "workers of its mesh give a session back what a mark has"
+            assert recovery.taking is None or recovery.taking.waiting <= {*there, DISPATCHER}, (
+                "who writes a mark is there"
+            )
+            for entry in client.table.values():
+                assert entry.landing <= there, "a tensor arrives at workers that are there"
+        for collection in self.fetches.collections.values():
+            assert collection.waiting <= there, "who is asked for a value is there"
+        for request in self.snapshots.requests.values():
+            assert {number for number, owed in request.waiting.items() if owed} <= there, "who has files to do is there"
+        for survey in self.surveys.surveys.values():
+            assert survey.waiting <= there, "who is asked what it holds is there"
 
     def _refuse(self, peer: bytes, reason: str) -> None:
         """Answer nonsense once, count it, and end the session of a peer whose stream can no longer be trusted."""

@@ -103,10 +103,12 @@ class Disconnect:
         self._leave(client)
 
     def _leave(self, client: ClientRecord) -> None:
-        """Drop everything that a client has on workers, with its plans and meshes; what was in flight counts as finished."""
+        """Drop everything that a client has on workers, with its plans and meshes; what was in flight counts as finished, and
+        nothing is to come back from them."""
         self.plan_selection.forget(client)
         client.plans.clear()
         client.planner = client.moving = client.survey = None
+        client.recovery.restoring.clear()
         for record in [record for record in self.service.meshes.values() if record.client == client.number]:
             self.service.multicast(record.mesh, m.Forget(client.number))
             for plan in record.plans:
@@ -133,6 +135,7 @@ class Disconnect:
                 self.rewind(client, text, worker.number)
             else:
                 broken.append(client)
+        self.marks.lost(worker)
         for client in writing:  # of tensors on a mesh that is gone already
             is_there = service.by_number.get(client.number) is client
             if is_there and client not in broken and self.recovery.can_rewind(client, loss, said):
@@ -155,6 +158,8 @@ class Disconnect:
 
     def rewind(self, client: ClientRecord, reason: str, lost: int) -> None:
         """Drop what a session is, so that it can begin again at a mark without the worker `lost`."""
+        if not client.recovery.is_under_way:
+            client.recovery.since = self.service.now
         self._forget(client)
         self.snapshots.abandon(client)
         self.recovery.rewind(client, reason, lost)

@@ -226,6 +226,14 @@ class MarkHandler:
             del self.taking[mark.number]
             self.drop(client, mark)
 
+    def lost(self, worker: WorkerRecord) -> None:
+        """Take other marks in place of those that a lost worker had yet to write, for sessions that have left it since."""
+        for client in list(self.taking.values()):
+            mark = client.recovery.taking
+            if mark is not None and worker.number in mark.waiting:
+                self.abandon(client)
+                client.recovery.due = True
+
     def forget(self, client: ClientRecord) -> None:
         """A session has ended: nothing goes back to its marks."""
         self.abandon(client)

@@ -78,11 +78,8 @@ class RecoveryHandler:
         service, recovery = self.service, client.recovery
         self.marks.abandon(client)
         recovery.taken = max(recovery.taken, _taken(client))
-        if not recovery.awaited and not recovery.restoring and not recovery.begins:
-            recovery.since = service.now
         recovery.awaited = True
         recovery.due = recovery.wanted = recovery.begins = False
-        recovery.restoring = set()
         fresh = ClientRecord(
             client.identity, next(self.numbers), client.facts, client.bulk, client.program, client.principal, heard=client.heard,
             unread_bytes=client.unread_bytes, gpipe=client.gpipe, made=client.made, misses=client.misses,
@@ -209,7 +206,6 @@ class RecoveryHandler:
     def fail(self, client: ClientRecord, mark: SessionMark, fault: Fault) -> None:
         """Nothing comes back: every tensor of a mark has this error, and what follows is computed on the workers that there
         are."""
-        client.recovery.restoring = set()
         self.leave(client)
         self._set_state(client, mark)
         lost = {entry: replace(entry, fault=entry.fault or fault, root=None) for entry in {*mark.table.values()}}

@@ -137,6 +137,11 @@ class SessionRecovery:
             self.idle = 0  # it will be refused, so the next attempt is another
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether the session is on its way back."""
+        return self.awaited or self.begins or bool(self.restoring)
+
+    @property
     def is_hopeless(self) -> bool:
         """Whether another attempt would probably end as the last ones."""
         return self.idle > MAX_IDLE_REWINDS or self.failures >= MAX_FAILURES

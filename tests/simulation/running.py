@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import traceback
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ SETTLE_SECONDS = 8.0
 """Virtual seconds after which every connection has healed, and nothing of a program that ended is left."""
 TICK_SECONDS = 2.5
 """Virtual seconds within which everybody looks after what is due."""
+CHECK_SECONDS = 0.1
+"""Virtual seconds between two looks at the invariants of every core."""
 
 SHARED_BYTES = 64 << 20
 
@@ -79,6 +82,7 @@ def _simulate(service: Service, *, saves: bool, recovers: bool, ends_workers: bo
     def link() -> Link:
         return Link(draw.random() * slow, repeats)
 
+    _check_cores(service)
     service.start_dispatcher(workers)
     for number in range(workers + spares):
         near = draw.choice(["remote-", ""])
@@ -172,6 +176,20 @@ def _check_files(service: Service) -> None:
     for folder in Path(service.snapshots.name).glob("*/*"):
         if not (folder / MANIFEST_NAME).exists():
             raise SimulationFailed(f"{folder} has files of no snapshot: {[path.name for path in folder.iterdir()]}")
+
+
+def _check_cores(service: Service) -> None:
+    """Look at the invariants of all cores again and again."""
+    try:
+        if service.dispatcher_shell is not None:
+            _core(service).check()
+        for name, shell in service.worker_shells.items():
+            if not service.workers[name].dead:  # which may have ended in the middle of a plan
+                shell.core.check()
+    except AssertionError:
+        service.scheduler.failures.append(f"at {service.scheduler.now:.3f} s\n{traceback.format_exc()}")
+    else:
+        service.scheduler.at(service.scheduler.now + CHECK_SECONDS, lambda: _check_cores(service))
 
 
 def _check_empty(service: Service) -> None:

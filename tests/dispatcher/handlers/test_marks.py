@@ -10,6 +10,7 @@ from one_dispatcher import leave_nothing, made
 
 from gt.dispatcher.handlers.marks import MARK_SECONDS, MAX_MARK_SECONDS
 from gt.dispatcher.state.events import Lost
+from gt.sharding.config import Config
 from gt.wire import messages as m
 
 
@@ -94,6 +95,25 @@ def test_every_worker_of_the_mesh_takes_part() -> None:
     assert not each.hears("c", m.Durable)
     each.say("w0", m.MarkTaken(mark.mark, [], 0))
     assert each.hears("c", m.Durable)
+
+
+def test_a_worker_that_the_session_has_left_may_end_while_it_writes() -> None:
+    """The mark cannot be whole any more, so another one is taken where the session is now."""
+    rules: dict[str, Any] = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
+    each = service(config=rules)
+    mark = mark_due(each)
+    each.say("w0", m.MarkTaken(mark.mark, [], 0))
+    each.say("c", m.Configure(7, Config.from_plain({**rules, "mesh": {"data": 1}}).to_wire()))
+    each.done()
+    assert each.hears("c", m.Answer) == [m.Answer(7, {"mesh": {"data": 1}})]
+    each.told.clear()
+    lose(each, "w1")
+    assert not each.hears("c", m.Rewind)
+    pass_time(each, MARK_SECONDS)
+    told = each.hears("w0", m.DropMark, m.TakeMark)
+    assert [type(message) for message in told] == [m.DropMark, m.TakeMark]
+    each.say("w0", m.MarkTaken(told[1].mark, [], 0))
+    assert len(each.hears("c", m.Durable)) == 1
 
 
 def test_the_earlier_mark_stays_until_the_client_is_done_with_it() -> None:

@@ -206,6 +206,24 @@ def test_a_second_loss_on_the_way_begins_again() -> None:
     assert each.hears("w3", m.Execute)
 
 
+def test_a_second_loss_on_the_way_may_be_the_last() -> None:
+    """If nobody takes the place of the second worker, what the first one was to bring back is lost, and nothing waits for it."""
+    each = service(2, config=RULES)
+    mark = settled_mark(each)
+    lose(each, "w1")
+    each.join("w2", marks=True)
+    each.say("c", m.Resume(2, mark))
+    each.run(1, 10, [1])
+    each.say("c", m.Fetch(5, 10))
+    assert not each.hears("c", m.Failed), "what the mark has is on its way"
+    lose(each, "w2", returns=False)
+    (failed,) = each.hears("c", m.Failed)
+    assert (failed.request, failed.kind) == (5, "WorkerLost")
+    assert "worker 2 was lost" in failed.text
+    each.say("w0", m.MarkRestored(mark, 2, []))
+    assert fault_of(each, 1)[0] == "WorkerLost"
+
+
 def test_an_unsettled_mark_serves_as_well() -> None:
     """The client says from which mark it can go on; the others are dropped."""
     each = service(1)
