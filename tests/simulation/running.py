@@ -183,9 +183,8 @@ def _check_cores(service: Service) -> None:
     try:
         if service.dispatcher_shell is not None:
             _core(service).check()
-        for name, shell in service.worker_shells.items():
-            if not service.workers[name].dead:  # which may have ended in the middle of a plan
-                shell.core.check()
+        for shell in service.worker_shells.values():
+            shell.core.check()
     except AssertionError:
         service.scheduler.failures.append(f"at {service.scheduler.now:.3f} s\n{traceback.format_exc()}")
     else:

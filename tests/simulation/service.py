@@ -355,6 +355,7 @@ class Service:
     def restart_worker(self, name: str, pause: float = RESTART_SECONDS) -> None:
         """Kill a worker's process, and start another one after a pause."""
         self.workers[name].kill()
+        self.worker_shells.pop(name, None)  # it may have ended in the middle of a plan
         process, link = self.workers[name], self.network.links[name]
 
         def again() -> None:
