@@ -77,7 +77,8 @@ class RecoveryHandler:
         """Begin a new incarnation of a session that has lost a worker, and is in nothing any more but the table of clients."""
         service, recovery = self.service, client.recovery
         self.marks.abandon(client)
-        recovery.taken = max(recovery.taken, _taken(client))
+        recovery.known = max(recovery.known, _taken(client))
+        recovery.taken = max(recovery.taken, recovery.known)
         recovery.awaited = True
         recovery.due = recovery.wanted = recovery.begins = False
         fresh = ClientRecord(
@@ -99,7 +100,7 @@ class RecoveryHandler:
     def is_repeated(self, client: ClientRecord) -> bool:
         """Whether the last message of a client was one that it has sent before, or will send again (before its `Resume`)."""
         recovery = client.recovery
-        return recovery.awaited or (recovery.taken > 0 and _taken(client) <= recovery.taken)
+        return recovery.awaited or (recovery.known > 0 and _taken(client) <= recovery.known)
 
     def resume(self, client: ClientRecord, message: m.Resume) -> bool:
         """A client is ready to send again what came after a mark. Returns whether its queue has something to do.

@@ -98,7 +98,9 @@ class SessionRecovery:
     shapes: dict[Any, FrozenShape] = field(default_factory=dict)
     """By axes, sizes and number of blocks."""
     taken: int = 0
-    """The most messages of the client that had been taken when the session went back."""
+    """How many messages the client had sent when the session went back, as far as is known."""
+    known: int = 0
+    """How many of them this dispatcher had taken."""
     furthest: int = 0
     """The most messages that were over at any time."""
     idle: int = 0

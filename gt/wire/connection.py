@@ -30,7 +30,7 @@ from .reliable_stream import (
 )
 
 SILENCE_SECONDS: Final = 5.0
-"""Seconds without a sign of life after which a connection counts as broken."""
+"""Seconds without a sign of life after which a connection counts as broken; half of the lease if that is less."""
 LOOK_SECONDS: Final = 0.02
 """Between two looks at a connection at least so much time passes."""
 FIRST_RETRY_SECONDS: Final = 0.05
@@ -161,7 +161,7 @@ class Connection:
         waiting = self.resuming or not self.accepted
         if now - self._attempt < (self._retry if broken or not waiting else MAX_RETRY_SECONDS):
             return
-        if waiting or broken or now - self._heard > SILENCE_SECONDS:
+        if waiting or broken or now - self._heard > min(SILENCE_SECONDS, self.lease / 2):
             self._reopen(now)
 
     @property

@@ -28,10 +28,11 @@ def program_of(machine: Machine, body: str, address: str, workers: int) -> Proce
 
 
 def mapped(worker: Process) -> set[str]:
-    """The shared memories for pieces that a worker has mapped; those for puts and fetches are others."""
+    """The shared memories for pieces that a worker has mapped; those for puts and fetches, and
+    for what it is computing, are others."""
     lines = Path(f"/proc/{worker.pid}/maps").read_text("ascii").splitlines()
     found = {line.split("/memfd:")[1] for line in lines if "/memfd:gt-" in line}
-    return {name for name in found if not name.startswith("gt-bulk-")}
+    return {name for name in found if not name.startswith(("gt-bulk-", "gt-running-"))}
 
 
 @pytest.fixture(params=["", "0", "8388608"], ids=["shared", "sockets", "cramped"])

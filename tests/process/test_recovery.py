@@ -133,9 +133,20 @@ def train(
     return Trained(digest, recoveries, marks, sorted(each for each in seconds if each > PAUSE_SECONDS))
 
 
+CALM: dict[str, Trained] = {}
+"""What came of trainings that nobody disturbed."""
+
+
+def undisturbed(machine: Machine, name: str) -> Trained:
+    """A training that nobody disturbs, once for all tests."""
+    if name not in CALM:
+        CALM[name] = train(machine, name, 0, 0)
+    return CALM[name]
+
+
 @pytest.mark.parametrize("name", CONFIGS if EFFORT >= 1 else ["data and tensor parallel", "pipeline"])
 def test_a_killed_worker_costs_a_pause_and_not_a_bit(machine: Machine, name: str) -> None:
-    calm, shaken = train(machine, name, 0, 0), train(machine, name, KILLS, 1)
+    calm, shaken = undisturbed(machine, name), train(machine, name, KILLS, 1)
     assert calm.recoveries == 0
     assert 1 <= shaken.recoveries <= KILLS
     assert shaken.digest == calm.digest
@@ -146,7 +157,7 @@ def test_a_killed_worker_costs_a_pause_and_not_a_bit(machine: Machine, name: str
 @pytest.mark.parametrize("name", CONFIGS if EFFORT >= 1 else ["data and tensor parallel"])
 def test_a_killed_dispatcher_costs_a_pause_and_not_a_bit(machine: Machine, name: str, rooms: tuple[str, ...]) -> None:
     kills = max(2, KILLS // 2)
-    calm, shaken = train(machine, name, 0, 0), train(machine, name, kills, 3, rooms=rooms)
+    calm, shaken = undisturbed(machine, name), train(machine, name, kills, 3, rooms=rooms)
     assert shaken.recoveries >= 1, "as the last dispatcher counts"
     assert shaken.digest == calm.digest
     print(f"{name}: {shaken.marks} marks since the last kill, pauses {shaken.pauses}")
@@ -212,7 +223,7 @@ say("again", (gt.ones(3) + 1).numpy().tolist())
 
 def test_a_dispatcher_that_stands_still_for_good_is_replaced(machine: Machine) -> None:
     machine.environment["GT_WORKER_LEASE"] = "2.5"
-    calm = train(machine, "one worker", 0, 0)
+    calm = undisturbed(machine, "one worker")
     shaken = train(machine, "one worker", 1, 2, by=signal.SIGSTOP, rooms=("dispatcher",))
     assert shaken.recoveries == 1
     assert shaken.digest == calm.digest
@@ -270,7 +281,7 @@ def test_a_dispatcher_that_stands_by_takes_the_place_of_one_that_has_ended(machi
 def test_a_worker_that_stands_still_for_good_is_replaced(machine: Machine) -> None:
     """After its time-out it is killed, and the training goes on with the same bits."""
     machine.environment["GT_WORKER_LEASE"] = "1.5"
-    calm = train(machine, "one worker", 0, 0)
+    calm = undisturbed(machine, "one worker")
     shaken = train(machine, "one worker", 1, 2, by=signal.SIGSTOP)
     assert shaken.recoveries == 1
     assert shaken.digest == calm.digest

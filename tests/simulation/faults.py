@@ -51,7 +51,7 @@ class Faults:
             return
         name = self.random.choice([*service.workers, *service.programs, "dispatcher"])
         draw = self.random.random()
-        if self.drains and draw < 0.4:
+        if self.drains and self.random.random() < 0.5:
             self._drain_worker()
         elif self.restarts and draw < 0.6:
             if draw < 0.5:
