@@ -39,7 +39,7 @@ class SessionFiles:
         """The cards of all sessions that an earlier dispatcher has left. What it left besides, and files that are damaged, are
         removed."""
         found: list[SessionCard] = []
-        for path in (*self.folder.glob(f"*{SUFFIX}"), *self.folder.glob(f"{BEGIN}*")):
+        for path in sorted((*self.folder.glob(f"*{SUFFIX}"), *self.folder.glob(f"{BEGIN}*"))):
             try:
                 found.append(read_card(path.read_bytes()))
             except (OSError, SnapshotError) as error:

@@ -6,7 +6,7 @@ import pytest
 from effort import PROVED, cases
 from simulation.running import simulate
 
-SEEDS = cases(340)
+SEEDS = cases(510)
 BATCHES = [range(start, min(start + 10, SEEDS)) for start in range(0, SEEDS, 10)]
 FAILED = (33, 35, 43, 47, 51, 64, 71, 74, 80, 85, 89, 90, 93, 102, 116, 121, 127, 146, 155, 207, 235, 242, 300446)
 """Seeds that have failed: workers cut off while they joined, sessions left behind by a `gt.connect` that failed, traces of a
@@ -31,7 +31,7 @@ def test_no_seed_fails(seeds: range) -> None:
     assert sum(outcome.reconnects for outcome in outcomes) > 0, "and connections break"
 
 
-@pytest.mark.parametrize("seeds", BATCHES[::3], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+@pytest.mark.parametrize("seeds", BATCHES[::5], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_snapshots_are_whole_or_not_there_whatever_happens(seeds: range) -> None:
     """A snapshot that was taken is there until one that was taken after it is, whoever dies while files are written; and all that
     holds without snapshots holds with them."""
@@ -49,10 +49,10 @@ def test_lost_workers_cost_time_and_nothing_else(seeds: range) -> None:
     assert sum(outcome.recoveries for outcome in outcomes) > 0
 
 
-@pytest.mark.parametrize("seeds", BATCHES[::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+@pytest.mark.parametrize("seeds", BATCHES[:-1:10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_plans_that_end_workers_are_refused_and_nothing_else_is(seeds: range) -> None:
     """The same, and one program asks again and again for what ends a worker: it is told so, and nobody hears of anything else."""
-    outcomes = [simulate(seed, ends_workers=True) for seed in seeds]
+    outcomes = [simulate(seed, ends_workers=True) for seed in seeds[::2]]
     PROVED["simulated services in which a program ends workers"] += len(outcomes)
     assert sum(outcome.refused for outcome in outcomes) > 0
 
@@ -61,13 +61,13 @@ def test_plans_that_end_workers_are_refused_and_nothing_else_is(seeds: range) ->
 def test_lost_workers_cost_no_snapshot(seeds: range) -> None:
     """Those under way are written again, and restored tensors are there although their snapshots were replaced; in the end there
     are no files but those of whole snapshots."""
-    outcomes = [simulate(seed, saves=True, recovers=True) for seed in seeds]
+    outcomes = [simulate(seed, saves=True, recovers=True) for seed in seeds[::2]]
     PROVED["simulated services that take snapshots and lose workers"] += len(outcomes)
     assert sum(outcome.recoveries for outcome in outcomes) > 0
     assert sum(outcome.restored for outcome in outcomes) > 0
 
 
-@pytest.mark.parametrize("seeds", BATCHES[::5], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+@pytest.mark.parametrize("seeds", BATCHES[4::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_workers_come_and_go(seeds: range) -> None:
     """Besides being killed, workers are drained, and some are spares: programs hear of nothing, and every value is right."""
     outcomes = [simulate(seed, elastic=True) for seed in seeds]
