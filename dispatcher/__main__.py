@@ -130,8 +130,6 @@ class DispatcherShell:
         )  # fmt: skip
         self.core.service.address, self.core.service.version = self.address, _version()
         self.clock = ActiveClock()
-        self.noted = (0, 0, 0.0)
-        """What was known when it was last noted how many workers there are."""
         self.paused_seconds = 0.0
         """How long this process is known to have stood still."""
         self.due = self.publish_at = 0.0
@@ -207,7 +205,8 @@ class DispatcherShell:
             now = self._on_time()
             while self.core.busy and self.clock() < now + WORK_SECONDS:
                 self._handle(JobTurn())
-            self._write_sessions()
+            if self.core.marks.file_work:
+                self._write_sessions()
         self.farewell("the dispatcher was stopped")
         log.info("stopped")
 
@@ -221,20 +220,16 @@ class DispatcherShell:
 
     def _write_sessions(self) -> None:
         """Have the files of sessions written, read and removed, as the core says."""
-        if self.numbers is not None:
-            self._note_workers(self.numbers)
-        if self.core.marks.file_work and self.files is not None:
+        if self.files is not None:
             work, self.core.marks.file_work = self.core.marks.file_work, []
             for each in work:
                 self.files.add(each)
 
-    def _note_workers(self, numbers: NumberFile) -> None:
-        """Note how many workers the next dispatcher is to wait for, when that may have changed."""
-        service = self.core.service
-        known = len(service.workers), service.workers_expected, self.due
-        if known != self.noted:
-            self.noted = known
-            numbers.note_workers(max(len(service.in_service), service.workers_expected))
+    def _note_workers(self) -> None:
+        """Note how many workers the next dispatcher is to wait for, which may have changed."""
+        if self.numbers is not None:
+            service = self.core.service
+            self.numbers.note_workers(max(len(service.in_service), service.workers_expected))
 
     def _on_time(self) -> float:
         """Do everything that is due at this time, which is returned."""
@@ -351,6 +346,7 @@ class DispatcherShell:
             if hello.role == "worker" and (running := map_running_plan(hello.facts.get("running"))) is not None:
                 self.running_plans[peer] = running
             hello.facts["watched"] = self._watch_process(peer, hello, origin)
+        self._note_workers()
 
     def _refused(self) -> None:
         """Count the messages of sessions that are not known, and log the first."""
@@ -391,6 +387,7 @@ class DispatcherShell:
                 self._ask()
         if type(event) is not Received and isinstance(event, (Lost, Malformed, ShellError, Tick)):
             self._forget_lost()
+            self._note_workers()
         for each in unsent:
             self._handle(each)
 
