@@ -95,6 +95,8 @@ LOOK_SECONDS: Final = 0.25
 """The seconds between two looks at the connections."""
 HAND_OUT_SECONDS: Final = 10.0
 """The seconds that a drained worker has to send the rest of fetched tensors."""
+JOIN_SECONDS: Final = 0.02
+"""The same while it waits for a dispatcher."""
 HEARTBEAT_SECONDS: Final = 1.0
 """The seconds between two heartbeats; less than what `ActiveClock` takes for a pause of the process."""
 
@@ -278,7 +280,7 @@ class WorkerShell:
     def _look(self, now: float) -> bool:
         """Look after the connections. Returns whether those to the dispatcher can go on."""
         self.peers.look()
-        self.look_at = now + min(LOOK_SECONDS, self.peers.patience)
+        self.look_at = now + (JOIN_SECONDS if self.bulk is None else min(LOOK_SECONDS, self.peers.patience))
         for _ in range(self.connection_limit.strangers - self.strangers):
             self.strangers += 1
             self._refuse(ProtocolError("a connection of a peer that has not the key of this service's workers"))
@@ -442,7 +444,7 @@ class WorkerShell:
         staging = self.core.backend.staging
         if staging is not None and (pause := self._asking(staging)) is not None:
             return pause
-        wait = min(TICK_SECONDS, self.peers.patience)
+        wait = JOIN_SECONDS if self.bulk is None else min(TICK_SECONDS, self.peers.patience)
         if self.core.reports.count:
             return int(min(wait, self.core.reports.wait(self.clock())) * 1000) + 1
         recording = self.core.recording
