@@ -309,6 +309,9 @@ class WorkerShell:
         for send in self.core.leave(self.clock()):
             if isinstance(send, Unreachable):
                 self.peers.forget(send.worker, send.address)
+        if self.core.running is not None:
+            self.rejoins = self.stopping = True
+            return
         self.snapshots.disregard(skip=True)  # a later snapshot of that name may be whole by then
         self.marks.disregard()
         self.control.close()

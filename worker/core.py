@@ -56,6 +56,8 @@ from gt.worker.transfer.peers import PeerMemory, Peers
 
 log = logging.getLogger(__name__)
 
+MAX_LAST_TURNS: Final = 10_000
+"""After so many turns a plan whose peers are all gone is stuck."""
 PEER_TIMEOUT_SECONDS: Final = 300.0
 """Seconds without a piece that a plan waits for before it goes on without, saying whom it waited for."""
 
@@ -182,11 +184,15 @@ class WorkerCore:
 
     def leave(self, now: float) -> list[Send]:
         """Forget everything of a dispatcher that is gone, but for compiled programs. Returns what to send to peers; what is for
-        that dispatcher reaches nobody."""
+        that dispatcher reaches nobody. If a plan still runs afterwards, this core is of no use any more."""
         self.queue.clear()
         out: list[Send] = []
         for worker in list(self.peers.addresses):  # what waits for one of them ends with that
             out += self.handle(m.PeerLost(worker, "its dispatcher is gone"), now)
+        turns = MAX_LAST_TURNS
+        while self.running is not None and turns:  # it has more to send
+            turns -= 1
+            out += self.handle(None, now)
         for client in {*self.stored.clients(), *self.marks.restoring}:
             out += self.handle(m.Forget(client), now)
         for plan in list(self.programs.plans):
@@ -252,7 +258,8 @@ class WorkerCore:
             assert running.state in SUSPENDED, f"between events a plan is suspended, not {running.state}"
             if running.state is PlanState.WAITING_FOR_MOVE:
                 assert in_flight is not None, "a plan that waits for a move has entered it"
-                assert not in_flight.done, "a plan waits for a move only until that is complete"
+                more = any(each.ready for each in running.moves)  # of a later move, at the end of a turn
+                assert more or not in_flight.done, "a plan waits for a move only until that is complete"
             else:
                 assert in_flight is None, "a plan that waits for a check has entered no move"
                 assert running.deferred_checks, "a plan waits only for checks that are unknown"
