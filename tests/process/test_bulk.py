@@ -166,7 +166,7 @@ def turn(number):
 @pytest.mark.parametrize("shared", ["", "0"] if EFFORT >= 1 else [""], ids=str)
 def test_five_hundred_turns_leave_nothing(machine: Machine, shared: str) -> None:
     """Memory, descriptors and mappings of all three processes are after 500 puts and fetches what they were after 50."""
-    machine.environment |= {"GT_SHARED_MEMORY": shared, "GT_RESEND_BYTES": str(16 << 20)}
+    machine.environment |= {"GT_SHARED_MEMORY": shared, "GT_RESEND_BYTES": str(6 << 20)}
     program = machine.program(
         GROWTH
         + """

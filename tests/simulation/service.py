@@ -6,8 +6,10 @@ speeds of workers are not measured.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import logging
+import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
@@ -33,6 +35,7 @@ from gt.daemon import file_thread
 from gt.daemon.active_clock import ActiveClock
 from gt.dispatcher.session_files import FileWork, SessionFiles
 from gt.errors import GTError
+from gt.wire.running_plan import RunningPlanMemory
 from gt.worker.base.events import MarkWork, SnapshotWork
 from gt.worker.snapshots.mark_files import MarkFiles
 from gt.worker.snapshots.snapshot_work import SnapshotFiles
@@ -250,6 +253,7 @@ class Service:
         put("SessionFiles", lambda folder, clock: SlowSessions(folder, clock, self), dispatcher)
         put("default_folder", lambda: Path(self.snapshots.name), worker)
         put("cholesky", partial(self._cholesky, np.linalg.cholesky), np.linalg)
+        put("_running_plan_memory", _running_plan_memory, worker)
         put("_default", DefaultSessions(scheduler), sessions)
         put("_no_builders", _own_builders, sessions)
         put("_builder_numbers", itertools.count(1), sessions)
@@ -383,6 +387,16 @@ class Service:
 
         process.start(whole)
         return process
+
+
+def _running_plan_memory() -> RunningPlanMemory:
+    """A worker's memory, with a descriptor of three digits, so that what is said of it is as long in each run of a seed."""
+    made = RunningPlanMemory()
+    before, memory = made.memory.descriptor, made.memory
+    memory.descriptor = fcntl.fcntl(before, fcntl.F_DUPFD_CLOEXEC, 200)
+    os.close(before)
+    made.where = memory.where = made.where.replace(f"/{before}/", f"/{memory.descriptor}/")
+    return made
 
 
 def _own_builders() -> Any:
