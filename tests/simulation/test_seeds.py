@@ -31,7 +31,7 @@ def test_no_seed_fails(seeds: range) -> None:
     assert sum(outcome.reconnects for outcome in outcomes) > 0, "and connections break"
 
 
-@pytest.mark.parametrize("seeds", BATCHES[::5], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+@pytest.mark.parametrize("seeds", BATCHES[1::5], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_snapshots_are_whole_or_not_there_whatever_happens(seeds: range) -> None:
     """A snapshot that was taken is there until one that was taken after it is, whoever dies while files are written; and all that
     holds without snapshots holds with them."""
@@ -40,7 +40,7 @@ def test_snapshots_are_whole_or_not_there_whatever_happens(seeds: range) -> None
     assert sum(outcome.restored for outcome in outcomes) > 0
 
 
-@pytest.mark.parametrize("seeds", BATCHES[::5], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+@pytest.mark.parametrize("seeds", BATCHES[2::5], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_lost_workers_cost_time_and_nothing_else(seeds: range) -> None:
     """Programs hear of no worker that is started again, and every value is right."""
     outcomes = [simulate(seed, recovers=True) for seed in seeds]
