@@ -59,8 +59,6 @@ OF_CONNECTION: Final = frozenset({m.Hello, m.Heard, m.Lapsed})
 """The messages that say something about their sender's connections, which the shell acts on before the core does."""
 MIN_TICK_SECONDS: Final = 0.05
 """The least seconds between two `Tick`s, and so between two marks."""
-STANDBY_SECONDS: Final = 0.02
-"""Seconds between two looks at whether the dispatcher has ended for which this one stands by."""
 TICK_SECONDS: Final = 1.0
 """Seconds between two `Tick`s to the core, and between two heartbeats to every peer."""
 
@@ -539,21 +537,15 @@ class DispatcherShell:
 
 def _locked(folder: Path, *, standby: bool) -> int:
     """The lock of a folder of marks; on `standby`, once the dispatcher that has it has ended. Raises `FolderInUse`."""
-    waits = False
-    while True:
-        try:
-            lock = lock_folder(folder)
-        except FolderInUse:
-            if not standby:
-                raise
-        else:
-            if waits:
-                log.warning("the dispatcher before has ended: this one takes its place")
-            return lock
-        if not waits:
-            waits = True
-            log.info("standing by: a dispatcher has %s", folder)
-        time.sleep(STANDBY_SECONDS)
+    try:
+        return lock_folder(folder)
+    except FolderInUse:
+        if not standby:
+            raise
+    log.info("standing by: a dispatcher has %s", folder)
+    lock = lock_folder(folder, wait=True)
+    log.warning("the dispatcher before has ended: this one takes its place")
+    return lock
 
 
 def _load(path: str | None) -> Any:

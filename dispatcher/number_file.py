@@ -35,12 +35,13 @@ class FolderInUse(GTError, OSError):
     """Another dispatcher goes on with the sessions in this folder."""
 
 
-def lock_folder(folder: Path) -> int:
-    """Lock the folder of a service's marks. Returns a descriptor, which holds the lock. Raises `FolderInUse`, and `OSError`."""
+def lock_folder(folder: Path, *, wait: bool = False) -> int:
+    """Lock the folder of a service's marks, with `wait` once nobody else has the lock. Returns a descriptor, which holds it.
+    Raises `FolderInUse` unless it waits, and `OSError`."""
     folder.mkdir(mode=0o700, exist_ok=True)
     descriptor = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
         if not isinstance(error, BlockingIOError):
