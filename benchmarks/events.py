@@ -45,6 +45,10 @@ TURN: Final = 0.06
 """Seconds of one turn."""
 SETTLE: Final = 0.04
 """Seconds after which what a change of levels costs by itself is over."""
+WARM: Final = 2.0
+"""Seconds in which plans are made, searched and compiled."""
+FIRST: Final = 1.0
+"""The first seconds of a trace, which are more than the next."""
 WATCHED: Final = 15.0
 """Seconds in which batches are looked at, for each level."""
 PIECE: Final = 0.02
@@ -242,16 +246,30 @@ def hooks(work: Work, watcher: Watcher, processes: Mapping[str, int], rounds: in
 
 
 def batches(work: Work, watcher: Watcher, processes: Mapping[str, int]) -> tuple[list[Turn], float]:
-    """What each batch took beside the work of its pieces, and how many there were a second."""
+    """What each batch took beside the work of its pieces, and how many there were a second. It goes on, up to ten times as long,
+    until there are two."""
     count = max(1, round(PIECE / timed(work, 5)["clock"]))
-    pass_time(work, 1.0)  # the first second of a trace is more than the next
+    pass_time(work, FIRST)
     watcher.batches()
-    pieces, marks = [], [time.monotonic_ns()]
-    ends = time.perf_counter() + WATCHED
-    while time.perf_counter() < ends:
-        pieces.append(timed(work, count, processes))
-        marks.append(time.monotonic_ns())
-    made = [at for at in watcher.batches() if marks[0] <= at < marks[-1]]
+    pieces: list[Turn] = []
+    marks, made = [time.monotonic_ns()], list[int]()
+    found: list[Turn] = []
+    for _ in range(10):
+        ends = time.perf_counter() + WATCHED
+        while time.perf_counter() < ends:
+            pieces.append(timed(work, count, processes))
+            marks.append(time.monotonic_ns())
+        made += watcher.batches()
+        found = beside(pieces, marks, made, count)
+        if len(found) > 1:
+            break
+    return found, len(found) / (marks[-1] - marks[0]) * 1e9
+
+
+def beside(pieces: list[Turn], marks: list[int], made: Iterable[int], count: int) -> list[Turn]:
+    """What each batch took beside the usual work of the pieces around it. `marks`: when pieces began and the last one ended, and
+    `made`: when batches were made, in nanoseconds."""
+    made = [at for at in made if marks[0] <= at < marks[-1]]
     inside = np.searchsorted(marks, made, side="right") - 1
     busy = {int(at) + late for at in inside for late in (0, 1)}  # what follows from one is done a little later
     calm = [at for at in range(len(pieces)) if at not in busy]
@@ -262,7 +280,7 @@ def batches(work: Work, watcher: Watcher, processes: Mapping[str, int]) -> tuple
         if group and near:
             usual = {name: float(np.mean([pieces[at][name] for at in near])) for name in pieces[0]}
             found.append({name: sum(pieces[at][name] - usual[name] for at in group) * count for name in usual})
-    return found, len(found) / (marks[-1] - marks[0]) * 1e9
+    return found
 
 
 def measure(name: str, workers: int, count: int) -> list[dict[str, Any]]:
@@ -270,7 +288,7 @@ def measure(name: str, workers: int, count: int) -> list[dict[str, Any]]:
     is without."""
     session = gt.init(workers=workers, config=RULES)
     work = WORKS[name]()
-    pass_time(work, 2.0)  # plans are made, searched and compiled
+    pass_time(work, WARM)
     watcher = Watcher(session.link.local.address)
     names = ["dispatcher", *[f"worker {number}" for number in range(workers)]]
     children = [child.pid for _, child in session.link.local.children]

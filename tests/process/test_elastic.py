@@ -177,7 +177,7 @@ def test_large_fetches_under_way_come_to_their_end(machine: Machine) -> None:
     program = machine.program(
         """
         gt.connect(sys.argv[1])
-        values = np.arange(16_000_000, dtype=np.float32)
+        values = np.arange(8_000_000, dtype=np.float32)
         tensor = gt.from_numpy(values) + 1
         for turn in range(8):
             fetches = [tensor.fetch() for _ in range(2)]

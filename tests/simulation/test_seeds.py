@@ -35,7 +35,7 @@ def test_no_seed_fails(seeds: range) -> None:
 def test_snapshots_are_whole_or_not_there_whatever_happens(seeds: range) -> None:
     """A snapshot that was taken is there until one that was taken after it is, whoever dies while files are written; and all that
     holds without snapshots holds with them."""
-    outcomes = [simulate(seed, saves=True) for seed in seeds]
+    outcomes = [simulate(seed, saves=True) for seed in seeds[::2]]
     PROVED["simulated services whose programs take snapshots"] += len(outcomes)
     assert sum(outcome.restored for outcome in outcomes) > 0
 
@@ -61,7 +61,7 @@ def test_plans_that_end_workers_are_refused_and_nothing_else_is(seeds: range) ->
 def test_lost_workers_cost_no_snapshot(seeds: range) -> None:
     """Those under way are written again, and restored tensors are there although their snapshots were replaced; in the end there
     are no files but those of whole snapshots."""
-    outcomes = [simulate(seed, saves=True, recovers=True) for seed in seeds[::2]]
+    outcomes = [simulate(seed, saves=True, recovers=True) for seed in seeds[::3]]
     PROVED["simulated services that take snapshots and lose workers"] += len(outcomes)
     assert sum(outcome.recoveries for outcome in outcomes) > 0
     assert sum(outcome.restored for outcome in outcomes) > 0
@@ -70,10 +70,10 @@ def test_lost_workers_cost_no_snapshot(seeds: range) -> None:
 @pytest.mark.parametrize("seeds", BATCHES[4::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_workers_come_and_go(seeds: range) -> None:
     """Besides being killed, workers are drained, and some are spares: programs hear of nothing, and every value is right."""
-    outcomes = [simulate(seed, elastic=True) for seed in seeds]
+    outcomes = [simulate(seed, elastic=True) for seed in seeds[1::2]]
     PROVED["simulated services whose workers come and go"] += len(outcomes)
     PROVED["workers that were drained"] += sum(outcome.drained for outcome in outcomes)
-    assert sum(outcome.drained for outcome in outcomes) > 0 or len(seeds) < 10
+    assert sum(outcome.drained for outcome in outcomes) > 0 or len(outcomes) < 5
 
 
 @pytest.mark.parametrize("seed", RECOVERIES_FAILED)

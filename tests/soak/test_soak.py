@@ -19,9 +19,14 @@ SECONDS = 6.0
 @pytest.mark.process
 def test_a_service_serves_on_whatever_is_killed() -> None:
     """No error, no wrong value, and nothing is left."""
-    outcome = soak(SECONDS, 3)
-    assert outcome.failures == [], "\n".join([*outcome.log, *outcome.failures])
-    assert outcome.rewinds > 0 < outcome.digests
+    seconds = SECONDS
+    while True:
+        outcome = soak(seconds, 3)
+        assert outcome.failures == [], "\n".join([*outcome.log, *outcome.failures])
+        if outcome.rewinds > 0 < outcome.digests:
+            break
+        seconds *= 2  # on a slow machine programs have hardly begun by then
+        assert seconds < 60, "nothing happens"
     assert outcome.wrong == 0 < outcome.values
     assert "everything held" in outcome.block()
 

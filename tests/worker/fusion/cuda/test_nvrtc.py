@@ -27,8 +27,10 @@ CPU = backend("cpu")
 def test_every_source_compiles(architecture: str) -> None:
     """For cards from Turing on, without a warning, and its entry has the name by which it is called."""
     sources = written(cases(60))
-    unlike = {source: name for name, (source, _) in sources.items()}
-    for source, name in unlike.items():
+    unlike = [*{source: name for name, (source, _) in sources.items()}.items()]
+    if EFFORT < 1:  # every other one for each card
+        unlike = unlike[architecture == "compute_90" :: 2]
+    for source, name in unlike:
         status, log, code = compiled(source, architecture)
         assert (status, log) == (0, ""), name
         assert f".entry {sources[name][1]}(" in code, name
