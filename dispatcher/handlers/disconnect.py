@@ -109,6 +109,7 @@ class Disconnect:
         client.plans.clear()
         client.planner = client.moving = client.survey = None
         client.recovery.restoring.clear()
+        client.recovery.joining.clear()
         for record in [record for record in self.service.meshes.values() if record.client == client.number]:
             self.service.multicast(record.mesh, m.Forget(client.number))
             for plan in record.plans:
