@@ -61,7 +61,7 @@ class RecoveryHandler:
         if client.mesh is not None and config is not None and config.mesh is not None:
             needed.append(config.least_mesh)
         there = sum(worker.duty is not SPARE and not worker.released for worker in self.service.workers.values())
-        return loss.returns or there >= max(needed, default=1)
+        return loss.returns or max(there, self.service.workers_expected) >= max(needed, default=1)
 
     def _note(self, client: ClientRecord, loss: WorkerLoss, text: str) -> None:
         """Note of a session that it has lost a worker. What another session ran is no sign that this one would fail again."""
