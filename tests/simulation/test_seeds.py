@@ -76,6 +76,14 @@ def test_workers_come_and_go(seeds: range) -> None:
     assert sum(outcome.drained for outcome in outcomes) > 0 or len(outcomes) < 5
 
 
+def test_workers_never_come_back() -> None:
+    """Programs go on with those that remain, hear of nothing, and every value is right."""
+    outcomes = [simulate(seed, shrinks=True) for seed in range(4, 4 + cases(20))]
+    PROVED["simulated services that lose workers for good"] += len(outcomes)
+    PROVED["sessions that went on with fewer workers"] += sum(outcome.shrunk for outcome in outcomes)
+    assert sum(outcome.shrunk for outcome in outcomes) > 0
+
+
 @pytest.mark.parametrize("seed", RECOVERIES_FAILED)
 def test_recoveries_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, recovers=True)
