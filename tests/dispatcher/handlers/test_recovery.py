@@ -420,9 +420,11 @@ def test_a_plan_at_which_workers_fail_by_themselves_is_tried_once_more() -> None
 def test_a_session_that_says_its_mesh_needs_as_many_workers() -> None:
     """Where nobody starts another in the place of the lost one it is told at once."""
     each = service(2, config=RULES)
+    each.put(2, signal=("net",))
+    each.done()
     lose(each, "w1", returns=False)
     assert not each.hears("c", m.Rewind)
-    assert fault_of(each, 1)[0] == "WorkerLost"
+    assert fault_of(each, 2)[0] == "WorkerLost"
 
 
 def test_others_see_nothing_but_time() -> None:
