@@ -110,6 +110,10 @@ class Disconnect:
         client.plans.clear()
         client.planner = client.moving = client.survey = None
         client.displaced = False
+        numbers, client.left_behind = client.left_behind, set()
+        behind = tuple(worker.identity for worker in self.service.workers.values() if worker.number in numbers)
+        if behind:
+            self.service.out.append(Send(behind, m.Forget(client.number)))
         client.recovery.restoring.clear()
         client.recovery.joining.clear()
         for record in [record for record in self.service.meshes.values() if record.client == client.number]:

@@ -379,6 +379,7 @@ class SessionMeshes:
         client.table.update(zip(left.table, map(there.__getitem__, left.table.values()), strict=True))
         client.planner = Planner(mesh, Policy(mesh, {}), record.speeds)
         client.displaced = True
+        client.left_behind |= set(mesh.members)
 
     def _move_some(self, client: ClientRecord, moving: MeshMigration, old: Mesh) -> None:
         """Move as many tensors as may be gathered at one time."""

@@ -82,6 +82,8 @@ class ClientRecord:
     moving: MeshMigration | None = None
     displaced: bool = False
     """Whether its tensors are on what a lost worker has left of its mesh, where nothing is computed: it makes its mesh anew."""
+    left_behind: set[int] = field(default_factory=set)
+    """Workers that it may have left before a put had arrived there, which nobody waits for any more."""
     stays: str = ""
     """Why it could not make its mesh anew when it was told to, the last time."""
     verify: float = 0.0

@@ -27,6 +27,7 @@ import gt.client.session.sigint_lock
 import gt.client.session.socket_link
 import gt.dispatcher.__main__
 import gt.dispatcher.bulk_relay
+import gt.dispatcher.handlers.disconnect
 import gt.dispatcher.handlers.recovery
 import gt.service.session
 import gt.wire.connection
@@ -36,6 +37,7 @@ from gt.daemon import file_thread
 from gt.daemon.active_clock import ActiveClock
 from gt.dispatcher.handlers.mesh_migration import restore_parts
 from gt.dispatcher.session_files import FileWork, SessionFiles
+from gt.dispatcher.state.survivors import survivors
 from gt.errors import GTError
 from gt.wire.running_plan import RunningPlanMemory
 from gt.worker.base.events import MarkWork, SnapshotWork
@@ -222,6 +224,10 @@ class Service:
         """Draws how long reading and writing files takes."""
         self.interruptions: list[Interruption] = []
         """What has happened to it, of which programs may get errors."""
+        self.unkept = False
+        """Whether programs keep nothing of what they send, and lose what a lost worker alone held."""
+        self.kept = 0
+        """How often such a program kept tensors when a worker was lost."""
         self.frozen_seconds = 0.0
         """For how long all of it has stood still."""
         self.heals = False
@@ -257,6 +263,7 @@ class Service:
         put("SnapshotFiles", lambda root: SlowFiles(root, self), worker)
         put("MarkFiles", lambda folder, clock: SlowMarks(folder, clock, self), worker)
         put("SessionFiles", lambda folder, clock: SlowSessions(folder, clock, self), dispatcher)
+        put("survivors", self._survivors, gt.dispatcher.handlers.disconnect)
         put("restore_parts", self._restore_parts, gt.dispatcher.handlers.recovery)
         put("default_folder", lambda: Path(self.snapshots.name), worker)
         put("cholesky", partial(self._cholesky, np.linalg.cholesky), np.linalg)
@@ -288,6 +295,7 @@ class Service:
             "GT_WORKER_LEASE": LEASE_SECONDS,
             "GT_SHARED_MEMORY": shared,
             "GT_MARK_SECONDS": self.mark_seconds,
+            "GT_RECOVERY": 0 if self.unkept else default,
         }
         return values.get(name, default)
 
@@ -303,6 +311,11 @@ class Service:
         self.interrupted(name, RESTART_SECONDS, fatal=True)
         self.restart_worker(name)
         raise Killed
+
+    def _survivors(self, table: Any, record: Any, lost: int) -> Any:
+        found = survivors(table, record, lost)
+        self.kept += found is not None
+        return found
 
     def _restore_parts(self, mark: Any, client: int, mesh: Any) -> Any:
         self.shrunk += len(mesh.members) < len(mark.mesh.members)
