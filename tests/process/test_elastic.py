@@ -173,20 +173,23 @@ def test_a_session_grows_to_a_worker_that_joins_and_shrinks(machine: Machine) ->
 def test_a_session_goes_on_with_the_workers_that_remain(machine: Machine) -> None:
     """A worker is killed that nobody starts again: from the last mark on, fewer compute, with the same bits if the session is
     deterministic."""
-    config = {**AUTO, "deterministic": True, "sharding_config": {"net": {"strategy": "fully_sharded"}}}
-    address, service = up(machine, "--workers", "2")
+    config = {"deterministic": True, "sharding_config": {"net": {"strategy": "fully_sharded"}}}
+    address, service = up(machine, "--workers", "2", "--log-level", "debug")
     service.expect("2 workers at")
-    expected = undisturbed(machine, address, config)
+    calm = compute(machine, address, {**config, "mesh": {"data": 2}})
     marks = next(machine.temp.glob("gt-*/marks"))
     joined = machine.command(
         "worker", "--address", address, "--device", "cpu", "--marks", str(marks), "--log-level", "info"
     )
     joined.expect("worker 2 on cpu at your service")
-    program = compute(machine, address, config)
+    program = compute(machine, address, {**config, "mesh": {"data": "auto"}})
+    service.expect("worker 2 joined")
+    number = service.expect("joined client=").rpartition("=")[2]
+    service.expect(f"of client {number} took")  # a mark
     go_on(program)
     joined.signal(signal.SIGKILL)
     service.expect("goes on with the mesh {data: 2}")
-    assert end(program) == expected
+    assert end(program) == end(calm)
     left_by_kill(machine, joined)
 
 

@@ -84,6 +84,13 @@ def test_workers_never_come_back() -> None:
     assert sum(outcome.shrunk for outcome in outcomes) > 0
 
 
+def test_what_others_hold_whole_is_kept_without_marks() -> None:
+    """Errors are those of lost workers, and whatever has a value has the right one."""
+    outcomes = [simulate(seed, unkept=True) for seed in (207, *range(cases(10)))]
+    PROVED["simulated services without marks that lose workers"] += len(outcomes)
+    assert sum(outcome.kept for outcome in outcomes) > 0
+
+
 @pytest.mark.parametrize("seed", RECOVERIES_FAILED)
 def test_recoveries_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, recovers=True)
