@@ -78,7 +78,7 @@ def test_workers_come_and_go(seeds: range) -> None:
 
 def test_workers_never_come_back() -> None:
     """Programs go on with those that remain, hear of nothing, and every value is right."""
-    outcomes = [simulate(seed, shrinks=True) for seed in range(4, 4 + cases(20))]
+    outcomes = [simulate(seed, shrinks=True) for seed in (422, *range(4, 4 + cases(15)))]
     PROVED["simulated services that lose workers for good"] += len(outcomes)
     PROVED["sessions that went on with fewer workers"] += sum(outcome.shrunk for outcome in outcomes)
     assert sum(outcome.shrunk for outcome in outcomes) > 0
