@@ -33,6 +33,9 @@ ELASTIC_CONFIGS: tuple[dict[str, Any] | None, ...] = (
     {"mesh": {"data": "auto"}, "sharding_config": {"net": {"strategy": "data_parallel"}}},
     {"mesh": {"data": "auto", "model": 1}, "sharding_config": {"net": {"strategy": "fully_sharded"}}},
 )
+WIDE = [each for each in ELASTIC_CONFIGS if each is not None and "auto" in each.get("mesh", {"data": "auto"}).values()]
+SHRINKING_CONFIGS = (*ELASTIC_CONFIGS, *WIDE, *WIDE)
+"""Most of them with meshes over all workers."""
 
 Array = np.ndarray[Any, Any]
 

@@ -82,5 +82,5 @@ def settled_mark(each: Service) -> int:
 def restore(each: Service, mark: int) -> None:
     """All workers give the session back what a mark has."""
     for name in [worker.decode() for worker in each.core.service.workers]:
-        for told in each.hears(name, m.RestoreMark):
+        for told in each.hears(name, m.RestoreMark, m.RestoreParts):
             each.say(name, m.MarkRestored(told.mark, told.client, []))

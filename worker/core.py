@@ -193,7 +193,7 @@ class WorkerCore:
         while self.running is not None and turns:  # it has more to send
             turns -= 1
             out += self.handle(None, now)
-        for client in {*self.stored.clients(), *self.marks.restoring}:
+        for client in {*self.stored.clients(), *self.marks.restoring, *self.marks.announced}:
             out += self.handle(m.Forget(client), now)
         for plan in list(self.programs.plans):
             self.programs.drop(plan)
@@ -390,6 +390,12 @@ class WorkerCore:
     def _restore_mark(self, message: m.RestoreMark, _now: float) -> None:
         answer = self.marks.restore(message, self.meshes[message.mesh].rank)
         self.out.append(answer if isinstance(answer, MarkWork) else ToDispatcher(answer))
+
+    def _restore_parts(self, message: m.RestoreParts, _now: float) -> None:
+        info = self.meshes[message.mesh]
+        work = self.marks.restore_parts(message, info.mesh, info.rank)
+        if work is not None:
+            self.out.append(work)
 
     def _define_plan(self, message: m.DefinePlan, _now: float) -> None:
         self.programs.define(message.plan, bytes(message.body))
@@ -719,6 +725,7 @@ ORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], None]
     m.TakeMark: (Sender.DISPATCHER, WorkerCore._take_mark),
     m.DropMark: (Sender.DISPATCHER, WorkerCore._drop_mark),
     m.RestoreMark: (Sender.DISPATCHER, WorkerCore._restore_mark),
+    m.RestoreParts: (Sender.DISPATCHER, WorkerCore._restore_parts),
 }
 """What is handled in its turn, after all plans that came before it: who may send it, and what handles it."""
 

@@ -9,6 +9,7 @@ from gt.dispatcher.state.events import Send, WorkerLoss
 from gt.dispatcher.state.message_state import DROPPED, enter
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
+from gt.dispatcher.state.survivors import Survivors, survivors
 from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.wire import messages as m
@@ -108,7 +109,13 @@ class Disconnect:
         self.plan_selection.forget(client)
         client.plans.clear()
         client.planner = client.moving = client.survey = None
+        client.displaced = False
+        numbers, client.left_behind = client.left_behind, set()
+        behind = tuple(worker.identity for worker in self.service.workers.values() if worker.number in numbers)
+        if behind:
+            self.service.out.append(Send(behind, m.Forget(client.number)))
         client.recovery.restoring.clear()
+        client.recovery.joining.clear()
         for record in [record for record in self.service.meshes.values() if record.client == client.number]:
             self.service.multicast(record.mesh, m.Forget(client.number))
             for plan in record.plans:
@@ -141,7 +148,8 @@ class Disconnect:
             if is_there and client not in broken and self.recovery.can_rewind(client, loss, said):
                 self.rewind(client, fault[1], worker.number)
         self.snapshots.lost(worker, fault)
-        self.fetches.lost(worker, {client.number for client in broken}, fault)
+        left = {client.number: found for client in broken if (found := self._survivors(client, worker)) is not None}
+        self.fetches.lost(worker, {client.number for client in broken if client.number not in left}, fault)
         for client in broken:
             if client.recovery.resends:
                 self.marks.give_up(client, fault[1])
@@ -149,12 +157,22 @@ class Disconnect:
             lost = {entry: replace(entry, fault=entry.fault or fault, landing=frozenset()) for entry in kinds}
             client.table.update(zip(client.table, map(lost.__getitem__, client.table.values()), strict=True))
             service.send(client.identity, m.PeerLost(worker.number, fault[1]))
-            self._leave(client)
+            if client.number in left:
+                self.recovery.meshes.displace(client, left[client.number])
+            else:
+                self._leave(client)
             config, there = client.config, len(service.in_service)
             shrinks = config is not None and config.is_elastic and config.least_mesh <= there
             if config is not None and config.mesh is not None and not (loss.returns or shrinks):
                 client.fault = (fault[0], f"{fault[1]}; the session's mesh ({config.mesh_where}) no longer fits")
             service.credit(client)
+
+    def _survivors(self, client: ClientRecord, lost: WorkerRecord) -> Survivors | None:
+        """What is left to a session that does not go back; None if nothing is."""
+        if client.planner is None or client.moving is not None or client.recovery.is_under_way:
+            return None
+        record = self.service.meshes[client.planner.mesh.number]
+        return survivors(client.table, record, lost.number) if lost.number in record.done else None
 
     def rewind(self, client: ClientRecord, reason: str, lost: int) -> None:
         """Drop what a session is, so that it can begin again at a mark without the worker `lost`."""

@@ -132,8 +132,7 @@ class FetchHandler:
         """Fail all fetches of a client at once. Returns how many. Later answers of workers to them are still accepted."""
         waiting = [each for each in self.collections.values() if each.client == client.number and not each.failed]
         for collection in waiting:
-            collection.failed = True
-            self.service.send(client.identity, m.Failed(collection.request, *fault))
+            self._fail(collection, fault)
         return len(waiting)
 
     def awaits(self, worker: WorkerRecord) -> bool:
@@ -141,10 +140,31 @@ class FetchHandler:
         return any(worker.number in collection.waiting for collection in self.collections.values())
 
     def lost(self, worker: WorkerRecord, clients: set[int], fault: Fault) -> None:
-        """Fail the fetches that a lost worker had yet to answer, and those of clients whose meshes it breaks."""
+        """Fail the fetches of clients whose meshes a lost worker breaks, and others of which it had yet to send a part."""
         for number, collection in list(self.collections.items()):
-            if worker.number in collection.waiting or collection.client in clients:
+            if collection.client in clients:
                 self._over(number)  # the others' parts are forgotten with the mesh
-                if not collection.failed:
-                    client = self.service.by_number[collection.client]
-                    self.service.send(client.identity, m.Failed(collection.request, *fault))
+                self._fail(collection, fault)
+            elif worker.number in collection.waiting:
+                collection.waiting.discard(worker.number)
+                if not collection.waiting:
+                    self._over(number)
+                if worker.number in collection.boxes:
+                    self._fail(collection, fault)
+                else:
+                    self._sound(collection, worker)
+
+    def _fail(self, collection: FetchRecord, fault: Fault) -> None:
+        if not collection.failed:
+            collection.failed = True
+            client = self.service.by_number[collection.client]
+            self.service.send(client.identity, m.Failed(collection.request, *fault))
+
+    def _sound(self, collection: FetchRecord, worker: WorkerRecord) -> None:
+        """A worker that was only to report that its copy has a value is gone: what the others say counts."""
+        collection.silent -= 1
+        if not collection.silent and not collection.failed:
+            client = self.service.by_number[collection.client]
+            spec, silent = pack_spec(collection.spec), [["silent"]]
+            value = m.Value(collection.request, spec, collection.parts, silent, worker.number, worker.bulk, False, b"")
+            self.service.send(client.identity, value)

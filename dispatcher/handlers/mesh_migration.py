@@ -1,18 +1,25 @@
-"""Plans that carry a session's live tensors from one mesh to another, when a new config changes its mesh.
+"""How a session's live tensors come from one mesh to another: by plans, when a new config changes its mesh, or from the files of
+a mark, when fewer workers are left than it was taken on.
 
 A plan knows only one mesh, so a tensor is gathered on the old mesh, copied to new workers on a mesh of all workers of both,
 and cut on the new mesh. There it is sharded as before along axes of the same name. Values never change, and these plans are
-not cached, because each runs once. Pure functions; the core issues the plans.
+not cached, because each runs once. From files, a worker reads what it needs of the parts of any rank. Pure functions; the core
+issues the plans, and sends the messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
+from gt.bounds import MAX_IDS
+from gt.dispatcher.state.plan_cache import Entry
+from gt.dispatcher.state.session_marks import SessionMark
 from gt.ir.instruction import INPUT, MOVE, Instruction, Plan, Tag, ref
-from gt.ir.spec import Spec
-from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Placement, Shard
+from gt.ir.spec import Spec, pack_spec
+from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Placement, Shard, format_layout
+from gt.wire import messages as m
 
 GROUP_BYTES: Final = 256 << 20
 """The most bytes of tensors that are gathered at one time; a larger tensor moves alone."""
@@ -54,6 +61,42 @@ def layout_on(new: Mesh, old: Mesh, layout: Layout) -> Layout:
         else:
             out.append(REPLICATE)
     return tuple(out)
+
+
+def moved_entries(table: Mapping[int, Entry], old: Mesh, new: Mesh) -> dict[int, Entry]:
+    """A mark's table with its tensors on another mesh. Memory that they shared is each one's own, and no parameter is bound."""
+    moved = {
+        entry: entry
+        if entry.fault is not None
+        else replace(
+            entry,
+            mesh=new.number,
+            resident=replace(entry.resident, layout=layout_on(new, old, entry.resident.layout), bound=False),
+            root=None,
+        )
+        for entry in {*table.values()}
+    }
+    return dict(zip(table, map(moved.__getitem__, table.values()), strict=True))
+
+
+def restore_parts(mark: SessionMark, client: int, new: Mesh) -> list[m.RestoreParts]:
+    """What tells workers of a mesh to read their parts of a mark from the files of all its ranks. On a mesh like the mark's all
+    parts are as they were."""
+    old = mark.mesh
+    same = (old.axes, old.sizes, old.weights) == (new.axes, new.sizes, new.weights)
+    sound = [tensor for tensor, entry in mark.table.items() if entry.fault is None]
+    weights = [list(each) for each in old.weights]
+    found: list[m.RestoreParts] = []
+    for some in [sound[at : at + MAX_IDS] for at in range(0, len(sound), MAX_IDS)] or [[]]:
+        kinds: dict[tuple[Spec, Layout], int] = {}
+        entries = map(mark.table.__getitem__, some)
+        which = [kinds.setdefault((entry.spec, entry.resident.layout), len(kinds)) for entry in entries]
+        packed = [
+            [pack_spec(spec), format_layout(before), format_layout(before if same else layout_on(new, old, before))]
+            for spec, before in kinds
+        ]
+        found.append(m.RestoreParts(mark.number, client, new.number, weights, some, which, packed, True))
+    return [*found[:-1], found[-1]._replace(more=False)]
 
 
 def first_few(live: Iterable[LiveTensor]) -> list[LiveTensor]:

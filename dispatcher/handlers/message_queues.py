@@ -61,6 +61,8 @@ CANCELLED_FAULT: Final[Fault] = (
 )
 WORK_MESSAGES: Final = (m.Run, m.Put, m.Fetch, m.WriteSnapshot, m.Restore, m.ConfirmTensors)
 """The messages that are dropped when the work of their client is cancelled."""
+PLACED_MESSAGES: Final = (m.Run, m.Put, m.Restore)
+"""Those of them that make tensors on the session's mesh."""
 _WORK_NAMES: Final[dict[type, str]] = {m.Run: "runs", m.Put: "puts", m.Fetch: "fetches"}
 _ID_LISTS: Final = (m.Free, m.WriteSnapshot, m.ConfirmTensors)
 _ANSWERED_WORK: Final = (m.Fetch, m.WriteSnapshot, m.ConfirmTensors)
@@ -176,6 +178,10 @@ class MessageQueues:
             if isinstance(message, WORK_MESSAGES) and (client.dropping or client.cancelled):
                 client.cancelled = client.cancelled and not isinstance(message, _ANSWERED_WORK)
                 self._cancel(client, message)
+            elif client.displaced and client.fault is None and isinstance(message, PLACED_MESSAGES):
+                queue.appendleft(Remesh("a worker was lost"))
+                begin(client)
+                continue
             elif self._act(client, message) in WAITS:
                 return
             self._over(client, message)
@@ -279,6 +285,8 @@ class MessageQueues:
         elif isinstance(message, Remesh):
             client.survey = None
             client.stays = fault[1]
+            if client.displaced:
+                client.fault = fault
             text = f"client {client.number} stays on the workers that it has: {fault[1]}"
             self.service.log("warning", text, "remesh", client.number)
         else:
@@ -381,8 +389,10 @@ class MessageQueues:
 
 
 def _is_elastic(client: ClientRecord) -> bool:
-    """Whether a session's mesh grows and shrinks with the workers of the service."""
-    return client.planner is not None and client.config is not None and client.config.is_elastic
+    """Whether a session's mesh grows and shrinks with the workers of the service, or waits for enough of them."""
+    if client.planner is None:
+        return False
+    return client.displaced or (client.config is not None and client.config.is_elastic)
 
 
 def _check_definition(client: ClientRecord, number: int) -> None:

@@ -5,6 +5,9 @@ workers are told to forget the old one, so whatever of it is still under way is 
 is told (`Rewind`) and all that it says before its answer (`Resume`) is ignored. Then the first message in the new queue is a
 `Recovery`: it waits for the workers, gives the session a mesh of the same shape with another worker in the place of the lost
 one, and has all of them restore the tensors of the mark. What the client sends again is behind it.
+
+If nobody comes in place of the lost one, the session gets the mesh that its config asks for on the workers that remain. Each of
+them puts its parts together from the files of all ranks, and what follows is planned anew.
 """
 
 from __future__ import annotations
@@ -15,16 +18,18 @@ from typing import TYPE_CHECKING
 
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.planner.planner import Planner
-from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload, Remesh, WorkerLoss
+from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload, Remesh, Send, WorkerLoss
 from gt.dispatcher.state.message_state import DONE, WAITING_RESTORE, WAITING_WORKERS, MessageState, begin
 from gt.dispatcher.state.records import ClientRecord, MeshRecord, ReducedSegment, WorkerRecord
 from gt.dispatcher.state.session_marks import SessionMark, entries_on
 from gt.dispatcher.state.worker_duty import LEAVING, SPARE
-from gt.errors import ProtocolError
+from gt.errors import GTError, ProtocolError
+from gt.sharding.config_meshes import show_mesh
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
 from .marks import MarkHandler
+from .mesh_migration import moved_entries, restore_parts
 from .session_mesh import SessionMeshes
 
 if TYPE_CHECKING:
@@ -51,12 +56,12 @@ class RecoveryHandler:
         self._note(client, loss, text)
         if not recovery.resends or recovery.is_hopeless:
             return False
-        needed = [len(mark.mesh.members) for mark in recovery.marks]
+        needed = [1 if mark.config is None else mark.config.least_mesh for mark in recovery.marks]
         config = client.config
         if client.mesh is not None and config is not None and config.mesh is not None:
             needed.append(config.least_mesh)
         there = sum(worker.duty is not SPARE and not worker.released for worker in self.service.workers.values())
-        return loss.returns or there >= max(needed, default=1)
+        return loss.returns or max(there, self.service.workers_expected) >= max(needed, default=1)
 
     def _note(self, client: ClientRecord, loss: WorkerLoss, text: str) -> None:
         """Note of a session that it has lost a worker. What another session ran is no sign that this one would fail again."""
@@ -145,16 +150,37 @@ class RecoveryHandler:
         if not self.service.ready(client):
             return WAITING_WORKERS
         members = self._members(mark)
-        if members is None:
-            raise m.error_of(
-                "WorkerLost", f"{len(mark.mesh.members)} workers are needed to go on, and so many are not there"
-            )
         self._set_state(client, mark)
+        if members is None:
+            return self._to_the_rest(client, mark)
         self._set_mesh(client, mark, members)
         recovery.restoring = {worker.number for worker in members}
         assert client.mesh is not None
         restore = m.RestoreMark(mark.number, client.number, client.mesh.number)
         self.service.multicast(client.mesh, restore)
+        return WAITING_RESTORE
+
+    def _to_the_rest(self, client: ClientRecord, mark: SessionMark) -> MessageState:
+        """Give a session what its mark has on the workers that there are, fewer than the mark's. Raises `GTError` if its config
+        needs more."""
+        needed = len(mark.mesh.members)
+        try:
+            found = self.meshes.planner(client)
+        except GTError as error:
+            text = f"{needed} workers are needed to go on, and so many are not there; on fewer: {error}"
+            raise m.error_of("WorkerLost", text) from None
+        if isinstance(found, MessageState):
+            return found
+        mesh = found.mesh
+        client.table = moved_entries(mark.table, mark.mesh, mesh)
+        to = self.service.meshes[mesh.number].identities
+        self.service.out += [Send(to, part) for part in restore_parts(mark, client.number, mesh)]
+        client.recovery.restoring = set(mesh.members)
+        client.recovery.joining = set(mesh.members)
+        client.recovery.due = True
+        shape = show_mesh(dict(zip(mesh.axes, mesh.sizes, strict=True)))
+        text = f"client {client.number} goes on with the mesh {shape}, because {needed} workers are not there any more"
+        self.service.log("warning", text, "remesh", client.number)
         return WAITING_RESTORE
 
     def _members(self, mark: SessionMark) -> list[WorkerRecord] | None:
@@ -219,6 +245,14 @@ class RecoveryHandler:
         if client is None or worker.number not in client.recovery.restoring:
             return None
         recovery = client.recovery
+        if message.fault and worker.number not in recovery.joining:
+            assert client.mesh is not None, "it restores"
+            recovery.joining.add(worker.number)  # other ranks may have had the same parts
+            text = f"worker {worker.number} looks elsewhere for its part of a mark: {message.fault[-1]}"
+            self.service.log("warning", text, client=client.number)
+            for part in restore_parts(recovery.marks[0], client.number, client.mesh):
+                self.service.send(worker.identity, part)
+            return None
         if message.fault:
             text = f"what worker {worker.number} is to restore cannot be had: {message.fault[-1]}"
             self.fail(client, recovery.marks[0], (message.fault[0], text))

@@ -176,6 +176,8 @@ class RunHandler:
         planner = client.planner
         assert planner is not None
         order = self.service.place_for(client, planner.mesh)
+        moved = [run.inputs[position] for position, _ in cached.relocated] if cached.relocated else []
+        self.service.issued[order].changes.append((order, made + moved if moved else made))
         self.service.multicast(
             planner.mesh,
             m.Execute(order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed),

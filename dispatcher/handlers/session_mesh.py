@@ -29,6 +29,7 @@ from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.records import ClientRecord, MeshMigration, MeshRecord, TableSurvey, WorkerRecord
 from gt.dispatcher.state.session_marks import FrozenShape
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState, releases
+from gt.dispatcher.state.survivors import Survivors
 from gt.dispatcher.state.worker_duty import IN_SERVICE
 from gt.errors import ConfigError, ProtocolError
 from gt.ir.instruction_bytes import pack_plan
@@ -61,10 +62,10 @@ class SessionMeshes:
 
     def planner(self, client: ClientRecord) -> Planner | MessageState:
         """The session's planner, with the mesh that its config asks for on the present workers, or what it waits for."""
-        if client.planner is not None:
-            return client.planner
         if client.fault is not None:
             raise m.error_of(*client.fault)
+        if client.planner is not None:
+            return client.planner
         config = client.config or self.service.config
         found = self._planner(client, config)
         if isinstance(found, MessageState):
@@ -237,12 +238,12 @@ class SessionMeshes:
         if client.moving is not None:
             return self._remeshed(client, message, self._move_on(client, client.moving))
         client.stays = ""
-        if client.planner is None or client.fault is not None:
+        if client.planner is None or (client.fault is not None and not client.displaced):
             return DONE  # the next tensor finds the workers that there are then
         if self.service.is_short:
             return WAITING_WORKERS
         config, mesh = client.config, client.planner.mesh
-        if self.service.in_service:
+        if self.service.in_service and not client.displaced:
             axes = self._axes(client, config)
             if isinstance(axes, MessageState):
                 return axes
@@ -318,6 +319,7 @@ class SessionMeshes:
         if old is None or not same:
             self.join(record)
         client.config, client.planner, client.table = config, planner, survey.unbound
+        client.displaced = False
         return DONE
 
     def _set_out(
@@ -351,7 +353,33 @@ class SessionMeshes:
             if record.mesh is not new:
                 self.service.drop_mesh(record)
         client.config, client.planner, client.moving = moving.config, moving.planner, None
+        client.displaced = False
         return DONE
+
+    def displace(self, client: ClientRecord, left: Survivors) -> None:
+        """Leave a session with what a lost worker has left of its mesh: tensors that are whole on a part of it, where nothing is
+        computed. The workers of that part free its other tensors, and other workers forget the session."""
+        assert client.planner is not None
+        old = self.service.meshes[client.planner.mesh.number]
+        self.plan_selection.drop_plans(client)
+        client.survey = None
+        axes = dict(zip(left.mesh.axes, left.mesh.sizes, strict=True))
+        record = self._record(client, axes, left.mesh.members)
+        mesh = record.mesh = replace(left.mesh, number=next(self.service.mesh_numbers))
+        self.join(record)
+        gone = [tensor for tensor in client.table if tensor not in left.table]
+        self.service.out.extend(Send(record.identities, release) for release in releases(client.number, gone))
+        others = tuple(worker.identity for worker in old.workers if worker.number not in mesh.members)
+        if others:
+            self.service.out.append(Send(others, m.Forget(client.number)))
+        for plan in old.plans:
+            self.service.multicast(old.mesh, m.DropPlan(plan))
+        self.service.drop_mesh(old)
+        there = {entry: replace(entry, mesh=mesh.number) for entry in {*left.table.values()}}
+        client.table.update(zip(left.table, map(there.__getitem__, left.table.values()), strict=True))
+        client.planner = Planner(mesh, Policy(mesh, {}), record.speeds)
+        client.displaced = True
+        client.left_behind |= set(mesh.members)
 
     def _move_some(self, client: ClientRecord, moving: MeshMigration, old: Mesh) -> None:
         """Move as many tensors as may be gathered at one time."""

@@ -100,7 +100,7 @@ WAITS: Final[dict[MessageState, Wait]] = {
         "not all expected workers have joined",
     ),
     WAITING_CONFIG: Wait(
-        (m.Run, m.Put, m.Configure, Reload, Remesh, m.Restore),
+        (Recovery, m.Run, m.Put, m.Configure, Reload, Remesh, m.Restore),
         "a job reads the config, or works out what it asks for on the workers",
     ),
     WAITING_DEFINITION: Wait((m.Define,), "a job reads the definition"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gt.bounds import MAX_TENSORS
 from gt.dispatcher.cost.cost_model import LinkProfile, Speeds
@@ -21,6 +21,9 @@ from .message_state import DONE, MessageState
 from .plan_cache import Entry, PlanCache
 from .session_marks import SessionRecovery
 from .worker_duty import IN_SERVICE, WorkerDuty
+
+MOST_IN_FLIGHT: Final = 32
+"""The most plans and puts of one mesh in flight."""
 
 
 class ReducedSegment(NamedTuple):
@@ -77,6 +80,10 @@ class ClientRecord:
     """What was read for the message at the head of the queue, if it changes the config."""
     planner: Planner | None = None
     moving: MeshMigration | None = None
+    displaced: bool = False
+    """Whether its tensors are on what a lost worker has left of its mesh, where nothing is computed: it makes its mesh anew."""
+    left_behind: set[int] = field(default_factory=set)
+    """Workers that it may have left before a put had arrived there, which nobody waits for any more."""
     stays: str = ""
     """Why it could not make its mesh anew when it was told to, the last time."""
     verify: float = 0.0
@@ -204,6 +211,8 @@ class MeshRecord:
     """By worker, the last order that it has finished on this mesh."""
     lagging: int = 0
     """How many members have not finished the first of `pending`."""
+    changes: deque[tuple[int, list[int]]] = field(default_factory=lambda: deque(maxlen=MOST_IN_FLIGHT))
+    """The last runs on it, among them all in flight: the order, and the tensors that it makes or moves."""
 
     def __post_init__(self) -> None:
         self.done = dict.fromkeys(self.mesh.members, 0)

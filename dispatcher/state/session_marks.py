@@ -93,6 +93,8 @@ class SessionRecovery:
     """Whether the client has yet to say `Resume`: whatever else it says is of the time before."""
     restoring: set[int] = field(default_factory=set)
     """The workers that have yet to give the session back what a mark has."""
+    joining: set[int] = field(default_factory=set)
+    """Those of them that read the files of all ranks of the mark."""
     since: float = 0.0
     """When it began to go back."""
     shapes: dict[Any, FrozenShape] = field(default_factory=dict)

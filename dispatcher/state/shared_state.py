@@ -15,7 +15,7 @@ from gt.wire import telemetry as t
 
 from .events import Send
 from .numbers import Numbers, first_numbers
-from .records import ClientRecord, MeshRecord, WorkerRecord
+from .records import MOST_IN_FLIGHT, ClientRecord, MeshRecord, WorkerRecord
 from .worker_duty import IN_SERVICE, LEAVING, SPARE, WorkerDuty, duty_of_new, next_spare
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CREDITS_AT_ONCE: Final = 8
 """Credits are given to a busy client in lumps of this size, because each message wakes both ends."""
-MESH_CREDITS: Final = 32
+MESH_CREDITS: Final = MOST_IN_FLIGHT
 """The most plans and puts of one mesh in flight, if there is room for so many."""
 LEAST_CREDITS: Final = 2
 WORKER_CREDITS: Final = 256

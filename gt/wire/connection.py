@@ -117,8 +117,9 @@ class Connection:
             if sequence == ACCEPTED:
                 self._accept(acknowledged)
             elif sequence == UNKNOWN:
-                self.unknown = True
-                self.failed = self.failed or UNKNOWN_SESSION
+                if self.accepted:  # else it answers an earlier connection of this identity
+                    self.unknown = True
+                    self.failed = self.failed or UNKNOWN_SESSION
             elif sequence == UNNUMBERED:
                 stream.acknowledge(min(acknowledged, stream.sent))
                 if len(first) > HEADER_BYTES:

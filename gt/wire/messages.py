@@ -820,6 +820,34 @@ class RestoreMark(NamedTuple):
     mesh: int
 
 
+class RestoreParts(NamedTuple):
+    """The receiver gives a client its parts of the tensors that a mark has, on another mesh than the mark's or in want of the
+    file of its rank: it reads them from the files of all ranks. In several messages if the tensors are many. Answered by
+    `MarkRestored` after the last of them.
+
+    From dispatcher to worker.
+
+    * `mark`: the number of the mark.
+    * `client`: whose tensors they are from now on.
+    * `mesh`: the mesh on which they are.
+    * `weights`: for each axis of the mark's mesh, the weights of its positions.
+    * `tensors`: ids.
+    * `which`: for each of them the number of its kind.
+    * `kinds`: these: of each the dtype and shape, and the layouts on the mark's mesh and on this one, as
+      `gt/sharding/placement.py` prints them.
+    * `more`: whether others follow.
+    """
+
+    mark: int
+    client: int
+    mesh: int
+    weights: list[Any]
+    tensors: list[int]
+    which: list[int]
+    kinds: list[Any]
+    more: bool
+
+
 class PeerLost(NamedTuple):
     """A worker is gone, and whoever waits for it waits no longer.
 
@@ -994,7 +1022,7 @@ class MarkTaken(NamedTuple):
 
 
 class MarkRestored(NamedTuple):
-    """The answer to `RestoreMark`: the client's tensors are there, or cannot be.
+    """The answer to `RestoreMark`, or to the last `RestoreParts`: the client's tensors are there, or cannot be.
 
     From worker to dispatcher.
 
@@ -1236,7 +1264,7 @@ Message = (
     | WriteSnapshot | Restore | ConfirmTensors | WritePart | CommitSnapshot | DiscardParts | ReadSnapshots | LoadPart
     | SnapshotReport | Loaded
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
-    | Drain
+    | Drain | RestoreParts
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1248,7 +1276,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     WriteSnapshot, Restore, ConfirmTensors, WritePart, CommitSnapshot, DiscardParts, ReadSnapshots, LoadPart,
     SnapshotReport, Loaded,
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
-    Drain,
+    Drain, RestoreParts,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 
 import psutil
 import pytest
-from daemons import Machine, Process
+from daemons import Machine, Process, left_by_kill
 
 import gt
 
@@ -167,6 +168,29 @@ def test_a_session_grows_to_a_worker_that_joins_and_shrinks(machine: Machine) ->
     service.expect("has the mesh {data: 2} on workers [0, 1]: worker 2 leaves")
     assert (drain.wait(), joined.wait()) == (0, 0)
     end(program)
+
+
+def test_a_session_goes_on_with_the_workers_that_remain(machine: Machine) -> None:
+    """A worker is killed that nobody starts again: from the last mark on, fewer compute, with the same bits if the session is
+    deterministic."""
+    config = {"deterministic": True, "sharding_config": {"net": {"strategy": "fully_sharded"}}}
+    address, service = up(machine, "--workers", "2", "--log-level", "debug")
+    service.expect("2 workers at")
+    calm = compute(machine, address, {**config, "mesh": {"data": 2}})
+    marks = next(machine.temp.glob("gt-*/marks"))
+    joined = machine.command(
+        "worker", "--address", address, "--device", "cpu", "--marks", str(marks), "--log-level", "info"
+    )
+    joined.expect("worker 2 on cpu at your service")
+    program = compute(machine, address, {**config, "mesh": {"data": "auto"}})
+    service.expect("worker 2 joined")
+    number = service.expect("joined client=").rpartition("=")[2]
+    service.expect(f"of client {number} took")  # a mark
+    go_on(program)
+    joined.signal(signal.SIGKILL)
+    service.expect("goes on with the mesh {data: 2}")
+    assert end(program) == end(calm)
+    left_by_kill(machine, joined)
 
 
 def test_large_fetches_under_way_come_to_their_end(machine: Machine) -> None:

@@ -26,17 +26,20 @@ def main() -> int:
     parser.add_argument("--ends-workers", action="store_true", help="the same, and a program asks for what ends them")
     parser.add_argument("--saves", action="store_true", help="programs take snapshots, too, and restore them")
     parser.add_argument("--elastic", action="store_true", help="the same, with spares, and workers that are drained")
+    parser.add_argument("--shrinks", action="store_true", help="as --recovers, and some workers never come back")
+    parser.add_argument("--unkept", action="store_true", help="no marks are taken, and workers are killed")
     said = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.monotonic()
     failed: list[int] = []
-    answers = errors = reconnects = recoveries = marks = refused = drained = 0
+    answers = errors = reconnects = recoveries = marks = refused = drained = shrunk = kept = 0
     seconds = 0.0
     for seed in range(said.first, said.first + said.seeds):
         try:
             outcome = simulate(
-                seed, saves=said.saves, recovers=said.recovers, ends_workers=said.ends_workers, elastic=said.elastic
-            )
+                seed, saves=said.saves, recovers=said.recovers, ends_workers=said.ends_workers, elastic=said.elastic,
+                shrinks=said.shrinks, unkept=said.unkept,
+            )  # fmt: skip
         except SimulationFailed as error:
             failed.append(seed)
             print(f"seed {seed}: {error}", flush=True)
@@ -48,13 +51,16 @@ def main() -> int:
         marks += outcome.marks
         refused += outcome.refused
         drained += outcome.drained
+        shrunk += outcome.shrunk
+        kept += outcome.kept
         seconds += outcome.seconds
     took = time.monotonic() - began
     print(
         f"{said.seeds:,} seeds in {took:.0f} s ({said.seeds / took:.1f} per second): {seconds / 3600:,.1f} simulated hours, "
         f"{answers:,} values fetched, {errors:,} errors that had to come, {reconnects:,} connections opened again, "
         f"{marks:,} marks, {recoveries:,} sessions that went back and on, {refused:,} fetches of what ends workers, "
-        f"{drained:,} workers drained"
+        f"{drained:,} workers drained, {shrunk:,} sessions that went on with fewer workers, "
+        f"{kept:,} that kept some tensors without marks"
     )
     if failed:
         print(f"{len(failed)} failed: {' '.join(map(str, failed))}", file=sys.stderr)

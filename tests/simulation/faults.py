@@ -11,6 +11,8 @@ from .service import LEASE_SECONDS, RESTART_SECONDS, Service
 
 MAX_HARMLESS_SECONDS = 30.0
 """So long, in all, connections break and processes stand still where nothing may be lost: well below the lease."""
+LEAST_WORKERS = 2
+"""So many workers stay: some configs need them."""
 AFTERMATH_SECONDS = 12.0
 """So long after an interruption it may still be noticed, as by a connection that is silent."""
 
@@ -44,6 +46,15 @@ class Faults:
         for _ in range(count):
             self.service.scheduler.at(self.service.scheduler.now + self.random.random() ** 2 * until, self.happen)
 
+    def plan_ends(self, until: float) -> None:
+        """Let all but `LEAST_WORKERS` workers end for good, one after the other, within `until` seconds."""
+        for _ in range(len(self.service.workers) - LEAST_WORKERS):
+            self.service.scheduler.at(self.service.scheduler.now + self.random.random() * until, self._end_worker)
+
+    def _end_worker(self) -> None:
+        if not self.service.heals:
+            self.service.end_worker(self.random.choice([*self.service.workers]))
+
     def happen(self) -> None:
         """One thing happens to somebody."""
         service = self.service
@@ -54,8 +65,9 @@ class Faults:
         if self.drains and self.random.random() < 0.5:
             self._drain_worker()
         elif self.restarts and draw < 0.6:
-            if draw < 0.5:
-                self._kill_worker(self.random.choice([*service.workers]))
+            supervised = [each for each in service.workers if each not in service.unsupervised]
+            if draw < 0.5 and supervised:
+                self._kill_worker(self.random.choice(supervised))
             if draw >= 0.4:
                 self._kill_dispatcher()
         elif draw > 0.92:

@@ -91,12 +91,13 @@ class Program(IntegerProgram):
         raise WrongResult(f"{self.name} could not compute: {self.errors[-1]}")
 
     def _try(self, act: Callable[[], None], began: float) -> None:
-        """Do something; what a lost worker held is gone, and the session goes on."""
+        """Do something; what a lost worker held is gone, and the session goes on. Where marks are taken all of it is gone."""
         try:
             act()
         except WorkerLost as error:
             self._note(error, began)
-            self.held.clear()
+            if not self.service.unkept:
+                self.held.clear()
 
     def _note(self, error: GTError, began: float) -> None:
         now = self.service.scheduler.now

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from integer_programs import CONFIGS, ELASTIC_CONFIGS
+from integer_programs import CONFIGS, ELASTIC_CONFIGS, SHRINKING_CONFIGS
 
 from gt.errors import ConnectionFailed
 from gt.snapshot_files.manifest import MANIFEST_NAME, unpack_manifest
@@ -50,6 +50,10 @@ class Outcome(NamedTuple):
     """How many tensors were fetched that nobody can compute."""
     drained: int = 0
     """How many workers left in order."""
+    shrunk: int = 0
+    """How often sessions went on with fewer workers than their mark had."""
+    kept: int = 0
+    """How often sessions without marks kept tensors when they lost a worker."""
 
 
 class SimulationFailed(AssertionError):
@@ -57,15 +61,21 @@ class SimulationFailed(AssertionError):
 
 
 def simulate(
-    seed: int, *, saves: bool = False, recovers: bool = False, ends_workers: bool = False, elastic: bool = False
-) -> Outcome:
+    seed: int, *, saves: bool = False, recovers: bool = False, ends_workers: bool = False, elastic: bool = False,
+    shrinks: bool = False, unkept: bool = False,
+) -> Outcome:  # fmt: skip
     """Run a seed; with `saves` programs take snapshots, too. With `recovers` nothing is lost but workers and dispatchers that are
     started again, and no program may hear of it; with `ends_workers` a program asks for what ends workers, too, and hears of that
-    alone; `elastic`: besides, some workers are spares, and workers are drained. Raises `SimulationFailed`."""
+    alone; `elastic`: besides, some workers are spares, and workers are drained; `shrinks`: some of the killed workers never come
+    back. With `unkept` no marks are taken, and workers are killed: of what others hold whole every value must be right. Raises
+    `SimulationFailed`."""
     with _on_one_core(), simulated(seed) as service:
         try:
-            recovers = recovers or ends_workers or elastic
-            return _simulate(service, saves=saves, recovers=recovers, ends_workers=ends_workers, elastic=elastic)
+            recovers = (recovers or ends_workers or elastic or shrinks) and not unkept
+            service.unkept = unkept
+            return _simulate(
+                service, saves=saves, recovers=recovers, ends_workers=ends_workers, elastic=elastic, shrinks=shrinks
+            )
         except SimulationFailed as error:
             happened = "".join(f"\n  {each}" for each in service.interruptions)
             raise SimulationFailed(f"{error}\nwhat had happened:{happened}") from None
@@ -86,16 +96,21 @@ def _on_one_core() -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def _simulate(service: Service, *, saves: bool, recovers: bool, ends_workers: bool, elastic: bool) -> Outcome:
+def _simulate(
+    service: Service, *, saves: bool, recovers: bool, ends_workers: bool, elastic: bool, shrinks: bool
+) -> Outcome:
     draw, scheduler = service.random, service.scheduler
     harmless = draw.random() < 0.6
     slow = draw.choice([0.001, 0.01, 0.3])
     repeats = draw.choice([0.0, 0.0, 0.2])
     service.shared_bytes = draw.choice([0.0, SHARED_BYTES])
-    service.mark_seconds = random.Random(scheduler.seed).choice([0.05, 0.3, 2.0])
-    workers = service.size = draw.randint(2 if elastic else 1, 3)
+    service.mark_seconds = random.Random(scheduler.seed).choice([0.05, 0.3, 0.3 if shrinks else 2.0])
+    workers = service.size = draw.randint(3, 4) if shrinks or service.unkept else draw.randint(2 if elastic else 1, 3)
     spares = draw.randint(0, 2) if elastic else 0
     service.spares = {f"worker{workers + number}" for number in range(spares)}
+
+    if shrinks or service.unkept:
+        service.unsupervised = {f"worker{number}" for number in range(workers) if draw.random() < 0.5}
 
     def link() -> Link:
         return Link(draw.random() * slow, repeats)
@@ -110,17 +125,19 @@ def _simulate(service: Service, *, saves: bool, recovers: bool, ends_workers: bo
     ):
         raise SimulationFailed(f"the workers do not join: {scheduler.failures}")
     programs = []
-    span = draw.choice([0.3, 3.0, 30.0])
+    span = draw.choice([3.0, 30.0] if shrinks else [0.3, 3.0, 30.0])
     for number in range(draw.randint(1, 3)):
-        known = ELASTIC_CONFIGS if elastic else CONFIGS
+        known = SHRINKING_CONFIGS if shrinks or service.unkept else ELASTIC_CONFIGS if elastic else CONFIGS
         config = draw.choice([each for each in known if workers > 1 or each is None or "mesh" not in each])
         name = f"{draw.choice(['remote-', ''])}program{number}"
-        acts = draw.randint(5, 60) * (3 if recovers else 1)
+        acts = draw.randint(5, 60) * (3 if recovers or service.unkept else 1)
         ends = ends_workers and number == 0
         programs.append(Program(service, name, acts, config, span / 5, saves=saves, ends_workers=ends))
         service.start_program(name, link(), programs[-1].run)
-    happens = Faults(service, harmless=harmless or recovers, restarts=recovers, drains=elastic)
+    happens = Faults(service, harmless=harmless or recovers, restarts=recovers or service.unkept, drains=elastic)
     happens.plan(draw.randint(1, 8) * (2 if elastic else 1), span)
+    if shrinks:
+        happens.plan_ends(span)
     _until_ended(service, programs)
     errors = [each for program in programs for each in program.errors if not isinstance(each[1], ConnectionFailed)]
     if recovers and errors:
@@ -151,6 +168,8 @@ def _simulate(service: Service, *, saves: bool, recovers: bool, ends_workers: bo
         _core(service).service.counters.recoveries,
         sum(program.refused for program in programs),
         sum(reason == "" for reason in _core(service).drains.ended.values()),
+        service.shrunk,
+        service.kept,
     )
 
 

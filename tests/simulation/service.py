@@ -27,13 +27,17 @@ import gt.client.session.sigint_lock
 import gt.client.session.socket_link
 import gt.dispatcher.__main__
 import gt.dispatcher.bulk_relay
+import gt.dispatcher.handlers.disconnect
+import gt.dispatcher.handlers.recovery
 import gt.service.session
 import gt.wire.connection
 import gt.worker.__main__
 import gt.worker.transfer.peer_connections
 from gt.daemon import file_thread
 from gt.daemon.active_clock import ActiveClock
+from gt.dispatcher.handlers.mesh_migration import restore_parts
 from gt.dispatcher.session_files import FileWork, SessionFiles
+from gt.dispatcher.state.survivors import survivors
 from gt.errors import GTError
 from gt.wire.running_plan import RunningPlanMemory
 from gt.worker.base.events import MarkWork, SnapshotWork
@@ -202,6 +206,10 @@ class Service:
         self.programs: dict[str, Process] = {}
         self.spares: set[str] = set()
         """The workers that are started as spares."""
+        self.unsupervised: set[str] = set()
+        """The workers that nobody starts again, as far as the dispatcher knows."""
+        self.shrunk = 0
+        """How often sessions went back to a mark on fewer workers than it was taken on."""
         self.shared_bytes = 0.0
         """The memory that each process on the dispatcher's machine shares; none, and all data travels."""
         self.size = 0
@@ -216,6 +224,10 @@ class Service:
         """Draws how long reading and writing files takes."""
         self.interruptions: list[Interruption] = []
         """What has happened to it, of which programs may get errors."""
+        self.unkept = False
+        """Whether programs keep nothing of what they send, and lose what a lost worker alone held."""
+        self.kept = 0
+        """How often such a program kept tensors when a worker was lost."""
         self.frozen_seconds = 0.0
         """For how long all of it has stood still."""
         self.heals = False
@@ -251,6 +263,8 @@ class Service:
         put("SnapshotFiles", lambda root: SlowFiles(root, self), worker)
         put("MarkFiles", lambda folder, clock: SlowMarks(folder, clock, self), worker)
         put("SessionFiles", lambda folder, clock: SlowSessions(folder, clock, self), dispatcher)
+        put("survivors", self._survivors, gt.dispatcher.handlers.disconnect)
+        put("restore_parts", self._restore_parts, gt.dispatcher.handlers.recovery)
         put("default_folder", lambda: Path(self.snapshots.name), worker)
         put("cholesky", partial(self._cholesky, np.linalg.cholesky), np.linalg)
         put("_running_plan_memory", _running_plan_memory, worker)
@@ -281,6 +295,7 @@ class Service:
             "GT_WORKER_LEASE": LEASE_SECONDS,
             "GT_SHARED_MEMORY": shared,
             "GT_MARK_SECONDS": self.mark_seconds,
+            "GT_RECOVERY": 0 if self.unkept else default,
         }
         return values.get(name, default)
 
@@ -296,6 +311,15 @@ class Service:
         self.interrupted(name, RESTART_SECONDS, fatal=True)
         self.restart_worker(name)
         raise Killed
+
+    def _survivors(self, table: Any, record: Any, lost: int) -> Any:
+        found = survivors(table, record, lost)
+        self.kept += found is not None
+        return found
+
+    def _restore_parts(self, mark: Any, client: int, mesh: Any) -> Any:
+        self.shrunk += len(mesh.members) < len(mark.mesh.members)
+        return restore_parts(mark, client, mesh)
 
     def _kill(self, pid: int, _descriptor: int) -> bool:
         """A dispatcher kills a worker that has stood still for too long."""
@@ -330,7 +354,8 @@ class Service:
         self.network.links[name] = link
         process = self.workers[name] = self.scheduler.process(name)
         listen = f"ipc:///{name}-{process.number}"
-        supervised = None if name.startswith("remote") else self.descriptors.add(Signal())
+        alone = name.startswith("remote") or name in self.unsupervised
+        supervised = None if alone else self.descriptors.add(Signal())
 
         def run() -> None:
             shell = self.worker_shells[name] = worker.WorkerShell(
@@ -357,16 +382,24 @@ class Service:
         process.start(run)
 
     def restart_worker(self, name: str, pause: float = RESTART_SECONDS) -> None:
-        """Kill a worker's process, and start another one after a pause."""
+        """Kill a worker's process, and start another one after a pause, unless it has ended for good."""
+        if name not in self.workers:
+            return
         self.workers[name].kill()
         self.worker_shells.pop(name, None)  # it may have ended in the middle of a plan
         process, link = self.workers[name], self.network.links[name]
 
         def again() -> None:
-            if not self.stops and self.workers[name] is process:
+            if not self.stops and self.workers.get(name) is process:
                 self.start_worker(name, link)
 
         self.scheduler.at(self.scheduler.now + pause, again)
+
+    def end_worker(self, name: str) -> None:
+        """Kill a worker's process for good."""
+        self.interrupted(name, 0.0, fatal=True)
+        self.workers.pop(name).kill()
+        self.worker_shells.pop(name, None)
 
     def restart_dispatcher(self, pause: float = RESTART_SECONDS) -> None:
         """Kill the dispatcher's process, and start another one at the same address after a pause."""

@@ -76,6 +76,21 @@ def test_workers_come_and_go(seeds: range) -> None:
     assert sum(outcome.drained for outcome in outcomes) > 0 or len(outcomes) < 5
 
 
+def test_workers_never_come_back() -> None:
+    """Programs go on with those that remain, hear of nothing, and every value is right."""
+    outcomes = [simulate(seed, shrinks=True) for seed in (422, *range(4, 4 + cases(15)))]
+    PROVED["simulated services that lose workers for good"] += len(outcomes)
+    PROVED["sessions that went on with fewer workers"] += sum(outcome.shrunk for outcome in outcomes)
+    assert sum(outcome.shrunk for outcome in outcomes) > 0
+
+
+def test_what_others_hold_whole_is_kept_without_marks() -> None:
+    """Errors are those of lost workers, and whatever has a value has the right one."""
+    outcomes = [simulate(seed, unkept=True) for seed in (207, *range(cases(10)))]
+    PROVED["simulated services without marks that lose workers"] += len(outcomes)
+    assert sum(outcome.kept for outcome in outcomes) > 0
+
+
 @pytest.mark.parametrize("seed", RECOVERIES_FAILED)
 def test_recoveries_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, recovers=True)

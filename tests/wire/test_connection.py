@@ -113,6 +113,21 @@ def test_a_session_that_is_forgotten_is_unknown(ends: Ends) -> None:
     assert ends.heard == [b"first"]
 
 
+def test_what_an_earlier_connection_is_told_means_nothing_to_the_next(ends: Ends) -> None:
+    """It has the same identity, and the answer to the earlier one may be late; a connection that begins is always accepted."""
+    ends.connection.send([b"first"])
+    ends.router.socket.poll(1000)
+    assert transport.receive(ends.router.socket, ends.router.sender) is not None
+    ends.router.refuse(ends.connection.identity)
+    ends.connection.socket.poll(1000)
+    assert ends.connection.receive() is None
+    assert not ends.connection.failed
+    for _ in ends.turns():
+        if ends.heard:
+            break
+    assert (ends.heard, ends.connection.failed) == ([b"first"], "")
+
+
 def test_who_computes_for_long_is_not_silent(ends: Ends) -> None:
     """Where ZeroMQ exchanges the heartbeats, an end may answer nothing for as long as it likes."""
     patient = Connection(ends.connection.address, lease=math.inf, clock=lambda: ends.now, heartbeats=True)

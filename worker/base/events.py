@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,18 +98,27 @@ class MarkContents(NamedTuple):
     signals: Mapping[int, str]
 
 
+class MarkedPart(NamedTuple):
+    """What a worker is to have of a tensor of a mark: a box, or nothing; and for each rank of the mark, the box that it had."""
+
+    spec: Spec
+    wanted: Box | None
+    held: Sequence[Box | None]
+
+
 class MarkWork(NamedTuple):
     """Files of marks to be written, removed or read for a message, beside everything else. A `TakeMark` ends with a `MarkTaken`,
-    a `RestoreMark` with a `MarkIn`.
+    a `RestoreMark` or the last `RestoreParts` with a `MarkIn`.
 
     `rank` is the worker's in the mesh of the message; `contents` makes what a `TakeMark` writes, in any thread, and
-    `nanoseconds` is how long the worker needed for it until now.
+    `nanoseconds` is how long the worker needed for it until now. `parts`: by tensor, what is read for `RestoreParts`.
     """
 
-    message: m.TakeMark | m.DropMark | m.RestoreMark
+    message: m.TakeMark | m.DropMark | m.RestoreMark | m.RestoreParts
     rank: int
     contents: Callable[[], MarkContents] | None = None
     nanoseconds: int = 0
+    parts: Mapping[int, MarkedPart] = MappingProxyType({})
 
 
 Send = ToDispatcher | ToPeer | BulkOut | Forgotten | Unreachable | SnapshotWork | MarkWork

@@ -6,13 +6,17 @@ whose memory is limited, or a GPU's, keeps nothing, and reads its file again. Pa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from gt.daemon.host import available_memory
+from gt.ir.spec import unpack_spec
+from gt.sharding.partition import box
+from gt.sharding.placement import Mesh, parse_layout
 from gt.wire import messages as m
-from gt.worker.base.events import MarkIn, MarkWork
+from gt.worker.base.events import MarkedPart, MarkIn, MarkWork
 from gt.worker.spill.memory_accounting import Origins, SignalsByOffset
 
 from .deferred_checks import DeferredChecks
@@ -36,6 +40,8 @@ class Marks:
         self.pinned: dict[int, PinnedMark] = {}
         self.restoring: dict[int, int] = {}
         """By client: the mark that is being read for it."""
+        self.announced: dict[int, dict[int, MarkedPart]] = {}
+        """By client: what it is to have of a mark, as long as more of that is to be said."""
 
     def take(self, message: m.TakeMark, rank: int, checks: DeferredChecks | None) -> MarkWork:
         """Keep what a client has now, to be written. Raises `MemoryError` and `OSError`."""
@@ -69,6 +75,23 @@ class Marks:
             self.stored.origins.made[client] = dict(pinned.made)
         return m.MarkRestored(message.mark, client, [])
 
+    def restore_parts(self, message: m.RestoreParts, mesh: Mesh, rank: int) -> MarkWork | None:
+        """Read for a client the parts that this worker is to have of a mark, whoever wrote them; None until all is said."""
+        weights = tuple(map(tuple, message.weights))
+        sizes = tuple(map(len, weights))
+        marked = Mesh(0, tuple(map(str, range(len(sizes)))), sizes, tuple(range(math.prod(sizes))), weights)
+        kinds = []
+        for raw, before, after in message.kinds:
+            spec, held = unpack_spec(raw), parse_layout(before)
+            boxes = [box(spec.shape, held, marked, each) for each in range(len(marked.members))]
+            kinds.append(MarkedPart(spec, box(spec.shape, parse_layout(after), mesh, rank), boxes))
+        parts = self.announced.setdefault(message.client, {})
+        parts.update(zip(message.tensors, map(kinds.__getitem__, message.which), strict=True))
+        if message.more:
+            return None
+        self.restoring[message.client] = message.mark
+        return MarkWork(message, rank, parts=self.announced.pop(message.client))
+
     def receive(self, event: MarkIn) -> m.MarkRestored | None:
         """What a mark has for a client was read, or cannot be; None if the client was forgotten meanwhile."""
         mark, client, contents, fault = event
@@ -88,3 +111,4 @@ class Marks:
     def forget(self, client: int) -> None:
         """Drop what is being read for a client that is gone. What marks have is theirs."""
         self.restoring.pop(client, None)
+        self.announced.pop(client, None)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -56,6 +56,7 @@ class LentBuffer(NamedTuple):
 
 
 Place = StoredBuffer | LentBuffer
+Tensors = dict[int, MarkedView | tuple[str, str] | None]
 
 
 def write_mark(path: Path, contents: MarkContents, known: Sequence[StoredBuffer | None]) -> list[Place]:
@@ -104,10 +105,12 @@ def _packed_signals(contents: MarkContents) -> list[tuple[str, list[int]]]:
     return list(tensors.items())
 
 
-def read_mark(path: Path, other: Callable[[int], Path]) -> MarkContents:
-    """The contents of a mark file; `other` says where an earlier file is, by its number from 1. Raises `SnapshotError` that names
-    a file which is missing or damaged."""
+def read_mark(path: Path, other: Callable[[int], Path], only: Set[int] | None = None) -> MarkContents:
+    """The contents of a mark file, or `only` some tensors and the buffers at which they look; `other` says where an earlier file
+    is, by its number from 1. Raises `SnapshotError` that names a file which is missing or damaged."""
     places, tensors, signals = _read_index(path)
+    if only is not None:
+        places, tensors, signals = _selected(places, tensors, signals, only)
     shapes: dict[int, BufferView] = {
         value.buffer: value.view for value in tensors.values() if isinstance(value, MarkedView) and value.owns
     }
@@ -123,6 +126,24 @@ def read_mark(path: Path, other: Callable[[int], Path]) -> MarkContents:
             for at, place in wanted.items():
                 buffers[at] = _read_buffer(source, file, place, shapes.get(at))
     return MarkContents([buffer for buffer in buffers if buffer is not None], tensors, signals)
+
+
+def _selected(
+    places: list[Place], tensors: Tensors, signals: dict[int, str], only: Set[int]
+) -> tuple[list[Place], Tensors, dict[int, str]]:
+    """Some tensors of an index, with their buffers numbered anew."""
+    chosen = {tensor: value for tensor, value in tensors.items() if tensor in only}
+    used = sorted({value.buffer for value in chosen.values() if isinstance(value, MarkedView)})
+    numbers = {buffer: number for number, buffer in enumerate(used)}
+    found: Tensors = {
+        tensor: value._replace(buffer=numbers[value.buffer]) if isinstance(value, MarkedView) else value
+        for tensor, value in chosen.items()
+    }
+    return (
+        [places[buffer] for buffer in used],
+        found,
+        {tensor: signals[tensor] for tensor in found if tensor in signals},
+    )
 
 
 def _damaged(path: Path, why: str) -> SnapshotError:
@@ -167,9 +188,7 @@ def _read_buffer(path: Path, file: BinaryIO, place: StoredBuffer, owner: BufferV
     return MarkBuffer(lambda: data, array)
 
 
-def _read_index(
-    path: Path,
-) -> tuple[list[Place], dict[int, MarkedView | tuple[str, str] | None], dict[int, str]]:
+def _read_index(path: Path) -> tuple[list[Place], Tensors, dict[int, str]]:
     with _opened(path) as file:
         try:
             nbytes = file.seek(0, 2)

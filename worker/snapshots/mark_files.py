@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +20,7 @@ from gt.wire import messages as m
 from gt.worker.base.events import MarkBuffer, MarkContents, MarkIn, MarkWork
 
 from .mark_file import StoredBuffer, read_mark, write_mark
+from .mark_parts import read_parts
 from .snapshot_work import file_fault
 
 MIN_SHARE: Final = 0.5
@@ -61,7 +62,11 @@ class MarkFiles:
             self._remove(message.mark, f"{message.mark}-*", f".{message.mark}-*")
             return None
         try:
-            return MarkIn(message.mark, message.client, self._read(message.mark, work.rank), None)
+            if isinstance(message, m.RestoreParts):
+                contents = read_parts(work.parts, lambda rank, only: self._read(message.mark, rank, only))
+            else:
+                contents = self._read(message.mark, work.rank)
+            return MarkIn(message.mark, message.client, contents, None)
         except Exception as error:  # noqa: BLE001 — as above
             return MarkIn(message.mark, message.client, None, file_fault(error))
 
@@ -123,9 +128,9 @@ class MarkFiles:
                 linked[each.name] = len(linked) + 1
         return linked
 
-    def _read(self, mark: int, rank: int) -> MarkContents:
+    def _read(self, mark: int, rank: int, only: Set[int] | None = None) -> MarkContents:
         folder, name = self._in_folder(), f"{mark}-{rank}"
-        return read_mark(folder / name, lambda number: folder / f"{name}.{number}")
+        return read_mark(folder / name, lambda number: folder / f"{name}.{number}", only)
 
     def _remove(self, mark: int, *patterns: str) -> None:
         """Remove the files of a mark that have such names, and forget what this worker has written of it."""

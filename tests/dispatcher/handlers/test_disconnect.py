@@ -43,7 +43,7 @@ def pair(**config: Any) -> Service:
     each.client()
     each.client("d")
     configure(each, {"mesh": {"data": 2}, **RULES} if config.get("mesh") else RULES)
-    each.put(1)
+    each.put(1, signal=("net",))
     each.define(1)
     each.define(1, client="d")
     return each
@@ -221,7 +221,7 @@ def test_a_session_waits_for_its_killed_worker_to_come_back() -> None:
     config = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
     each = supervised(2, config=config)
     each.client()
-    each.put(1)
+    each.put(1, signal=("net",))
     each.event(Lost(b"w1", "its process ended", ended=True))
     each.say("c", m.Fetch(1, 1))
     assert each.hears("c", m.Failed)[0].kind == "WorkerLost"
@@ -231,6 +231,106 @@ def test_a_session_waits_for_its_killed_worker_to_come_back() -> None:
     each.join("w2", supervised=True)
     assert each.hears("w0", m.Store)
     assert each.hears("w2", m.Store)
+
+
+GRID = {"mesh": {"data": 2, "model": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
+
+
+def kept(each: Service, client: str = "c") -> set[int]:
+    return {tensor for tensor, entry in each.table(client).items() if entry.fault is None}
+
+
+def test_what_others_hold_whole_is_not_lost() -> None:
+    """Replicas stay where they are, on a mesh of those who hold them; the rest is freed there, and everybody else forgets it."""
+    each = Service(4, config=GRID)
+    each.client()
+    each.put(1)
+    each.put(2, signal=("net",))
+    each.define(1)
+    each.run(1, 10, [1])
+    each.done()
+    before = each.table()[1].resident.layout
+    each.told.clear()
+    each.event(Lost(b"w3", "killed"))
+    assert kept(each) == {1, 2, 10}
+    left = each.core.service.clients[b"c"].planner.mesh
+    assert (left.members, left.sizes) == ((0, 2), (2, 1)), "2 is cut along the other axis"
+    assert each.table()[1].resident.layout == before
+    kinds = [m.PeerLost, m.DropPlan, m.DefineMesh, m.DropMesh]
+    assert [type(told) for told in each.hears("w0")] == kinds
+    assert [type(told) for told in each.hears("w1")] == [m.PeerLost, m.DropPlan, m.Forget, m.DropMesh]
+    each.say("c", m.Fetch(1, 2))
+    assert each.hears("w0", m.Collect)
+    assert each.hears("w2", m.Collect)
+    each.put(3)
+    assert "no longer fits" in fault_of(each, 3)[1]
+    assert kept(each) == {1, 2, 10}
+    each.join("w4")
+    each.done()
+    each.put(4)
+    each.done()
+    assert each.core.service.clients[b"c"].planner.mesh.members == (0, 1, 2, 4)
+    assert kept(each) == {1, 2, 4, 10}, "there are enough workers for its config again"
+
+
+def test_what_was_being_made_is_lost() -> None:
+    """Until all others have finished that: it may be a fault there."""
+    each = supervised(3, config={"sharding_config": {"net": {"strategy": "data_parallel"}}})
+    each.client()
+    each.put(1)
+    each.put(2, signal=("net",))
+    each.define(1)
+    each.run(1, 10, [1])
+    each.run(1, 11, [1])
+    first = min(order for order in each.core.service.issued if order > 2)
+    for worker in ("w0", "w1"):
+        each.say(worker, m.Done(first))
+    each.event(Lost(b"w2", "killed", ended=True))
+    assert kept(each) == {1, 10}
+    assert [told.tensors for told in each.hears("w0", m.Release)] == [[2, 11]]
+    each.say("c", m.Fetch(1, 10))
+    assert each.hears("w0", m.Collect), "nothing has to be waited for"
+    each.run(1, 12, [1])
+    assert not each.hears("w0", m.Execute)
+    each.join("w3", supervised=True)
+    each.done()
+    each.done()
+    assert each.core.service.clients[b"c"].planner.mesh.members == (0, 1, 3)
+    assert kept(each) == {1, 10, 12}
+
+
+def test_another_loss_leaves_less() -> None:
+    each = Service(3, config={"sharding_config": {"net": {"strategy": "data_parallel"}}})
+    each.client()
+    each.put(1)
+    each.event(Lost(b"w0", "killed"))
+    each.event(Lost(b"w1", "killed"))
+    assert kept(each) == {1}
+    each.say("c", m.Fetch(1, 1))
+    assert each.hears("w2", m.Collect)
+    each.event(Lost(b"w2", "killed"))
+    assert kept(each) == set()
+
+
+def test_a_fetch_goes_on_without_who_had_nothing_to_send() -> None:
+    """Of replicas one is sent; whoever had yet to send a part of it costs the fetch, which can be asked for again."""
+    for lost in ("w0", "w1"):
+        each = Service(2, config={"sharding_config": {"net": {"strategy": "data_parallel"}}})
+        each.client()
+        each.put(1)
+        each.say("c", m.Fetch(5, 1))
+        (collect,) = each.hears("w0", m.Collect)
+        each.told.clear()
+        each.event(Lost(lost.encode(), "killed"))
+        if lost == "w0":
+            assert [told.request for told in each.hears("c", m.Failed)] == [5]
+            each.say("c", m.Fetch(6, 1))
+            assert len(each.hears("w1", m.Collect)) == 1
+        else:
+            each.say("w0", m.Part(collect.request, [], False, bytes(16)))
+            assert len(each.hears("c", m.Value)) == 2
+            assert not each.hears("c", m.Failed)
+            assert not each.core.fetches.collections
 
 
 def test_what_is_computed_from_lost_tensors_alone_fails_at_once() -> None:

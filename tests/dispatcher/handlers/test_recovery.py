@@ -262,7 +262,7 @@ def test_what_cannot_be_restored_is_lost_in_words() -> None:
     each.join("w1", marks=True)
     each.say("c", m.Resume(2, mark))
     each.run(1, 10, [1])
-    each.say("w1", m.MarkRestored(mark, 2, FAULT))
+    each.say("w1", m.MarkRestored(mark, 2, FAULT), m.MarkRestored(mark, 2, FAULT))
     assert len(each.hears("c", m.Unkept)) == 1
     kind, text = fault_of(each, 10)
     assert kind == "SnapshotError"
@@ -284,6 +284,105 @@ def test_a_worker_that_nobody_starts_again_is_replaced_if_there_is_another() -> 
     lose(each, "w1", returns=False)
     assert [type(told) for told in each.hears("c", m.Rewind, m.Unkept)][-1] is m.Unkept
     assert fault_of(each, 1)[0] == "WorkerLost"
+
+
+REST: dict[str, Any] = {"mesh": {"data": "auto"}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
+
+
+def rest(config: Any = REST) -> tuple[Service, int]:
+    """A service of three workers, whose session has tensor 1, cut in three, and a mark with it."""
+    each = service(3, config=config)
+    each.put(2, signal=("net",))
+    each.done()
+    return each, settled_mark(each)
+
+
+def lose_patience(each: Service) -> None:
+    """The service waits no longer for workers; everybody else lives."""
+    until = each.now + each.core.patience + 1.0
+    while each.now < until:
+        for peer in [*each.core.peers]:
+            each.say(peer.decode(), m.Ping())
+        pass_time(each, 10.0)
+
+
+@pytest.mark.parametrize("mesh", [{"data": "auto"}, None])
+def test_a_session_goes_on_with_the_workers_that_remain(mesh: Any) -> None:
+    """If nobody comes in place of the lost one: they read their parts from the files of all ranks."""
+    each, mark = rest({**REST, "mesh": mesh} if mesh else {"sharding_config": REST["sharding_config"]})
+    weights = [list(row) for row in each.core.service.clients[b"c"].planner.mesh.weights]
+    lose(each, "w1", returns=False)
+    each.say("c", m.Resume(number_of(each), mark))
+    (told,) = each.hears("w0", m.RestoreParts)
+    assert (told.mark, told.weights, told.tensors, told.more) == (mark, weights, [1, 2], False)
+    assert [told.kinds[at][1:] for at in told.which] == [["R", "R"], ["S0", "S0"]]
+    assert each.hears("w2", m.RestoreParts) == [told]
+    client = each.core.service.clients[b"c"]
+    assert client.planner.mesh.members == (0, 2)
+    each.run(1, 10, [1])
+    assert 10 not in each.table(), "first everything is there"
+    each.told.clear()
+    for worker in ("w0", "w2"):
+        each.say(worker, m.MarkRestored(mark, client.number, []))
+    assert set(each.table()) == {1, 2, 10}
+    assert each.hears("w0", m.Execute)
+    each.done()
+    pass_time(each, 0.1)
+    assert each.hears("w2", m.TakeMark), "from the former mark it would have to come here again"
+
+
+def test_a_worker_that_is_started_again_is_waited_for() -> None:
+    """The rest goes on only when the service waits no longer."""
+    each, mark = rest()
+    lose(each, "w1")
+    each.say("c", m.Resume(number_of(each), mark))
+    assert each.core.service.clients[b"c"].head == "waiting for workers"
+    lose_patience(each)
+    assert each.hears("w0", m.RestoreParts)
+
+
+def test_a_mark_that_is_restored_on_the_rest_serves_once_more() -> None:
+    """Another worker is lost before there is a mark on the smaller mesh: then even fewer go on."""
+    each, mark = rest()
+    lose(each, "w1", returns=False)
+    each.say("c", m.Resume(number_of(each), mark))
+    assert each.hears("w0", m.RestoreParts)
+    lose(each, "w2", returns=False)
+    each.say("c", m.Resume(number_of(each), mark))
+    (told,) = each.hears("w0", m.RestoreParts)
+    assert told.client == number_of(each) == 3
+    restore(each, mark)
+    each.say("w0", m.MarkRestored(mark, 3, []))
+    each.run(1, 10, [1])
+    assert each.hears("w0", m.Execute)
+
+
+def test_what_needs_all_workers_is_said_with_what_it_needs() -> None:
+    each, mark = rest({**REST, "mesh": {"data": 3}})
+    lose(each, "w1")
+    each.say("c", m.Resume(number_of(each), mark))
+    lose_patience(each)
+    kind, text = fault_of(each, 1)
+    assert kind == "WorkerLost"
+    assert "3 workers are needed" in text
+    assert "takes 3 workers, there are 2" in text
+
+
+def test_a_part_whose_file_cannot_be_read_is_looked_for_elsewhere() -> None:
+    """Other ranks have replicas of it; only if they have not is it lost."""
+    each, mark = rest()
+    lose(each, "w1")
+    each.join("w3", marks=True)
+    each.say("c", m.Resume(number_of(each), mark))
+    for worker in ("w0", "w2"):
+        each.say(worker, m.MarkRestored(mark, 2, []))
+    each.say("w3", m.MarkRestored(mark, 2, FAULT))
+    (told,) = each.hears("w3", m.RestoreParts)
+    assert not each.hears("w0", m.RestoreParts)
+    assert all(before == after for _, before, after in told.kinds)
+    each.say("w3", m.MarkRestored(mark, 2, []))
+    each.run(1, 10, [1])
+    assert each.hears("w3", m.Execute)
 
 
 def test_a_session_that_ends_its_workers_is_not_tried_for_ever() -> None:
@@ -321,9 +420,11 @@ def test_a_plan_at_which_workers_fail_by_themselves_is_tried_once_more() -> None
 def test_a_session_that_says_its_mesh_needs_as_many_workers() -> None:
     """Where nobody starts another in the place of the lost one it is told at once."""
     each = service(2, config=RULES)
+    each.put(2, signal=("net",))
+    each.done()
     lose(each, "w1", returns=False)
     assert not each.hears("c", m.Rewind)
-    assert fault_of(each, 1)[0] == "WorkerLost"
+    assert fault_of(each, 2)[0] == "WorkerLost"
 
 
 def test_others_see_nothing_but_time() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from marking_dispatcher import lose, restore, service, settled_mark
-from one_dispatcher import Service, leave_nothing, made
+from one_dispatcher import Service, fault_of, leave_nothing, made
 
 from gt.dispatcher.state.events import Publish
 from gt.wire import messages as m
@@ -80,13 +80,18 @@ def test_a_lost_spare_disturbs_nobody() -> None:
 
 
 def test_a_spare_stands_in_for_a_worker_that_does_not_return() -> None:
-    """Also for a session that cannot go back and has a mesh of its own: it loses its tensors, and can go on."""
+    """Also for a session that cannot go back and has a mesh of its own: it loses what was cut, and can go on."""
     each = service(2, config={"mesh": {"data": 2}, **ALL}, marks=False)
     each.join("s", spare=True)
+    each.put(2, signal=("net",))
+    each.done()
     each.core.service.clients[b"c"].recovery.resends = False
     lose(each, "w0", returns=False)
     each.put(20)
+    each.done()
     assert members(each) == (1, 2)
+    assert fault_of(each, 2)[0] == "WorkerLost"
+    assert each.table()[1].fault is None
 
 
 def test_watchers_and_programs_are_told() -> None:
