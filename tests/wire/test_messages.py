@@ -104,6 +104,11 @@ SAMPLES: tuple[Any, ...] = (
     m.MarkTaken(2, [], 1_700_000),
     m.MarkRestored(2, 4, ["SnapshotError", "it is damaged"]),
     m.Drain(1, 3, True),
+    m.StandBy("tcp://10.0.0.2:7000"),
+    m.CopyFile("7-session", 3, b"abc"),
+    m.FileCopied("7-session"),
+    m.Replaced(2),
+    m.TakeOver(1),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 
