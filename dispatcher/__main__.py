@@ -47,7 +47,7 @@ from .access import Access, ServiceKeys, process_to_watch
 from .bulk_relay import BulkRelay
 from .core import WORKER_LEASE_SECONDS, DispatcherCore
 from .handlers.marks import MARK_SECONDS
-from .number_file import FolderInUse, NumberFile, check_not_replaced, lock_folder
+from .number_file import FolderInUse, NumberFile, lock_folder, new_service
 from .session_files import FileAnswer, FileWork, SessionFiles
 from .standby import TakenOver, stand_by
 
@@ -114,6 +114,7 @@ class DispatcherShell:
             facts={
                 "bulk_address": self.relay.address, "process": host_facts(), "lease": lease,
                 "epoch": 1 if self.numbers is None else self.numbers.epoch,
+                "service": new_service() if self.numbers is None else self.numbers.service,
                 **({} if marks is None else {"returns": patience}),  # so long clients look for the next dispatcher
             },
             worker_facts={
@@ -555,12 +556,12 @@ class DispatcherShell:
         self.registration.close()
         for peer in list(self.core.peers):
             self.router.send(peer, m.encode(m.Goodbye("", reason)))
-        if self.instruction_log is not None:
-            self.instruction_log.drain()
         self._close()
 
     def _close(self) -> None:
-        """Close all sockets."""
+        """Close all sockets and files."""
+        if self.instruction_log is not None:
+            self.instruction_log.drain()
         if self.taken is not None:
             self.taken.former.close()
         for socket in (self.control, self.relay.router.socket, self.published):
@@ -677,8 +678,6 @@ def serve(
             if isinstance(found, str):
                 return 0  # it was stopped
             taken = found
-            if taken is None:
-                check_not_replaced(kept)
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", DEFAULT_PART_BYTES)
         file = InstructionFile(instruction_log, data=with_data, size=size) if instruction_log else None
         shell = DispatcherShell(

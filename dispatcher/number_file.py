@@ -29,9 +29,11 @@ WORKERS_SLOT: Final = STARTS_SLOT + 1
 BEATS_SLOT: Final = STARTS_SLOT + 2
 EPOCH_SLOT: Final = STARTS_SLOT + 3
 REPLACED_SLOT: Final = STARTS_SLOT + 4
+SERVICE_SLOT: Final = STARTS_SLOT + 5
 """Behind the numbers is how many dispatchers have started, how many workers the last one had, and a count that grows while it
-works; then its epoch, and the epoch of one that has taken its place elsewhere (0: none has)."""
-FILE_BYTES: Final = SLOT.size * (REPLACED_SLOT + 1)
+works; then its epoch, the epoch of one that has taken its place elsewhere (0: none has), and a random number by which all
+dispatchers of this service are known."""
+FILE_BYTES: Final = SLOT.size * (SERVICE_SLOT + 1)
 NUMBERS_AHEAD: Final = 1_000_000_000
 STARTS_AHEAD: Final = 1 << 10
 """So many numbers, and so many starts of dispatchers, a dispatcher leaves out that takes over with a copy of this file: more than
@@ -67,18 +69,14 @@ def read_beats(folder: Path) -> int | None:
     return SLOT.unpack_from(data, BEATS_SLOT * SLOT.size)[0] if len(data) > BEATS_SLOT * SLOT.size else None
 
 
-def check_not_replaced(folder: Path) -> None:
-    """Raise `FolderInUse` if another dispatcher has taken the place of the one that had this folder."""
-    try:
-        data = (folder / FILE_NAME).read_bytes()
-    except OSError:
-        return  # there is none yet
-    epoch = _slot(data, REPLACED_SLOT)
-    if epoch:
-        raise FolderInUse(
-            f"the sessions in {folder} have gone on at another dispatcher (epoch {epoch}): stand by for that one with "
-            "--standby-of its address, or give this one an empty folder"
-        )
+def replaced_by(folder: Path) -> int:
+    """The epoch of a dispatcher that has taken the place of the one that had this folder; 0: none has. Raises `OSError`."""
+    return _slot((folder / FILE_NAME).read_bytes(), REPLACED_SLOT)
+
+
+def new_service() -> int:
+    """A number by which a new service is known."""
+    return int.from_bytes(os.urandom(7), "big") + 1
 
 
 def store_numbers(folder: Path, data: bytes) -> None:
@@ -95,6 +93,11 @@ def next_epoch(folder: Path) -> int:
 def read_workers(folder: Path) -> int:
     """How many workers the dispatcher had of which a folder has a copy. Raises `OSError`."""
     return _slot((folder / FILE_NAME).read_bytes(), WORKERS_SLOT)
+
+
+def read_service(folder: Path) -> int:
+    """The number of the service of which a folder is. Raises `OSError`."""
+    return _slot((folder / FILE_NAME).read_bytes(), SERVICE_SLOT)
 
 
 def take_over_numbers(folder: Path) -> int:
@@ -136,6 +139,8 @@ class NumberFile:
         self.workers: int = SLOT.unpack_from(self.memory, WORKERS_SLOT * SLOT.size)[0]
         self.epoch: int = max(1, SLOT.unpack_from(self.memory, EPOCH_SLOT * SLOT.size)[0])
         SLOT.pack_into(self.memory, EPOCH_SLOT * SLOT.size, self.epoch)
+        self.service: int = SLOT.unpack_from(self.memory, SERVICE_SLOT * SLOT.size)[0] or new_service()
+        SLOT.pack_into(self.memory, SERVICE_SLOT * SLOT.size, self.service)
 
     def note_workers(self, count: int) -> None:
         """Note how many workers the service has or waits for."""

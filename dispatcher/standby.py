@@ -31,7 +31,15 @@ from gt.wire.principals import HELLO_ROLES, OPERATOR, WORKER
 from gt.wire.transport import CurveKeys
 
 from .access import Access, ServiceKeys
-from .number_file import next_epoch, read_workers, store_numbers, take_over_numbers
+from .number_file import (
+    FolderInUse,
+    next_epoch,
+    read_service,
+    read_workers,
+    replaced_by,
+    store_numbers,
+    take_over_numbers,
+)
 from .state.standby_copies import END, NUMBERS, is_copied
 
 log = logging.getLogger("gt.dispatcher")
@@ -43,6 +51,9 @@ BEAT_SECONDS: Final = 1.0
 POLL_MS: Final = 100
 ASKED_SECONDS: Final = 5.0
 """Seconds for which a worker that has asked counts as one that hears nothing of the primary."""
+MAX_ASKED: Final = 1 << 14
+"""The most workers that are remembered to have asked."""
+MAX_ADDRESS_LENGTH: Final = 1 << 10
 LAST_WORD_SECONDS: Final = 1.0
 """The longest time to wait for the primary to say that it ends."""
 
@@ -123,6 +134,8 @@ class TakeOverRule:
     def asks(self, worker: str, now: float) -> None:
         """A worker hears nothing of the primary."""
         self.asked[worker] = now
+        if len(self.asked) > MAX_ASKED:
+            del self.asked[min(self.asked, key=self.asked.__getitem__)]
 
     def is_due(self, now: float, silent_seconds: float, workers: int) -> bool:
         """Whether it takes over now, where the primary had so many workers."""
@@ -137,9 +150,11 @@ class Former:
     started again."""
 
     def __init__(
-        self, address: str, own: str, epoch: int, keys: CurveKeys | None, connection: Connection | None = None
-    ) -> None:
+        self, address: str, own: str, epoch: int, service: int, keys: CurveKeys | None,
+        connection: Connection | None = None,
+    ) -> None:  # fmt: skip
         self.address = address
+        self.service = service
         self.own = own
         self.epoch = epoch
         self.keys = keys
@@ -159,17 +174,22 @@ class Former:
         assert connection is not None
         with contextlib.suppress(ProtocolError):
             while (frames := connection.receive()) is not None:
-                if type(m.decode(frames)) is m.Goodbye:
-                    self.over = True
+                self._hear(m.decode(frames))
         connection.look()
-        if self.over:
-            log.info("the dispatcher at %s has heard that it was replaced", self.address)
+
+    def _hear(self, message: Any) -> None:
+        if isinstance(message, m.Goodbye):
+            self.over = True
             self.close()
+            if message.kind:
+                log.warning("the dispatcher at %s: %s", self.address, message.text)
+            else:
+                log.info("the dispatcher at %s has heard that it was replaced, and ends", self.address)
 
     def _connect(self) -> None:
         self.close()
         self.connection = Connection(self.address, lease=math.inf, keys=self.keys)
-        facts = {**host_facts(), "address": self.own, "epoch": self.epoch}
+        facts = {**host_facts(), "address": self.own, "epoch": self.epoch, "service": self.service}
         self.connection.send(m.encode(m.Hello(m.VERSION, "standby", facts)))
 
     def close(self) -> None:
@@ -269,6 +289,7 @@ class StandbyShell:
         for peer in self.seekers:
             self.router.send_unnumbered(peer, ping)
         self.seekers = {peer: name for peer, name in self.seekers.items() if peer in self.router.streams}
+        self.operators &= self.router.streams.keys()
 
     def _hear_primary(self) -> None:
         try:
@@ -331,7 +352,7 @@ class StandbyShell:
             text = f"this dispatcher speaks protocol {m.VERSION}, not {hello.version}"
             self._answer(peer, m.Goodbye("ProtocolError", text))
         elif hello.role == "seeker" and not principal.roles.isdisjoint(HELLO_ROLES["seeker"]):
-            self.seekers[peer] = worker if isinstance(worker, str) and WORKER in principal.roles else ""
+            self.seekers[peer] = str(worker)[:MAX_ADDRESS_LENGTH] if WORKER in principal.roles else ""
             if self.seekers[peer]:
                 self.rule.asks(self.seekers[peer], self.clock())
         elif hello.role == "watcher" and OPERATOR in principal.roles:
@@ -345,11 +366,13 @@ class StandbyShell:
         self.router.send(peer, m.encode(message))
 
     def _take_over(self) -> TakenOver:
-        epoch = take_over_numbers(self.folder)
+        epoch, service = take_over_numbers(self.folder), read_service(self.folder)
         (self.folder / FORMER).write_text(self.primary, "utf-8")  # from here on there is no way back
-        former = Former(self.primary, self.address, epoch, self.primary_keys, self.connection if self.joined else None)
+        former = Former(
+            self.primary, self.address, epoch, service, self.primary_keys, self.connection if self.joined else None
+        )
         for peer in self.seekers:
-            self._answer(peer, m.Welcome(0, {"epoch": epoch}))
+            self._answer(peer, m.Welcome(0, {"epoch": epoch, "service": service}))
         until = time.monotonic() + LAST_WORD_SECONDS
         while not former.over and time.monotonic() < until:
             former.look()
@@ -389,12 +412,22 @@ def stand_by(
     takes over; `STOPPED` if it was stopped before; None if it is to stand by for none. One that took over before goes on with
     that. Raises `GTError` or `OSError`."""
     noted = folder / FORMER
+    epoch = replaced_by(folder)
+    if epoch and primary is None:
+        raise FolderInUse(
+            f"the sessions in {folder} have gone on at another dispatcher (epoch {epoch}): stand by for that one with "
+            "--standby-of and its address, or give this one an empty folder"
+        )
+    if epoch:  # what is there is over
+        for path in (noted, folder / COMPLETE):
+            path.unlink(missing_ok=True)
     if noted.exists():
         former = noted.read_text("utf-8")
         keys = ServiceKeys(address, bulk, insecure=insecure)
         router = _listen(address, keys)
         log.info("this one has taken the place of the dispatcher at %s: it goes on", former)
-        told = Former(former, transport.endpoint(router.socket), next_epoch(folder) - 1, owner_keys(former))
+        own, epoch = transport.endpoint(router.socket), next_epoch(folder) - 1
+        told = Former(former, own, epoch, read_service(folder), owner_keys(former))
         return TakenOver(keys, router, told)
     if primary is None:
         return None

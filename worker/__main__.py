@@ -115,7 +115,7 @@ class WorkerShell:
             transport.Dealer(announce, transport.new_identity()).close()
         elif listen and transport.is_wildcard(listen):
             raise transport.AddressRefused(f"nobody connects to {listen}: --announce says where other workers reach it")
-        self.address, epoch = restart.moved(address)
+        self.address, service, epoch = restart.moved(address)
         self.logs = logs
         self.watch = watch
         self.spare = spare
@@ -172,7 +172,7 @@ class WorkerShell:
         if card is not None:
             self.peer_address = card.announce(self.peer_address)
         self.keys = keys_for(address) or keys_for(self.address)
-        self.search = StandbySearch(self.keys, self.clock, {"worker": self.peer_address}, epoch=epoch)
+        self.search = StandbySearch(self.keys, self.clock, {"worker": self.peer_address}, service=service, epoch=epoch)
         """For the dispatcher that may take the place of this worker's."""
         self.control = Connection(self.address, lease=self.lease, reopened=self._reopened, keys=self.keys)
         self.published = Subscription(self._publisher, self._say, self._reopened)
@@ -230,7 +230,7 @@ class WorkerShell:
             **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
             "nvlink_group_size": self.group_size, "supervised": self.watch is not None, "spare": self.spare,
-            **mark_facts(self.mark_folder), "epoch": self.search.epoch, **self.core.facts,
+            **mark_facts(self.mark_folder), **self.search.known, **self.core.facts,
             **({} if self.running_plan is None else {"running": self.running_plan.where}),
             **measured(self.core.backend, time.time()),
         }  # fmt: skip
@@ -561,8 +561,8 @@ class WorkerShell:
 
     def _welcome(self, welcome: m.Welcome) -> None:
         """Connect the bulk socket, and start the thread that sends heartbeats."""
-        self.search.welcomed(self.address, welcome.facts.get("epoch"))
-        self.facts["epoch"] = self.search.epoch
+        self.search.welcomed(self.address, welcome.facts)
+        self.facts |= self.search.known
         self.peers.number = welcome.number
         self.peer_keys.shared(welcome.facts.get("peer_secret"))
         self.control.lease = self.lease = float(welcome.facts.get("lease", self.lease))
@@ -831,7 +831,7 @@ def serve(
         if folder is not None and shell.orphaned:
             shutil.rmtree(folder, ignore_errors=True)
     if shell.rejoins:
-        restart.rejoin(watch, shell.address, shell.search.epoch)
+        restart.rejoin(watch, shell.address, shell.search.service, shell.search.epoch)
     if (
         shell.failed
         and restart.restart_process(restart.restart_count(time.monotonic() - began), watch)

@@ -41,7 +41,7 @@ def look_for_dispatcher(session: Session, reason: str) -> bool:
     search = session.link.search
     if search is not None and search.address:  # somebody may have to decide that it takes the place
         patience = max(float(patience), float(session.facts.get("lease", 0.0)))
-    known = {"epoch": search.epoch} if search is not None and search.epoch else {}
+    known = {} if search is None else search.known
     facts = {**session.said, "mark": kept.mark, "sent": kept.position, **known}
     if overdue(session) or not session.link.look_again(m.Hello(m.VERSION, "client", facts)):
         return False

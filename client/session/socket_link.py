@@ -131,7 +131,7 @@ class SocketLink:
 
     def found_again(self, facts: dict[str, Any]) -> None:
         """A dispatcher has answered, with these facts: connect its bulk socket."""
-        self.search.welcomed(self.address, facts.get("epoch"))
+        self.search.welcomed(self.address, facts)
         self.client = self.fetches.client = int(facts["number"])
         lease = self.control.lease = self.lease = float(facts.get("lease", self.lease))
         address = transport.reachable(str(facts["bulk_address"]), self.address)

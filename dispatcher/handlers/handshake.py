@@ -46,6 +46,8 @@ class Handshake:
         self.facts = facts
         self.epoch = int(facts.setdefault("epoch", 1))
         """That of this dispatcher: whoever takes its place has a higher one."""
+        self.number = int(facts.setdefault("service", 0))
+        """That of the service, which is the same for whoever takes its place."""
         self.worker_facts = worker_facts
         self.clients = numbers.sessions
         self.workers = numbers.workers
@@ -75,7 +77,7 @@ class Handshake:
         elif hello.role == "standby":
             self._standby(peer, hello, now)
         elif hello.role == "seeker":
-            self.service.send(peer, m.Welcome(0, {"epoch": self.epoch}))
+            self.service.send(peer, m.Welcome(0, {"epoch": self.epoch, "service": self.number}))
         else:
             self._pulse(peer, hello, origin)
         return False
@@ -97,7 +99,7 @@ class Handshake:
         """Raise `SessionError` if a peer knows a dispatcher that has taken the place of this one. Workers and standbys, which are
         trusted, end this one by that."""
         epoch = hello.facts.get("epoch", 0)
-        if type(epoch) is not int or epoch <= self.epoch:
+        if type(epoch) is not int or epoch <= self.epoch or hello.facts.get("service", 0) != self.number:
             return
         if hello.role in ("worker", "standby"):
             self.service.replaced = Replacement(epoch, peer if hello.role == "standby" else b"")
@@ -111,6 +113,8 @@ class Handshake:
         address = hello.facts.get("address")
         if not isinstance(address, str) or not address:
             raise ProtocolError("a standby says at which address it listens")
+        if "epoch" in hello.facts:  # it serves, in the place of one that was here
+            raise SessionError(f"this dispatcher was not replaced: its epoch is {self.epoch}")
         if not marks.saves:
             raise SessionError(
                 "this dispatcher keeps nothing with which another one could go on: start it with --marks"

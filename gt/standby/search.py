@@ -8,7 +8,7 @@ it serves it answers with its epoch. A seeker that hears its own dispatcher agai
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gt.errors import ProtocolError
@@ -22,28 +22,36 @@ PING_SECONDS: Final = 1.0
 
 
 class StandbySearch:
-    """Looks for the dispatcher at `address`, of which a service has told; empty: it has told of none. `epoch` is the highest of a
-    dispatcher that has let this client or worker in. `facts` are told with the question; the clock counts seconds."""
+    """Looks for the dispatcher at `address`, of which a service has told; empty: it has told of none. `service` and `epoch`
+    are those of the last dispatcher that has let this client or worker in. `facts` are told with the question; the clock counts
+    seconds."""
 
     def __init__(
-        self, keys: CurveKeys | None, clock: Callable[[], float], facts: dict[str, Any] | None = None, *, epoch: int = 0
-    ) -> None:
+        self, keys: CurveKeys | None, clock: Callable[[], float], facts: dict[str, Any] | None = None, *,
+        service: int = 0, epoch: int = 0,
+    ) -> None:  # fmt: skip
         self.keys = keys
         self.clock = clock
         self.facts = facts or {}
         self.address = ""
+        self.service = service
         self.epoch = epoch
         self.connection: Connection | None = None
         self.said_at = 0.0
 
-    def welcomed(self, address: str, epoch: object) -> None:
-        """A dispatcher at `address` has let this process in, and says its epoch. Raises `ProtocolError` if that is over."""
-        said = epoch if type(epoch) is int else 1
-        if said < self.epoch:
+    def welcomed(self, address: str, facts: Mapping[str, Any]) -> None:
+        """A dispatcher at `address` has let this process in, with these facts. Raises `ProtocolError` if its epoch is over."""
+        service, epoch = int(facts.get("service", 0)), int(facts.get("epoch", 1))
+        if service == self.service and epoch < self.epoch:
             raise ProtocolError(
-                f"the dispatcher at {address} was replaced (its epoch {said} is before {self.epoch}): nothing it says counts"
+                f"the dispatcher at {address} was replaced (its epoch {epoch} is before {self.epoch}): nothing it says counts"
             )
-        self.epoch = said
+        self.service, self.epoch = service, epoch
+
+    @property
+    def known(self) -> dict[str, int]:
+        """What it says of the dispatcher that it has known."""
+        return {"service": self.service, "epoch": self.epoch} if self.epoch else {}
 
     def look(self, own: Connection | None) -> bool:
         """Whether the other dispatcher serves now; to be called several times a second, with the connection to the own one, None
@@ -55,7 +63,7 @@ class StandbySearch:
         if connection is None or connection.failed:
             self.stop()
             connection = self.connection = Connection(self.address, lease=math.inf, clock=self.clock, keys=self.keys)
-            hello = m.Hello(m.VERSION, "seeker", {**self.facts, "epoch": self.epoch})
+            hello = m.Hello(m.VERSION, "seeker", {**self.facts, **self.known})
             connection.send(m.encode(hello))
             self.said_at = now
         elif now - self.said_at >= PING_SECONDS:
@@ -70,8 +78,8 @@ class StandbySearch:
             while (frames := connection.receive()) is not None:
                 message = m.decode(frames)
                 if type(message) is m.Welcome:
-                    epoch = message.facts.get("epoch")
-                    return type(epoch) is int and epoch > self.epoch
+                    service, epoch = message.facts.get("service"), message.facts.get("epoch")
+                    return service == self.service and type(epoch) is int and epoch > self.epoch
         except ProtocolError:
             pass  # whatever listens there, it is no dispatcher
         return False

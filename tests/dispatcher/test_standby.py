@@ -12,13 +12,12 @@ from one_dispatcher import Service, made
 from gt.dispatcher.number_file import (
     FolderInUse,
     NumberFile,
-    check_not_replaced,
     next_epoch,
     read_workers,
     store_numbers,
     take_over_numbers,
 )
-from gt.dispatcher.standby import ASKED_SECONDS, CopiedFiles, TakeOverRule
+from gt.dispatcher.standby import ASKED_SECONDS, CopiedFiles, TakeOverRule, stand_by
 from gt.dispatcher.state.events import FileRead, FilesListed, ListFiles, Lost, ReadFile, SessionWritten, WriteSession
 from gt.dispatcher.state.standby_copies import (
     END,
@@ -241,6 +240,21 @@ def test_a_dispatcher_that_stood_still_hears_of_its_successor(role: str) -> None
     assert [type(each) for each in service.hears("x")] == ([m.Goodbye] if role == "standby" else [])
 
 
+def test_who_was_replaced_in_turn_is_no_standby() -> None:
+    """One that serves in the place of another says its epoch, and may be behind by then."""
+    service = Primary(standby=False).service
+    service.hello("x", "standby", address="tcp://b:1", epoch=1)
+    assert "was not replaced" in service.hears("x", m.Goodbye)[0].text
+    assert not service.core.service.standby.peer
+
+
+def test_epochs_of_another_service_mean_nothing() -> None:
+    """A worker may have outlived a service, and come to a new one at its address."""
+    service = Primary(standby=False).service
+    service.hello("x", "worker", address="tcp://b:1", bulk=b"", epoch=2, service=7)
+    assert service.hears("x", m.Welcome)
+
+
 def test_a_client_cannot_end_a_dispatcher() -> None:
     """It may say what it likes. If it has really joined another one, this one is of no use to it."""
     service = Primary(standby=False).service
@@ -252,7 +266,7 @@ def test_a_client_cannot_end_a_dispatcher() -> None:
 def test_a_seeker_is_told_the_epoch() -> None:
     service = Service(1)
     service.hello("x", "seeker", epoch=0)
-    assert service.hears("x") == [m.Welcome(0, {"epoch": 1})]
+    assert service.hears("x") == [m.Welcome(0, {"epoch": 1, "service": 0})]
     assert not service.core.knows(b"x")
 
 
@@ -286,12 +300,13 @@ def test_no_number_is_given_twice_after_a_take_over(tmp_path: Path) -> None:
 
 
 def test_nobody_goes_on_with_a_folder_whose_sessions_have_gone_on_elsewhere(tmp_path: Path) -> None:
-    check_not_replaced(tmp_path / "none")
     numbers = NumberFile(tmp_path)
-    check_not_replaced(tmp_path)
+    for name in ("former", "copied"):
+        (tmp_path / name).write_text("ipc:///gone")
     numbers.note_replaced(2)
     with pytest.raises(FolderInUse, match="epoch 2"):
-        check_not_replaced(tmp_path)
+        stand_by(None, "ipc:///x", None, tmp_path, None, insecure=False)
+    assert (tmp_path / "former").exists()
 
 
 # the standby

@@ -42,7 +42,7 @@ say("result", digest.hexdigest(), gt.stats()["service"]["recoveries"])
 
 
 class Pair(NamedTuple):
-    """A primary with two workers, the dispatcher that stands by for it, and their addresses."""
+    """A primary, the dispatcher that stands by for it, and their addresses."""
 
     primary: Process
     standby: Process
@@ -51,17 +51,18 @@ class Pair(NamedTuple):
 
 
 def pair(machine: Machine, scheme: str, *more: str) -> Pair:
-    """A service with a standby that has a copy of everything. On TCP its second worker is one that others reach by TCP, too."""
+    """A service with a standby that has a copy of everything. On TCP it has a second worker, which others reach by TCP, too."""
     machine.environment |= {"GT_MARK_SECONDS": "0.1", "GT_LOG_LEVEL": "info"}
     at = {"tcp": "tcp://127.0.0.1:*", "ipc": f"ipc://{machine.temp}/first"}[scheme]
     marks = f"{machine.temp}/marks"
-    primary = machine.command("dispatcher", "--address", at, "--marks", marks, "--workers", "2")
+    beside = [("--listen", "tcp://127.0.0.1:*")] if scheme == "tcp" else []
+    count = str(1 + len(beside))
+    primary = machine.command("dispatcher", "--address", at, "--marks", marks, "--workers", count)
     address = primary.expect("listening at").split()[-1]
     other = ("--address", at.replace("first", "second"), "--marks", f"{machine.temp}/copies")
     standby = machine.command("dispatcher", "--standby-of", address, *other, *more)
     place = ("--address", address, "--device", "cpu", "--marks", marks)
-    beside = ("--listen", "tcp://127.0.0.1:*") if scheme == "tcp" else ()
-    for worker in (machine.command("worker", *place), machine.command("worker", *place, *beside)):
+    for worker in [machine.command("worker", *place, *each) for each in ((), *beside)]:
         worker.expect("at your service")
     found = standby.expect("standing by at").partition("standing by at ")[2].split()[0]
     standby.expect("has copies of all sessions")
@@ -110,7 +111,7 @@ def test_a_standby_takes_the_place_of_a_killed_dispatcher(machine: Machine, sche
 
 def test_a_dispatcher_that_stood_still_finds_that_it_was_replaced(machine: Machine) -> None:
     """It ends with one line, and nobody starts it again with its folder."""
-    service = pair(machine, "ipc")
+    service = pair(machine, "tcp" if EFFORT >= 1 else "ipc")
     calm = result(train(machine, service))
     program = train(machine, service)
     service.primary.signal(signal.SIGSTOP)
@@ -124,6 +125,33 @@ def test_a_dispatcher_that_stood_still_finds_that_it_was_replaced(machine: Machi
     again = machine.command("dispatcher", "--address", service.address, "--marks", f"{machine.temp}/marks")
     again.expect("have gone on at another dispatcher (epoch 2)")
     assert again.wait() == 1
+    clear(machine)
+
+
+@thorough
+def test_the_one_that_was_replaced_stands_by_in_turn(machine: Machine) -> None:
+    """And takes over again, from one that was started again after it had taken over."""
+    service = pair(machine, "ipc")
+    program = train(machine, service)
+    machine.command("take-over", service.other).expect("takes over, with epoch 2")
+    service.primary.expect("another dispatcher has taken the place of this one")
+    service.standby.expect("goes on from mark")
+    place = ("--address", service.other, "--marks", f"{machine.temp}/copies")
+    service.standby.signal(signal.SIGKILL)
+    second = machine.command("dispatcher", "--standby-of", service.address, *place)
+    second.expect("has taken the place of the dispatcher at")
+    second.expect("goes on from mark")
+    back = ("--address", service.address, "--marks", f"{machine.temp}/marks")
+    first = machine.command("dispatcher", "--standby-of", service.other, *back)
+    first.expect("has copies of all sessions")
+    second.signal(signal.SIGKILL)
+    machine.command("take-over", service.address).expect("takes over, with epoch 3")
+    assert result(program)[1] == 1
+    third = machine.command("dispatcher", "--standby-of", service.address, *place)
+    third.expect("another dispatcher has taken the place of this one (epoch 3, this one has 2)")
+    assert third.wait() == 1
+    for path in machine.temp.glob("second*"):
+        path.unlink(missing_ok=True)
     clear(machine)
 
 
