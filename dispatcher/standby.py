@@ -54,7 +54,7 @@ ASKED_SECONDS: Final = 5.0
 MAX_ASKED: Final = 1 << 14
 """The most workers that are remembered to have asked."""
 MAX_ADDRESS_LENGTH: Final = 1 << 10
-LAST_WORD_SECONDS: Final = 1.0
+LAST_WORD_SECONDS: Final = 0.3
 """The longest time to wait for the primary to say that it ends."""
 
 

@@ -44,7 +44,7 @@ from gt.wire import transport
 from gt.wire.bulk import PUT, Arrived, Bulk, Frames, Key
 from gt.wire.connection import Connection
 from gt.wire.connection_limit import ConnectionLimit
-from gt.wire.keys import keys_for
+from gt.wire.keys import keys_for, owner_keys
 from gt.wire.lending import Borrower
 from gt.wire.memfd import DEFAULT_SHARED_BYTES
 from gt.wire.pool import Pool, half_of_memory
@@ -171,7 +171,7 @@ class WorkerShell:
         self.peer_address = self.memory.announce(self.peer_keys.announce(announce or transport.endpoint(self.peers_in)))
         if card is not None:
             self.peer_address = card.announce(self.peer_address)
-        self.keys = keys_for(address) or keys_for(self.address)
+        self.keys = keys_for(address) or (owner_keys(self.address) if epoch else None)
         self.search = StandbySearch(self.keys, self.clock, {"worker": self.peer_address}, service=service, epoch=epoch)
         """For the dispatcher that may take the place of this worker's."""
         self.control = Connection(self.address, lease=self.lease, reopened=self._reopened, keys=self.keys)
