@@ -247,7 +247,18 @@ class StandbyShell:
         self.stopping = True
 
     def run(self) -> TakenOver | None:
-        """Stand by. Returns what the dispatcher has that takes over now; None if it was stopped."""
+        """Stand by. Returns what the dispatcher has that takes over now; None if it was stopped. Raises `OSError` if a copy
+        cannot be written."""
+        try:
+            found = self._run()
+        except BaseException:
+            self._close()
+            raise
+        if found is None:
+            self._close()
+        return found
+
+    def _run(self) -> TakenOver | None:
         self.poller.register(self.router.socket, transport.READABLE)
         log.info("standing by at %s for the dispatcher at %s", self.address, self.primary)
         beat = self.clock()
@@ -262,10 +273,12 @@ class StandbyShell:
                 self._beat()
             if self.ordered or self._is_due(now):
                 return self._take_over()
+        return None
+
+    def _close(self) -> None:
         self.connection.close()
         transport.unlink(self.router.socket)
         self.router.socket.close(linger=0)
-        return None
 
     def _is_due(self, now: float) -> bool:
         silent = self.connection.silent_seconds
