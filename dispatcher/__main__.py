@@ -30,6 +30,7 @@ from gt.daemon.service_folder import open_to_group
 from gt.daemon.siblings import kill_sibling
 from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, ShellError, Tick
 from gt.dispatcher.state.multicast import Accept, Broken, Fanout, Withdraw
+from gt.dispatcher.state.standby_copies import Replacement
 from gt.errors import GTError, ProtocolError
 from gt.instruction_log.file import DEFAULT_PART_BYTES, InstructionFile
 from gt.instruction_log.text import LOGGED_MESSAGES, SessionEnded
@@ -46,8 +47,9 @@ from .access import Access, ServiceKeys, process_to_watch
 from .bulk_relay import BulkRelay
 from .core import WORKER_LEASE_SECONDS, DispatcherCore
 from .handlers.marks import MARK_SECONDS
-from .number_file import FolderInUse, NumberFile, lock_folder
+from .number_file import FolderInUse, NumberFile, lock_folder, new_service
 from .session_files import FileAnswer, FileWork, SessionFiles
+from .standby import TakenOver, stand_by
 
 log = logging.getLogger("gt.dispatcher")
 WORK_SECONDS: Final = 0.002
@@ -70,16 +72,18 @@ class DispatcherShell:
         self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None,
         bulk: str | None = None, instruction_log: InstructionFile | None = None,
         logs: DaemonLog | None = None, insecure: bool = False, group: str | None = None, private: bool = False,
-        marks: Path | None = None,
+        marks: Path | None = None, taken: TakenOver | None = None,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
-        self.keys = ServiceKeys(address, bulk, insecure=insecure)
+        self.taken = taken
+        """What it has of the time when it stood by for another dispatcher, whose place it has taken."""
+        self.keys = ServiceKeys(address, bulk, insecure=insecure) if taken is None else taken.keys
         check = self.keys.check
         self.private = private
         # before it listens: who finds a listener finds its key
         self.registration = Registration(address, self.keys.public, shared=not private)
         try:
-            self.router = SessionRouter(address, MAX_DEFINITION_BYTES, check)
+            self.router = SessionRouter(address, MAX_DEFINITION_BYTES, check) if taken is None else taken.router
             self.control = self.router.socket
             self.address = transport.endpoint(self.control)
             self.relay = BulkRelay(bulk or _beside(self.address, "bulk"), self._wake, check)
@@ -109,6 +113,8 @@ class DispatcherShell:
             workers_expected=workers,
             facts={
                 "bulk_address": self.relay.address, "process": host_facts(), "lease": lease,
+                "epoch": 1 if self.numbers is None else self.numbers.epoch,
+                "service": new_service() if self.numbers is None else self.numbers.service,
                 **({} if marks is None else {"returns": patience}),  # so long clients look for the next dispatcher
             },
             worker_facts={
@@ -121,7 +127,7 @@ class DispatcherShell:
             lease=lease,
             mark_seconds=mark_seconds,
             worker_lease=environment_number("GT_WORKER_LEASE", WORKER_LEASE_SECONDS),
-            capabilities=("cancel", "drain"),
+            capabilities=("cancel", "drain", "take over"),
             numbers=None if self.numbers is None else self.numbers.numbers,
             cards=None if sessions is None else sessions.cards(),
             running_plan=self._running_plan,
@@ -146,6 +152,8 @@ class DispatcherShell:
         """An epoll object over all of these descriptors, so that one turn of the loop costs the same with any number of peers."""
         self.access = Access(self.address, keys=self.keys.authorized)
         self.stopping = False
+        self.replaced = False
+        """Whether it has ended because another dispatcher has taken its place."""
         self.rereading = False
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_write, False)
@@ -180,7 +188,7 @@ class DispatcherShell:
         self.registration.close()
         self.registration = Registration(self.address, self.keys.public, shared=not self.private)
         log.info("listening at %s", self.address)
-        while not self.stopping:
+        while not self.stopping and self.core.service.replaced is None:
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
                 poller.register(self.published, transport.READABLE)
             until = min(self.due, self.publish_at) if self.core.subscribers.period else self.due
@@ -205,8 +213,24 @@ class DispatcherShell:
                 self._handle(JobTurn())
             if self.core.marks.file_work:
                 self._write_sessions()
-        self.farewell("the dispatcher was stopped")
-        log.info("stopped")
+        self._end(self.core.service.replaced)
+
+    def _end(self, other: Replacement | None) -> None:
+        """End because this dispatcher was stopped; or because another one has taken its place, without a word to clients and
+        workers: sessions go on there, and they look for that."""
+        if other is None:
+            self.farewell("the dispatcher was stopped")
+            log.info("stopped")
+            return
+        log.error(
+            "another dispatcher has taken the place of this one (epoch %d, this one has %d): it computes nothing more, and ends",
+            other.epoch,
+            self.core.handshake.epoch,
+        )
+        self.replaced = True
+        if self.numbers is not None:
+            self.numbers.note_replaced(other.epoch)
+        self._close()
 
     def _woken(self) -> None:
         """Handle what other threads have found out."""
@@ -240,6 +264,8 @@ class DispatcherShell:
             self._handle(Tick())
             self._fence()
             self._pulse()
+            if self.taken is not None:
+                self.taken.former.look()
             if self.numbers is not None:
                 next(self.numbers.beats)
             self._tidy()
@@ -286,6 +312,8 @@ class DispatcherShell:
         router, core = self.router, self.core
         polled = True
         for _ in range(256):
+            if core.service.replaced is not None:
+                return
             peer = b""
             try:
                 heard = router.receive(polled=polled)
@@ -528,8 +556,14 @@ class DispatcherShell:
         self.registration.close()
         for peer in list(self.core.peers):
             self.router.send(peer, m.encode(m.Goodbye("", reason)))
+        self._close()
+
+    def _close(self) -> None:
+        """Close all sockets and files."""
         if self.instruction_log is not None:
             self.instruction_log.drain()
+        if self.taken is not None:
+            self.taken.former.close()
         for socket in (self.control, self.relay.router.socket, self.published):
             transport.unlink(socket)
         self.control.close(linger=200)
@@ -617,6 +651,7 @@ def serve(
     folder: str | None = None, bulk: str | None = None, instruction_log: str | None = None, with_data: bool = False,
     log_format: str = "text", listening: Callable[[str], object] | None = None, insecure: bool = False,
     group: str | None = None, private: bool = False, marks: str | None = None, standby: bool = False,
+    primary: str | None = None, lease: float | None = None,
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, with large data at `bulk`; returns the exit status.
 
@@ -625,6 +660,8 @@ def serve(
     members of `group` are let in. A `private` service is for the program that started it. `marks` is a folder for what is needed
     to go on with sessions after a dispatcher has ended; the next one that is given it does so. By default it is in `folder`, and
     without that one sessions end with their dispatcher. On `standby` it waits until the dispatcher with this folder has ended.
+    With a `primary` it copies what that dispatcher, which has another folder, writes there, and takes its place when it is told
+    to; or, with a `lease`, when it has heard nothing of it for so many seconds, nor have most of its workers.
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
@@ -632,10 +669,15 @@ def serve(
     logs = DaemonLog("dispatcher", level=log_level, form=log_format, folder=folder)
     kept = Path(marks) if marks is not None else None if folder is None else mark_folder(Path(folder))
     lock = -1
+    taken: TakenOver | None = None
     try:
         raise_descriptor_limit()
         if kept is not None:
             lock = _locked(kept, standby=standby)  # held until this process ends
+            found = stand_by(primary, address, bulk, kept, lease, insecure=insecure)
+            if isinstance(found, str):
+                return 0  # it was stopped
+            taken = found
         size = environment_number("GT_INSTRUCTION_LOG_SIZE", DEFAULT_PART_BYTES)
         file = InstructionFile(instruction_log, data=with_data, size=size) if instruction_log else None
         shell = DispatcherShell(
@@ -650,6 +692,7 @@ def serve(
             group=group,
             private=private,
             marks=kept,
+            taken=taken,
         )
     except (GTError, OSError) as error:
         if is_orphaned(watch):  # as a worker's
@@ -673,6 +716,7 @@ def serve(
         )
         status = 1
     finally:
+        status = status or int(shell.replaced)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
         if folder is not None and is_orphaned(watch):  # else whoever started it may start it again

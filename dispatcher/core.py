@@ -33,7 +33,7 @@ from gt.dispatcher.handlers.drain import DrainHandler
 from gt.dispatcher.handlers.fetches import FetchHandler
 from gt.dispatcher.handlers.handshake import Handshake
 from gt.dispatcher.handlers.job_scheduler import SERVICE
-from gt.dispatcher.handlers.marks import DISPATCHER, MARK_SECONDS, MarkHandler
+from gt.dispatcher.handlers.marks import DISPATCHER, MARK_SECONDS, STANDBY, MarkHandler
 from gt.dispatcher.handlers.memory_survey import MemorySurveys
 from gt.dispatcher.handlers.message_queues import MessageQueues
 from gt.dispatcher.handlers.plan_selection import PlanSelection
@@ -44,6 +44,8 @@ from gt.dispatcher.handlers.session_mesh import SessionMeshes
 from gt.dispatcher.handlers.snapshots import SnapshotHandler
 from gt.dispatcher.state.events import (
     Event,
+    FileRead,
+    FilesListed,
     JobTurn,
     Lost,
     Malformed,
@@ -61,6 +63,7 @@ from gt.dispatcher.state.message_state import WAITING_MARK, WAITING_READER
 from gt.dispatcher.state.numbers import Numbers, first_numbers
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
+from gt.dispatcher.state.standby_copies import STANDBY_SECONDS, Replacement, StandbyCopies
 from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
 from gt.errors import ProtocolError, SessionError
@@ -134,6 +137,8 @@ class DispatcherCore:
     def handle(self, event: Event, now: float) -> list[Send]:
         """Act on one event; the messages to send, in order."""
         self.service.now = now
+        if self.service.replaced is not None:
+            return []
         if self.started is None:
             self.started = self.service.expected_since = now
             self.subscribers.started = int(now * 1e9)
@@ -163,8 +168,15 @@ class DispatcherCore:
             self._end_sessions()
         if self.service.reshaped:
             self.marks.save_shapes()
+        return self._sent()
+
+    def _sent(self) -> list[Send]:
+        """The messages to send now. Once another dispatcher has taken the place of this one, only the word that it ends."""
         out, self.service.out = self.service.out, []
-        return out
+        other = self.service.replaced
+        if other is None:
+            return out
+        return [Send((other.peer,), m.Goodbye("", "it ends, because it was replaced"))] if other.peer else []
 
     def _advance_drains(self) -> None:
         try:
@@ -181,6 +193,10 @@ class DispatcherCore:
             self.marks.written(event)
         elif isinstance(event, SessionRead):
             self.returning.read(event)
+        elif isinstance(event, FilesListed):
+            self.marks.listed(event)
+        elif isinstance(event, FileRead):
+            self.marks.read(event)
         elif isinstance(event, Publish):
             self.subscribers.publish(event.wall)
         elif isinstance(event, JobTurn):
@@ -237,11 +253,16 @@ class DispatcherCore:
     @property
     def peers(self) -> Iterator[bytes]:
         """All who are told that this dispatcher lives."""
-        return itertools.chain(self.service.clients, self.service.workers, self.subscribers.watchers)
+        standby = (self.service.standby.peer,) if self.service.standby.peer else ()
+        return itertools.chain(self.service.clients, self.service.workers, self.subscribers.watchers, standby)
 
     def knows(self, peer: bytes) -> bool:
         """Whether a peer is one of them."""
-        return peer in self.service.clients or peer in self.service.workers or peer in self.subscribers.watchers
+        service = self.service
+        return (
+            peer in service.clients or peer in service.workers or peer in self.subscribers.watchers
+            or peer == service.standby.peer
+        )  # fmt: skip
 
     def joined(self, peer: bytes) -> bool:
         """Whether a peer has said `Hello`, also one whose process has ended since."""
@@ -293,9 +314,8 @@ class DispatcherCore:
             mesh = None if client.mesh is None else self.service.meshes[client.mesh.number]
             members = set() if mesh is None else {worker.number for worker in mesh.workers}
             assert recovery.restoring <= members, "workers of its mesh give a session back what a mark has"
-            assert recovery.taking is None or recovery.taking.waiting <= {*there, DISPATCHER}, (
-                "who writes a mark is there"
-            )
+            copies = {DISPATCHER, STANDBY} if self.service.standby.peer else {DISPATCHER}
+            assert recovery.taking is None or recovery.taking.waiting <= there | copies, "who writes a mark is there"
             for entry in client.table.values():
                 assert entry.landing <= there, "a tensor arrives at workers that are there"
         for collection in self.fetches.collections.values():
@@ -340,6 +360,8 @@ class DispatcherCore:
             role, handlers = WATCHER, HANDLERS[WATCHER]
         elif (sender := self.handshake.pulses.get(peer)) is not None:
             role, handlers = PULSE, HANDLERS[PULSE]
+        elif peer == self.service.standby.peer:
+            sender, role, handlers = self.service.standby, STANDBY_ROLE, HANDLERS[STANDBY_ROLE]
         else:
             if kind not in (m.Goodbye, m.Ping) and peer not in self.disconnect.ended:
                 self._refuse(peer, f"{kind.__name__} before Hello")
@@ -387,6 +409,9 @@ class DispatcherCore:
             self.queues.pump(client)
         for peer in self.subscribers.late(now):
             self.subscribers.leave(peer)
+        standby = self.service.standby
+        if standby.peer and now - standby.heard > STANDBY_SECONDS:
+            self._lost(standby.peer, f"no sign of life for {STANDBY_SECONDS:g} s")
         for worker in list(self.service.workers.values()):
             if now - worker.heard > self.worker_lease:
                 returns = worker.facts.get("supervised") is True and worker.facts.get("watched") is True
@@ -411,18 +436,19 @@ class DispatcherCore:
 
     # messages, by the table below
 
-    def _ping(self, sender: ClientRecord | WorkerRecord | Watcher, ping: m.Ping) -> None:
+    def _ping(self, sender: ClientRecord | WorkerRecord | Watcher | StandbyCopies, ping: m.Ping) -> None:
         """A sign of life, which is noted of any message, and perhaps the word that a client has read what it was sent."""
         if isinstance(sender, ClientRecord) and sender.head is WAITING_READER:
             self.queues.pump(sender)
 
-    def _goodbye(self, sender: ClientRecord | WorkerRecord | Watcher, goodbye: m.Goodbye) -> None:
+    def _goodbye(self, sender: ClientRecord | WorkerRecord | Watcher | StandbyCopies, goodbye: m.Goodbye) -> None:
         reason, loss = "it said goodbye", NO_WORKER_LOSS
         if isinstance(sender, WorkerRecord):
             reason = goodbye.text or reason
             if goodbye.kind == "WorkerLost":  # its device failed, or it has met a bug, and it starts again
                 loss = WorkerLoss(returns=True, failed=True, plan=self.running_plan(sender.identity))
-        self._lost(sender.identity, reason, loss)
+        peer = sender.peer if isinstance(sender, StandbyCopies) else sender.identity
+        self._lost(peer, reason, loss)
 
     def _take(self, client: ClientRecord, message: m.Message) -> None:
         self.queues.take(client, message)
@@ -541,6 +567,20 @@ class DispatcherCore:
                 answer = m.Failed(drain.request, "SessionError", str(error))
         self.service.send(watcher.identity, answer)
 
+    def _take_over(self, watcher: Watcher, message: m.TakeOver) -> None:
+        """Answer that this dispatcher stands by for none."""
+        text = "this dispatcher serves already: take over at the address of the one that stands by for it"
+        self.service.send(watcher.identity, m.Failed(message.request, "SessionError", text))
+
+    def _file_copied(self, _standby: StandbyCopies, message: m.FileCopied) -> None:
+        self.marks.copied(message.name)
+
+    def _replaced(self, standby: StandbyCopies, message: m.Replaced) -> None:
+        """The standby has taken the place of this dispatcher."""
+        if message.epoch <= self.handshake.epoch:
+            raise ProtocolError(f"epoch {message.epoch} is not after {self.handshake.epoch}")
+        self.service.replaced = Replacement(message.epoch, standby.peer)
+
     def _admit(self) -> None:
         """Let sessions send the new plans for which there is room now."""
         for client in self.plan_selection.admission.turns():
@@ -558,14 +598,15 @@ class Role(StrEnum):
     WORKER = "worker"
     PULSE = "pulse"
     WATCHER = "watcher"
+    STANDBY = "standby"
 
 
-CLIENT, WORKER, PULSE, WATCHER = Role
+CLIENT, WORKER, PULSE, WATCHER, STANDBY_ROLE = Role
 
 #: By type of message: who may send it, and what acts on it. `Hello`, which makes a peer known, is not among them.
 MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any, Any], None]]]] = {
-    m.Ping: ((CLIENT, WORKER, PULSE, WATCHER), DispatcherCore._ping),
-    m.Goodbye: ((CLIENT, WORKER, WATCHER), DispatcherCore._goodbye),
+    m.Ping: ((CLIENT, WORKER, PULSE, WATCHER, STANDBY_ROLE), DispatcherCore._ping),
+    m.Goodbye: ((CLIENT, WORKER, WATCHER, STANDBY_ROLE), DispatcherCore._goodbye),
     m.Configure: ((CLIENT,), DispatcherCore._take),
     m.Define: ((CLIENT,), DispatcherCore._take),
     m.Drop: ((CLIENT,), DispatcherCore._take),
@@ -599,6 +640,9 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.Watch: ((WATCHER,), DispatcherCore._watch),
     m.Cancel: ((WATCHER,), DispatcherCore._cancel),
     m.Drain: ((WATCHER,), DispatcherCore._drain),
+    m.TakeOver: ((WATCHER,), DispatcherCore._take_over),
+    m.FileCopied: ((STANDBY_ROLE,), DispatcherCore._file_copied),
+    m.Replaced: ((STANDBY_ROLE,), DispatcherCore._replaced),
 }
 HANDLERS: Final = {
     role: {kind: handler for kind, (roles, handler) in MESSAGES.items() if role in roles} for role in Role

@@ -27,12 +27,21 @@ ORDERS_PER_START: Final = 1 << 42
 STARTS_SLOT: Final = len(FIRST_NUMBERS)
 WORKERS_SLOT: Final = STARTS_SLOT + 1
 BEATS_SLOT: Final = STARTS_SLOT + 2
+EPOCH_SLOT: Final = STARTS_SLOT + 3
+REPLACED_SLOT: Final = STARTS_SLOT + 4
+SERVICE_SLOT: Final = STARTS_SLOT + 5
 """Behind the numbers is how many dispatchers have started, how many workers the last one had, and a count that grows while it
-works."""
+works; then its epoch, the epoch of one that has taken its place elsewhere (0: none has), and a random number by which all
+dispatchers of this service are known."""
+FILE_BYTES: Final = SLOT.size * (SERVICE_SLOT + 1)
+NUMBERS_AHEAD: Final = 1_000_000_000
+STARTS_AHEAD: Final = 1 << 10
+"""So many numbers, and so many starts of dispatchers, a dispatcher leaves out that takes over with a copy of this file: more than
+the other one can have given since that was made."""
 
 
 class FolderInUse(GTError, OSError):
-    """Another dispatcher goes on with the sessions in this folder."""
+    """Another dispatcher goes on with the sessions in this folder, here or elsewhere."""
 
 
 def lock_folder(folder: Path, *, wait: bool = False) -> int:
@@ -60,17 +69,65 @@ def read_beats(folder: Path) -> int | None:
     return SLOT.unpack_from(data, BEATS_SLOT * SLOT.size)[0] if len(data) > BEATS_SLOT * SLOT.size else None
 
 
-class NumberFile:
-    """The numbers that follow those of all dispatchers that had this folder, and how many `workers` the last one had. Raises
+def replaced_by(folder: Path) -> int:
+    """The epoch of a dispatcher that has taken the place of the one that had this folder; 0: none has. Raises `OSError`."""
+    return _slot((folder / FILE_NAME).read_bytes(), REPLACED_SLOT)
+
+
+def new_service() -> int:
+    """A number by which a new service is known."""
+    return int.from_bytes(os.urandom(7), "big") + 1
+
+
+def store_numbers(folder: Path, data: bytes) -> None:
+    """Make the file of a folder a copy of another one's. Raises `OSError`."""
+    with (folder / FILE_NAME).open("r+b") as file:  # it is locked, so it must stay the same file
+        file.write(data.ljust(FILE_BYTES, b"\0")[:FILE_BYTES])
+
+
+def next_epoch(folder: Path) -> int:
+    """The epoch in which a dispatcher with a copy of another one's folder would take its place. Raises `OSError`."""
+    return max(1, _slot((folder / FILE_NAME).read_bytes(), EPOCH_SLOT)) + 1
+
+
+def read_workers(folder: Path) -> int:
+    """How many workers the dispatcher had of which a folder has a copy. Raises `OSError`."""
+    return _slot((folder / FILE_NAME).read_bytes(), WORKERS_SLOT)
+
+
+def read_service(folder: Path) -> int:
+    """The number of the service of which a folder is. Raises `OSError`."""
+    return _slot((folder / FILE_NAME).read_bytes(), SERVICE_SLOT)
+
+
+def take_over_numbers(folder: Path) -> int:
+    """Have the numbers in a copied file go on far beyond those that the other dispatcher gives. Returns the new epoch. Raises
     `OSError`."""
+    epoch, path = next_epoch(folder), folder / FILE_NAME
+    slots = [_slot(path.read_bytes(), at) for at in range(FILE_BYTES // SLOT.size)]
+    for at in range(STARTS_SLOT):
+        slots[at] += NUMBERS_AHEAD
+    slots[STARTS_SLOT] += STARTS_AHEAD
+    slots[EPOCH_SLOT], slots[REPLACED_SLOT] = epoch, 0
+    store_numbers(folder, b"".join(map(SLOT.pack, slots)))
+    return epoch
+
+
+def _slot(data: bytes, at: int) -> int:
+    number: int = SLOT.unpack_from(data.ljust(FILE_BYTES, b"\0"), at * SLOT.size)[0]
+    return number
+
+
+class NumberFile:
+    """The numbers that follow those of all dispatchers that had this folder, how many `workers` the last one had, and the `epoch`
+    of this one. Raises `OSError`."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            nbytes = SLOT.size * (BEATS_SLOT + 1)
-            os.ftruncate(descriptor, nbytes)
-            self.memory = mmap.mmap(descriptor, nbytes)
+            os.ftruncate(descriptor, FILE_BYTES)
+            self.memory = mmap.mmap(descriptor, FILE_BYTES)
         finally:
             os.close(descriptor)
         starts = next(_count(self.memory, STARTS_SLOT, 0))
@@ -80,12 +137,20 @@ class NumberFile:
         )
         self.numbers = Numbers(sessions, workers, meshes, marks, starts * ORDERS_PER_START)
         self.workers: int = SLOT.unpack_from(self.memory, WORKERS_SLOT * SLOT.size)[0]
+        self.epoch: int = max(1, SLOT.unpack_from(self.memory, EPOCH_SLOT * SLOT.size)[0])
+        SLOT.pack_into(self.memory, EPOCH_SLOT * SLOT.size, self.epoch)
+        self.service: int = SLOT.unpack_from(self.memory, SERVICE_SLOT * SLOT.size)[0] or new_service()
+        SLOT.pack_into(self.memory, SERVICE_SLOT * SLOT.size, self.service)
 
     def note_workers(self, count: int) -> None:
         """Note how many workers the service has or waits for."""
         if count != self.workers:
             self.workers = count
             SLOT.pack_into(self.memory, WORKERS_SLOT * SLOT.size, count)
+
+    def note_replaced(self, epoch: int) -> None:
+        """Note that another dispatcher, of this epoch, has taken the place of this one: none goes on with this folder."""
+        SLOT.pack_into(self.memory, REPLACED_SLOT * SLOT.size, epoch)
 
 
 def _count(memory: mmap.mmap, slot: int, first: int) -> Iterator[int]:

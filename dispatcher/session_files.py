@@ -10,20 +10,28 @@ import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from gt.errors import SnapshotError
 from gt.snapshot_files.whole_file import whole_file
 from gt.wire import messages as m
 
-from .state.events import DropSession, ReadSession, SessionRead, SessionWritten, WriteSession
+from .state.events import (
+    DropSession,
+    FileRead,
+    FilesListed,
+    ListFiles,
+    ReadFile,
+    ReadSession,
+    SessionRead,
+    SessionWritten,
+    WriteSession,
+)
 from .state.mark_bytes import PackedParts, SessionCard, pack_session, read_card, read_mark
+from .state.standby_copies import BEGIN, SUFFIX, file_of
 
 log = logging.getLogger("gt.dispatcher")
-SUFFIX: Final = "-session"
-BEGIN: Final = "begin-"
-FileWork = WriteSession | ReadSession | DropSession
-FileAnswer = SessionWritten | SessionRead
+FileWork = WriteSession | ReadSession | DropSession | ListFiles | ReadFile
+FileAnswer = SessionWritten | SessionRead | FilesListed | FileRead
 
 
 class SessionFiles:
@@ -39,7 +47,7 @@ class SessionFiles:
         """The cards of all sessions that an earlier dispatcher has left. What it left besides, and files that are damaged, are
         removed."""
         found: list[SessionCard] = []
-        for path in sorted((*self.folder.glob(f"*{SUFFIX}"), *self.folder.glob(f"{BEGIN}*"))):
+        for path in self._paths():
             try:
                 found.append(read_card(path.read_bytes()))
             except (OSError, SnapshotError) as error:
@@ -63,6 +71,13 @@ class SessionFiles:
             except Exception as error:  # noqa: BLE001 — whatever it is, the core waits for the answer
                 fault = m.fault_of(SnapshotError(f"a session's file cannot be written: {_said(error)}"))
             return SessionWritten(work.card.mark, fault, self.clock() - began) if work.card.mark else None
+        if isinstance(work, ListFiles):
+            return FilesListed(work.peer, tuple(path.name for path in self._paths()))
+        if isinstance(work, ReadFile):
+            try:
+                return FileRead(work.peer, work.name, (self.folder / work.name).read_bytes())
+            except OSError:
+                return FileRead(work.peer, work.name, None)
         path = self._path(work.key, work.mark)
         if isinstance(work, DropSession):
             _remove(path)
@@ -78,7 +93,10 @@ class SessionFiles:
         """Do nothing: no file stays open."""
 
     def _path(self, key: bytes, mark: int) -> Path:
-        return self.folder / (f"{mark}{SUFFIX}" if mark else f"{BEGIN}{key.hex()}")
+        return self.folder / file_of(key, mark)
+
+    def _paths(self) -> list[Path]:
+        return sorted((*self.folder.glob(f"*{SUFFIX}"), *self.folder.glob(f"{BEGIN}*")))
 
     def _write(self, work: WriteSession) -> None:
         self.folder.mkdir(mode=0o700, exist_ok=True)

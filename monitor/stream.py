@@ -50,8 +50,12 @@ class Stream:
     GT.
     """
 
-    def __init__(self, address: str | None = None, *, level: int = t.SUMMARY, timeout: float = CONNECT_TIMEOUT) -> None:
+    def __init__(
+        self, address: str | None = None, *, level: int = t.SUMMARY, timeout: float = CONNECT_TIMEOUT,
+        keys: transport.CurveKeys | None = None,
+    ) -> None:  # fmt: skip
         self.asked = address
+        self.keys = keys
         self.address = address or discover()
         self.level = level
         self.again = True
@@ -139,6 +143,11 @@ class Stream:
         """
         return self._order("drain", lambda request: m.Drain(request, worker, begin), timeout)
 
+    def take_over(self, timeout: float = CONNECT_TIMEOUT) -> dict[str, Any]:
+        """Have a dispatcher that stands by take the place of the one for which it does. Returns its new `epoch`. Raises as
+        `drain` does."""
+        return self._order("take over", m.TakeOver, timeout)
+
     def _order(self, what: str, message: Callable[[int], m.Message], timeout: float) -> dict[str, Any]:
         """The answer to what only operators may ask."""
         if what not in self.capabilities:
@@ -178,7 +187,9 @@ class Stream:
     # the connection
 
     def _connect(self) -> None:
-        self._connection = Connection(self.address, reopened=self._listen_anew, keys=keys_for(self.address))
+        self._connection = Connection(
+            self.address, reopened=self._listen_anew, keys=self.keys or keys_for(self.address)
+        )
         self._listen_anew()
         self._seen = 0
         self._answers.clear()

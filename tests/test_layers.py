@@ -26,11 +26,12 @@ PACKAGES = {
     "gt.snapshot_files": ("gt.ir",),
     "gt.daemon": (),
     "gt.wire": ("gt.daemon",),
+    "gt.standby": ("gt.wire",),
     "gt.public_api": (),
     "gt.instruction_log": ("gt.ir", "gt.wire"),
     # client
     "gt.client.segment": ("gt.ir", "gt.wire"),
-    "gt.client.session": ("gt.client.segment", "gt.instruction_log"),
+    "gt.client.session": ("gt.client.segment", "gt.instruction_log", "gt.standby"),
     "gt.client.tensor": ("gt.client.session",),
     "gt.client.ops": ("gt.client.tensor",),
     "gt.client.ops.spectral": ("gt.client.ops",),
@@ -77,7 +78,7 @@ PACKAGES = {
     "gt.worker.execution": (
         "gt.worker.cuda_graphs", "gt.worker.fusion.cpu", "gt.worker.memory_limit", "gt.worker.telemetry",
     ),
-    "gt.worker": ("gt.worker.execution", "gt.worker.lifecycle", "gt.worker.snapshots"),
+    "gt.worker": ("gt.standby", "gt.worker.execution", "gt.worker.lifecycle", "gt.worker.snapshots"),
     # monitor
     "gt.monitor": ("gt.instruction_log",),
     "gt.monitor.top": ("gt.monitor",),

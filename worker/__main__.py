@@ -29,7 +29,7 @@ from gt.daemon.host import (
     start_timeout,
 )
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
-from gt.daemon.mark_folder import mark_folder
+from gt.daemon.mark_folder import mark_facts, mark_folder
 from gt.daemon.process_end import process_descriptor
 from gt.daemon.worker_number import write_number
 from gt.errors import GTError, ProtocolError
@@ -37,13 +37,14 @@ from gt.sharding import options
 from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.sharding.partition import extent
 from gt.snapshot_files.snapshot_names import default_folder
+from gt.standby.search import StandbySearch
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire import transport
 from gt.wire.bulk import PUT, Arrived, Bulk, Frames, Key
 from gt.wire.connection import Connection
 from gt.wire.connection_limit import ConnectionLimit
-from gt.wire.keys import keys_for
+from gt.wire.keys import keys_for, owner_keys
 from gt.wire.lending import Borrower
 from gt.wire.memfd import DEFAULT_SHARED_BYTES
 from gt.wire.pool import Pool, half_of_memory
@@ -114,7 +115,7 @@ class WorkerShell:
             transport.Dealer(announce, transport.new_identity()).close()
         elif listen and transport.is_wildcard(listen):
             raise transport.AddressRefused(f"nobody connects to {listen}: --announce says where other workers reach it")
-        self.address = address
+        self.address, service, epoch = restart.moved(address)
         self.logs = logs
         self.watch = watch
         self.spare = spare
@@ -170,8 +171,10 @@ class WorkerShell:
         self.peer_address = self.memory.announce(self.peer_keys.announce(announce or transport.endpoint(self.peers_in)))
         if card is not None:
             self.peer_address = card.announce(self.peer_address)
-        self.keys = keys_for(address)
-        self.control = Connection(address, lease=self.lease, reopened=self._reopened, keys=self.keys)
+        self.keys = keys_for(address) or (owner_keys(self.address) if epoch else None)
+        self.search = StandbySearch(self.keys, self.clock, {"worker": self.peer_address}, service=service, epoch=epoch)
+        """For the dispatcher that may take the place of this worker's."""
+        self.control = Connection(self.address, lease=self.lease, reopened=self._reopened, keys=self.keys)
         self.published = Subscription(self._publisher, self._say, self._reopened)
         """What comes by the socket for messages to large groups, once this worker is in one."""
         self.bulk: Connection | None = None
@@ -227,7 +230,7 @@ class WorkerShell:
             **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
             "nvlink_group_size": self.group_size, "supervised": self.watch is not None, "spare": self.spare,
-            **({} if self.mark_folder is None else {"marks": True}), **self.core.facts,
+            **mark_facts(self.mark_folder), **self.search.known, **self.core.facts,
             **({} if self.running_plan is None else {"running": self.running_plan.where}),
             **measured(self.core.backend, time.time()),
         }  # fmt: skip
@@ -254,7 +257,8 @@ class WorkerShell:
                 self._hear_peers()
             if self.bulk is not None and self.bulk.socket in ready:
                 self._hear_bulk(self.bulk)
-            patience = self.lease if self.control.accepted else self.patience  # what was cut off may still go on
+            cut_off = self.control.accepted or bool(self.search.address)  # what was may still go on
+            patience = self.lease if cut_off else self.patience
             if self.bulk is None and now - self.joins_since > patience:
                 log.error("no dispatcher answered at %s within %g s; start one with `gt dispatcher --address %s`",
                           self.address, patience, self.address)  # fmt: skip
@@ -280,7 +284,7 @@ class WorkerShell:
     def _look(self, now: float) -> bool:
         """Look after the connections. Returns whether those to the dispatcher can go on."""
         self.peers.look()
-        self.look_at = now + (JOIN_SECONDS if self.bulk is None else min(LOOK_SECONDS, self.peers.patience))
+        self.look_at = now + (JOIN_SECONDS if self._seeks else min(LOOK_SECONDS, self.peers.patience))
         for _ in range(self.connection_limit.strangers - self.strangers):
             self.strangers += 1
             self._refuse(ProtocolError("a connection of a peer that has not the key of this service's workers"))
@@ -296,8 +300,17 @@ class WorkerShell:
                 return False
             elif connection.stream.owed_messages:
                 connection.send_unnumbered([b""])
+        if self.search.look(None if self.bulk is None else self.control):
+            before, self.address = self.address, self.search.take()
+            self._join_anew(f"the dispatcher at {self.address} has taken the place of the one at {before}")
+            return True
         self.published.look(now)
         return self._bulk_is_open(now)
+
+    @property
+    def _seeks(self) -> bool:
+        """Whether it has no dispatcher that answers."""
+        return self.bulk is None or self.search.asks
 
     def _join_anew(self, reason: str) -> None:
         """Join the next dispatcher as a new worker, with nothing but compiled programs: what sessions had here is in the files of
@@ -447,7 +460,7 @@ class WorkerShell:
         staging = self.core.backend.staging
         if staging is not None and (pause := self._asking(staging)) is not None:
             return pause
-        wait = JOIN_SECONDS if self.bulk is None else min(TICK_SECONDS, self.peers.patience)
+        wait = JOIN_SECONDS if self._seeks else min(TICK_SECONDS, self.peers.patience)
         if self.core.reports.count:
             return int(min(wait, self.core.reports.wait(self.clock())) * 1000) + 1
         recording = self.core.recording
@@ -502,6 +515,7 @@ class WorkerShell:
         """Close the sockets and remove what is left of them."""
         self.control.close(linger=200)
         self.published.close()
+        self.search.stop()
         if self.core.stored.limiter is not None:
             self.core.stored.limiter.spill.close()
         self.peers.close()
@@ -547,6 +561,8 @@ class WorkerShell:
 
     def _welcome(self, welcome: m.Welcome) -> None:
         """Connect the bulk socket, and start the thread that sends heartbeats."""
+        self.search.welcomed(self.address, welcome.facts)
+        self.facts |= self.search.known
         self.peers.number = welcome.number
         self.peer_keys.shared(welcome.facts.get("peer_secret"))
         self.control.lease = self.lease = float(welcome.facts.get("lease", self.lease))
@@ -566,7 +582,14 @@ class WorkerShell:
             self.pulses = True
             bus = self.core.backend.bus
             samples = None if bus is None else HealthSamples(NvmlGpu(bus)).start()
-            pulse = (self.address, self.keys, self.peer_address, self.logs, samples, lambda: self.bulk is not None)
+            pulse = (
+                lambda: self.address,
+                self.keys,
+                self.peer_address,
+                self.logs,
+                samples,
+                lambda: self.bulk is not None,
+            )
             threading.Thread(target=_pulse, args=pulse, daemon=True).start()
         log.info("worker %d on %s at your service", welcome.number, self.core.backend.name)
 
@@ -688,6 +711,7 @@ class WorkerShell:
 CONNECTION_HANDLERS: Final[dict[type, Callable[[WorkerShell, Any], None]]] = {
     m.Welcome: WorkerShell._welcome,
     m.Goodbye: WorkerShell._goodbye,
+    m.StandBy: lambda shell, message: setattr(shell.search, "address", message.address),
     m.Subscribe: lambda shell, message: shell.published.subscribe(message),
     m.Unsubscribe: lambda shell, message: shell.published.subscribe(message),
     m.Switch: lambda shell, message: shell.published.switch(message),
@@ -714,7 +738,7 @@ def _running_plan_memory() -> RunningPlanMemory | None:
 
 
 def _pulse(
-    address: str,
+    address: Callable[[], str],
     keys: transport.CurveKeys | None,
     peer_address: str,
     logs: DaemonLog | None,
@@ -724,7 +748,7 @@ def _pulse(
     """Sends heartbeats and the state of the GPU on a connection of its own, also while a long kernel runs, and follows changes
     of the log level. While the worker has not `joined` a dispatcher it waits. Runs in a thread that ends with the process."""
     hello = m.encode(m.Hello(m.VERSION, "pulse", {"address": peer_address}))
-    connection = Connection(address, keys=keys)
+    connection = Connection(address(), keys=keys)
     connection.send(hello)
     while True:
         time.sleep(HEARTBEAT_SECONDS)
@@ -735,9 +759,9 @@ def _pulse(
         while connection.receive() is not None:
             pass
         connection.look()
-        if connection.failed and joined():
+        if (connection.failed or connection.address != address()) and joined():
             connection.close()
-            connection = Connection(address, keys=keys)
+            connection = Connection(address(), keys=keys)
             connection.send(hello)
 
 
@@ -783,7 +807,7 @@ def serve(
     try:
         raise_descriptor_limit()
         patience = CONNECT_TIMEOUT if watch is None else start_timeout()  # it may have been started with its dispatcher
-        transport.await_listener(address, patience, lambda: not is_orphaned(watch))
+        transport.await_listener(restart.moved(address)[0], patience, lambda: not is_orphaned(watch))
         shell = WorkerShell(
             address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs, marks=marks,
             spare=spare,
@@ -807,7 +831,7 @@ def serve(
         if folder is not None and shell.orphaned:
             shutil.rmtree(folder, ignore_errors=True)
     if shell.rejoins:
-        restart.rejoin(watch)
+        restart.rejoin(watch, shell.address, shell.search.service, shell.search.epoch)
     if (
         shell.failed
         and restart.restart_process(restart.restart_count(time.monotonic() - began), watch)

@@ -38,7 +38,11 @@ def look_for_dispatcher(session: Session, reason: str) -> bool:
         return session.link.look_again(m.Hello(m.VERSION, "client", session.said))
     if kept is None or kept.lapsed or not isinstance(patience, (int, float)):
         return False
-    facts = {**session.said, "mark": kept.mark, "sent": kept.position}
+    search = session.link.search
+    if search is not None and search.address:  # somebody may have to decide that it takes the place
+        patience = max(float(patience), float(session.facts.get("lease", 0.0)))
+    known = {} if search is None else search.known
+    facts = {**session.said, "mark": kept.mark, "sent": kept.position, **known}
     if overdue(session) or not session.link.look_again(m.Hello(m.VERSION, "client", facts)):
         return False
     kept.durable = None  # what waited for answers comes too late: the session goes back to the mark that it has said

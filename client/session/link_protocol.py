@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gt.ir.spec import Spec
+from gt.standby.search import StandbySearch
 from gt.wire import messages as m
 from gt.wire.pool import Pool
 from gt.wire.reliable_stream import Frames
@@ -23,6 +24,10 @@ class DispatcherLink(Protocol):
     """Where fetched arrays lie."""
     resend_bytes: int
     """The most bytes of messages to keep because they may have to be sent again; 0 if they never have to."""
+
+    @property
+    def search(self) -> StandbySearch | None:
+        """For the dispatcher that may take the place of this one; None where there can be none."""
 
     def send(self, message: m.Message) -> Any:
         """Send one message. Never waits, never loses. Returns its frames, unless `resend_bytes` is 0."""

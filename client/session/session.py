@@ -568,6 +568,10 @@ class Session:
     def _notice(self, message: m.Notice) -> None:
         log.warning("%s", message.text)
 
+    def _stand_by(self, message: m.StandBy) -> None:
+        if self.link.search is not None:
+            self.link.search.address = message.address
+
     def _goodbye(self, message: m.Goodbye) -> None:
         text = f"the service ended the session: {message.text or 'it stops'}"
         self._end(m.error_of(message.kind or "SessionError", text))
@@ -689,6 +693,7 @@ MESSAGES: Final[dict[type, Callable[[Session, Any], None]]] = {
     m.Durable: mark_is_durable,
     m.Rewind: go_back,
     m.Unkept: stop_keeping,
+    m.StandBy: Session._stand_by,
 }
 """What handles each message of the dispatcher. Others, such as `Ping`, say only that it lives."""
 

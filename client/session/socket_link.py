@@ -17,6 +17,7 @@ from gt.daemon.host import environment_number, host_facts, memory_limit
 from gt.daemon.process_end import has_ended, process_descriptor
 from gt.errors import ConnectionFailed
 from gt.ir.spec import Spec
+from gt.standby.search import StandbySearch
 from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.bulk import Bulk
@@ -78,6 +79,9 @@ class SocketLink:
         """The descriptor of the dispatcher's process, if it is on this machine."""
         self.ended = 0.0
         """When that process was first found to have ended."""
+        self.search = StandbySearch(self.keys, self.clock)
+        self.replaced = ""
+        """What to say of the dispatcher if another one serves in its place."""
         self.absent = False
         """Whether nothing may be sent, because no dispatcher knows the session."""
         self.closed = False
@@ -110,6 +114,8 @@ class SocketLink:
         where the daemons of this process have ended too often and are not started again."""
         if self.closed or (self.local is not None and self.local.failure() is not None):
             return False
+        if self.replaced:
+            self.address, self.replaced = self.search.take(), ""
         self.absent = True
         self.control.close()
         if self.bulk is not None:
@@ -125,6 +131,7 @@ class SocketLink:
 
     def found_again(self, facts: dict[str, Any]) -> None:
         """A dispatcher has answered, with these facts: connect its bulk socket."""
+        self.search.welcomed(self.address, facts)
         self.client = self.fetches.client = int(facts["number"])
         lease = self.control.lease = self.lease = float(facts.get("lease", self.lease))
         address = transport.reachable(str(facts["bulk_address"]), self.address)
@@ -177,6 +184,8 @@ class SocketLink:
             self.control.look()
             if bulk is not None:
                 bulk.look()
+            if self.search.address and self.search.look(None if self.absent else self.control):
+                self.replaced = f"another dispatcher has taken its place, at {self.search.address}"
         return found
 
     def wait(self, timeout: float) -> None:
@@ -302,6 +311,8 @@ class SocketLink:
 
     def alive(self) -> str | None:
         """None, or why the service cannot answer any more."""
+        if self.replaced:
+            return self.replaced
         for connection in (self.control, self.bulk):
             if connection is not None and connection.failed:
                 return connection.failed
@@ -318,6 +329,7 @@ class SocketLink:
         if self.process is not None:
             os.close(self.process)
             self.process = None
+        self.search.stop()
         self.control.close(linger=500)
         if self.bulk is not None:
             self.bulk.close()

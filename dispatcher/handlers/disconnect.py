@@ -62,6 +62,8 @@ class Disconnect:
         """
         service = self.service
         self.subscribers.leave(peer)
+        if peer == service.standby.peer:
+            self.marks.standby_left(reason)
         client = service.clients.pop(peer, None)
         if client is not None:
             self._forget(client)

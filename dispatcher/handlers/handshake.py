@@ -14,11 +14,12 @@ from gt.dispatcher.state.numbers import Numbers
 from gt.dispatcher.state.principal_limits import RateLimit, refusal
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
+from gt.dispatcher.state.standby_copies import Replacement
 from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
-from gt.wire.principals import HELLO_ROLES, OPERATOR, OWN_PROCESS, Origin, ProgramIdentity, program_of
+from gt.wire.principals import ALL_ROLES, HELLO_ROLES, OPERATOR, OWN_PROCESS, Origin, ProgramIdentity, program_of
 
 from .returning_sessions import ReturningSessions
 
@@ -43,6 +44,10 @@ class Handshake:
         self.service = service
         self.subscribers = subscribers
         self.facts = facts
+        self.epoch = int(facts.setdefault("epoch", 1))
+        """That of this dispatcher: whoever takes its place has a higher one."""
+        self.number = int(facts.setdefault("service", 0))
+        """That of the service, which is the same for whoever takes its place."""
         self.worker_facts = worker_facts
         self.clients = numbers.sessions
         self.workers = numbers.workers
@@ -61,6 +66,7 @@ class Handshake:
         if hello.role not in HELLO_ROLES:
             raise ProtocolError(f"no role {hello.role[:20]!r}")
         self._permit(hello.role, origin)
+        self._compare_epochs(peer, hello)
         if hello.role == "client":
             self._client(peer, hello, origin, now)
         elif hello.role == "worker":
@@ -68,6 +74,10 @@ class Handshake:
             return True
         elif hello.role == "watcher":
             self._watcher(peer, hello, origin, now)
+        elif hello.role == "standby":
+            self._standby(peer, hello, now)
+        elif hello.role == "seeker":
+            self.service.send(peer, m.Welcome(0, {"epoch": self.epoch, "service": self.number}))
         else:
             self._pulse(peer, hello, origin)
         return False
@@ -75,13 +85,53 @@ class Handshake:
     def _permit(self, role: str, origin: Origin) -> None:
         """Raise `SessionError` unless a principal may join in this role. The refusal is counted and logged."""
         principal, needed = origin.principal, HELLO_ROLES[role]
-        if not principal.roles.isdisjoint(needed):
+        if principal.roles == ALL_ROLES or not principal.roles.isdisjoint(needed):
             return
-        said, asked = " and ".join(sorted(principal.roles)) or "none", " or ".join(sorted(needed))
+        said, asked = " and ".join(sorted(principal.roles)) or "none", " or ".join(sorted(needed)) or "of the owner"
         text = f"{principal.name} may not join as {role}: that needs the role {asked}, and its role is {said}"
         self.service.counters.refused += 1
         self.service.log("warning", f"refused a peer: {text}", "refused")
+        if not needed:
+            raise SessionError(f"{text}; the keys of the service itself have it (docs/security.md)")
         raise SessionError(f"{text}; keys for TCP addresses have roles: gt keys new NAME --role {min(needed)}")
+
+    def _compare_epochs(self, peer: bytes, hello: m.Hello) -> None:
+        """Raise `SessionError` if a peer knows a dispatcher that has taken the place of this one. Workers and standbys, which are
+        trusted, end this one by that."""
+        epoch = hello.facts.get("epoch", 0)
+        if type(epoch) is not int or epoch <= self.epoch or hello.facts.get("service", 0) != self.number:
+            return
+        if hello.role in ("worker", "standby"):
+            self.service.replaced = Replacement(epoch, peer if hello.role == "standby" else b"")
+        raise SessionError(
+            f"another dispatcher has taken the place of this one (epoch {epoch}, and this one has {self.epoch}): what is said "
+            "here counts no more"
+        )
+
+    def _standby(self, peer: bytes, hello: m.Hello, now: float) -> None:
+        service, marks = self.service, self.returning.marks
+        address = hello.facts.get("address")
+        if not isinstance(address, str) or not address:
+            raise ProtocolError("a standby says at which address it listens")
+        if "epoch" in hello.facts:  # it serves, in the place of one that was here
+            raise SessionError(f"this dispatcher was not replaced: its epoch is {self.epoch}")
+        if not marks.saves:
+            raise SessionError(
+                "this dispatcher keeps nothing with which another one could go on: start it with --marks"
+            )
+        if address == service.address:
+            raise SessionError("a dispatcher cannot stand by for itself: give the other one an --address of its own")
+        if service.standby.peer:
+            raise SessionError(f"another dispatcher stands by already, at {service.standby.address}")
+        marks.file_work.append(service.standby.join(peer, address, now))
+        service.send(peer, m.Welcome(0, self.facts))
+        for other in (*service.clients, *service.workers):
+            service.send(other, m.StandBy(address))
+
+    def _tell_standby(self, peer: bytes) -> None:
+        """Tell a peer that joins where another dispatcher stands by, if one does."""
+        if self.service.standby.address:
+            self.service.send(peer, m.StandBy(self.service.standby.address))
 
     def _watcher(self, peer: bytes, hello: m.Hello, origin: Origin, now: float) -> None:
         try:
@@ -106,6 +156,7 @@ class Handshake:
         service.clients[peer] = service.by_number[client.number] = client
         facts = {**self.facts, "workers": len(service.in_service), "credits": CLIENT_CREDITS}
         service.send(peer, m.Welcome(client.number, facts))
+        self._tell_standby(peer)
         service.log("info", f"client {client.number} joined", client=client.number)
         if service.recording is not None:
             service.recording.client_joined(client)
@@ -155,6 +206,7 @@ class Handshake:
         worker = WorkerRecord(peer, number, hello.facts, address, bulk, heard=now, principal=origin.principal)
         service.admit(worker)
         service.send(peer, m.Welcome(number, {**self.facts, **self.worker_facts}))
+        self._tell_standby(peer)
         if service.recording is not None:
             service.recording.worker_joined(worker)
             if worker.duty is not IN_SERVICE:

@@ -13,9 +13,20 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from gt.daemon.process_end import MACHINE_FACTS
-from gt.dispatcher.state.events import DropSession, ReadSession, Send, SessionWritten, WriteSession
+from gt.dispatcher.state.events import (
+    DropSession,
+    FileRead,
+    FilesListed,
+    ListFiles,
+    ReadFile,
+    ReadSession,
+    Send,
+    SessionWritten,
+    WriteSession,
+)
 from gt.dispatcher.state.mark_bytes import SessionCard
 from gt.dispatcher.state.session_marks import SessionMark, capture
+from gt.dispatcher.state.standby_copies import NUMBERS, mark_of
 from gt.wire import messages as m
 
 if TYPE_CHECKING:
@@ -30,6 +41,8 @@ MAX_MARK_SECONDS: Final = 30.0
 """The most seconds between two marks of a session that computes."""
 DISPATCHER: Final = -1
 """In place of a worker's number: the dispatcher itself, which has yet to write its part of a mark."""
+STANDBY: Final = -2
+"""The same: the dispatcher that stands by, which has yet to copy that."""
 
 
 class MarkHandler:
@@ -48,7 +61,7 @@ class MarkHandler:
         self.least_seconds = least_seconds
         self.numbers = numbers
         self.saves = saves
-        self.file_work: list[WriteSession | ReadSession | DropSession] = []
+        self.file_work: list[WriteSession | ReadSession | DropSession | ListFiles | ReadFile] = []
         """What the shell is to do with files, in this order."""
         self.taking: dict[int, ClientRecord] = {}
         """By number, the clients whose marks are being written."""
@@ -58,8 +71,11 @@ class MarkHandler:
     def tick(self) -> None:
         """Take the marks that are due."""
         now = self.service.now
+        if self.service.standby.complete:
+            self.service.standby.changed(NUMBERS)
+            self._copy()
         if self.undropped and (keepers := self._keepers()):
-            self.service.out += [Send(keepers[:1], m.DropMark(mark)) for mark in self.undropped]
+            self.service.out += [Send(keepers, m.DropMark(mark)) for mark in self.undropped]
             self.undropped.clear()
         for client in list(self.service.clients.values()):
             recovery = client.recovery
@@ -105,11 +121,12 @@ class MarkHandler:
         if is_landing(client):
             return
         recovery.due = recovery.wanted = False
-        mark = capture(client, next(self.numbers), planner.known_speeds, self.service.config)
+        number = next(self.numbers)
+        mark = capture(client, number, planner.known_speeds, self.service.config, self._folders(planner.mesh.members))
         recovery.taking, self.taking[mark.number] = mark, client
         if self.saves and recovery.key:
-            mark.waiting.add(DISPATCHER)
-            self.file_work.append(WriteSession(_card(client, mark.number), mark))
+            mark.waiting |= {DISPATCHER, STANDBY} if self.service.standby.complete else {DISPATCHER}
+            self._file(WriteSession(_card(client, mark.number), mark))
         self.service.multicast(planner.mesh, m.TakeMark(mark.number, client.number, planner.mesh.number))
 
     def taken(self, worker: WorkerRecord, message: m.MarkTaken) -> None:
@@ -182,10 +199,10 @@ class MarkHandler:
             self.service.recording.recovered(client, mark, recovery.since)
 
     def drop(self, client: ClientRecord, mark: SessionMark) -> None:
-        """Have the workers that may have something of a mark forget it. If all of them are lost, another one removes the files,
-        which are in one folder."""
+        """Have the workers that may have something of a mark forget it. If all of them are lost, others with their folders remove
+        the files."""
         if self.saves and client.recovery.key:
-            self.file_work.append(DropSession(client.recovery.key, mark.number))
+            self._file(DropSession(client.recovery.key, mark.number))
         numbers = {*mark.mesh.members, *(client.mesh.members if client.mesh is not None else ())}
         to = tuple(worker.identity for worker in self.service.workers.values() if worker.number in numbers)
         self._drop(mark.number, to)
@@ -193,13 +210,12 @@ class MarkHandler:
     def drop_all(self, cards: Iterable[SessionCard]) -> None:
         """Have the files of sessions removed that were another dispatcher's."""
         for card in cards:
-            self.file_work.append(DropSession(card.key, card.mark, last=True))
+            self._file(DropSession(card.key, card.mark, last=True))
             if card.mark:
                 self._drop(card.mark, ())
 
     def _drop(self, mark: int, to: tuple[bytes, ...]) -> None:
-        to = to or self._keepers()[:1]
-        if to:
+        if to := to or self._keepers():
             self.service.out.append(Send(to, m.DropMark(mark)))
         else:
             self.undropped.append(mark)
@@ -212,12 +228,17 @@ class MarkHandler:
             if now is None or now.recovery is not client.recovery:
                 continue  # it has ended since
             if self.saves and client.recovery.resends and client.recovery.key:
-                self.file_work.append(WriteSession(_card(client, 0), None))
+                self._file(WriteSession(_card(client, 0), None))
 
     def _keepers(self) -> tuple[bytes, ...]:
-        """The workers that have the folder for the files of marks."""
-        workers = self.service.workers.values()
-        return tuple(worker.identity for worker in workers if worker.facts.get("marks") is True)
+        """For each folder of files of marks, one worker that has it."""
+        workers = [worker for worker in self.service.workers.values() if worker.facts.get("marks") is True]
+        return tuple({folder_of(worker): worker.identity for worker in reversed(workers)}.values())
+
+    def _folders(self, members: tuple[int, ...]) -> tuple[str, ...]:
+        """The folders in which these workers keep files of marks."""
+        by_number = {worker.number: worker for worker in self.service.workers.values()}
+        return tuple(folder_of(by_number[number]) for number in members)
 
     def abandon(self, client: ClientRecord) -> None:
         """Give up the mark that is being written, if there is one."""
@@ -241,7 +262,51 @@ class MarkHandler:
         for mark in marks:
             self.drop(client, mark)
         if self.saves and client.recovery.key:
-            self.file_work.append(DropSession(client.recovery.key, 0, last=True))
+            self._file(DropSession(client.recovery.key, 0, last=True))
+
+    # the standby's copies
+
+    def _file(self, work: WriteSession | DropSession) -> None:
+        """Have the shell do something with a file, and the standby copy what comes of it."""
+        self.file_work.append(work)
+        self.service.standby.note(work)
+        self._copy()
+
+    def _copy(self) -> None:
+        """Go on with what the standby has yet to be sent."""
+        what = self.service.standby.next()
+        if isinstance(what, ReadFile):
+            self.file_work.append(what)
+        elif what is not None:
+            self.service.send(self.service.standby.peer, what)
+
+    def listed(self, event: FilesListed) -> None:
+        """The shell has said which files of sessions there are."""
+        self.service.standby.see_listed(event)
+        self._copy()
+
+    def read(self, event: FileRead) -> None:
+        """The shell has read a file for the standby."""
+        for piece in self.service.standby.pieces(event):
+            self.service.send(event.peer, piece)
+
+    def copied(self, name: str) -> None:
+        """The standby has a file. Raises `ProtocolError` if it was not sent."""
+        standby = self.service.standby
+        if standby.copied(name):
+            self.service.log("info", f"a dispatcher stands by at {standby.address}, and has copies of all sessions")
+        if mark_of(name) and name not in standby.stale:
+            self._stored(mark_of(name), STANDBY, "", 0)
+        self._copy()
+
+    def standby_left(self, reason: str) -> None:
+        """The standby is gone: marks go on without it."""
+        standby = self.service.standby
+        standby.leave()
+        text = f"the dispatcher that stood by at {standby.address} is gone ({reason}): marks go on without it"
+        self.service.log("warning", text)
+        for mark in list(self.taking):
+            self._stored(mark, STANDBY, "", 0)
 
     def give_up(self, client: ClientRecord, reason: str) -> None:
         """Take no more marks of a session, and tell its client."""
@@ -256,6 +321,12 @@ def _card(client: ClientRecord, mark: int) -> SessionCard:
     recovery = client.recovery
     process = {fact: client.facts.get(fact) for fact in ("pid", *MACHINE_FACTS)}
     return SessionCard(recovery.key, client.principal.name, mark, dict(recovery.shapes), process)
+
+
+def folder_of(worker: WorkerRecord) -> str:
+    """The folder in which a worker keeps files of marks, by a name of its own; empty if it is not known."""
+    folder = worker.facts.get("mark_folder", "")
+    return folder if isinstance(folder, str) else ""
 
 
 def is_landing(client: ClientRecord) -> bool:

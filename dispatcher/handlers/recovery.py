@@ -28,7 +28,7 @@ from gt.sharding.config_meshes import show_mesh
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
-from .marks import MarkHandler
+from .marks import MarkHandler, folder_of
 from .mesh_migration import moved_entries, restore_parts
 from .session_mesh import SessionMeshes
 
@@ -184,8 +184,8 @@ class RecoveryHandler:
         return WAITING_RESTORE
 
     def _members(self, mark: SessionMark) -> list[WorkerRecord] | None:
-        """Who takes each rank: those who had it, and for others workers in service that serve the fewest sessions, or in want of
-        them one that is to leave; None if there are not enough."""
+        """Who takes each rank: those who had it, and for others workers in service that have the folder where its file is, and
+        serve the fewest sessions, or in want of them one that is to leave; None if there are not enough."""
         by_number = {worker.number: worker for worker in self.service.in_service}
         leaving = [each for each in self.service.workers.values() if each.duty is LEAVING and not each.released]
         kept = {number for number in mark.mesh.members if number in by_number}
@@ -198,10 +198,18 @@ class RecoveryHandler:
         others.sort(
             key=lambda worker: (worker.facts.get("marks") is not True, used[worker.number], worker.number), reverse=True
         )
+        folders = mark.folders or ("",) * len(mark.mesh.members)
+        near = {
+            rank: self._near(others, folder)
+            for rank, folder in enumerate(folders)
+            if mark.mesh.members[rank] not in kept
+        }
         found: list[WorkerRecord] = []
-        for number in mark.mesh.members:
+        for rank, number in enumerate(mark.mesh.members):
             if number in kept:
                 found.append(by_number[number])
+            elif (there := near[rank]) is not None:
+                found.append(there)
             elif others:
                 found.append(others.pop())
             elif leaving:
@@ -210,6 +218,11 @@ class RecoveryHandler:
             else:
                 return None
         return found
+
+    def _near(self, others: list[WorkerRecord], folder: str) -> WorkerRecord | None:
+        """Take the last of these workers that has a folder; None if none of them has."""
+        at = next((at for at in reversed(range(len(others))) if folder and folder_of(others[at]) == folder), None)
+        return None if at is None else others.pop(at)
 
     def _set_state(self, client: ClientRecord, mark: SessionMark) -> None:
         """Give a session what a mark has, but for its mesh and tensors."""

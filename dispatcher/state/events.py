@@ -125,6 +125,34 @@ class DropSession(NamedTuple):
     last: bool = False
 
 
+class ListFiles(NamedTuple):
+    """For the shell: say which files of sessions there are, for a standby."""
+
+    peer: bytes
+
+
+class ReadFile(NamedTuple):
+    """For the shell: read a file of the folder, for a standby."""
+
+    peer: bytes
+    name: str
+
+
+class FilesListed(NamedTuple):
+    """The names of the files of sessions."""
+
+    peer: bytes
+    names: tuple[str, ...]
+
+
+class FileRead(NamedTuple):
+    """The bytes of a file; None: it is not there."""
+
+    peer: bytes
+    name: str
+    data: bytes | None
+
+
 class Remesh(NamedTuple):
     """A session makes its mesh anew on the workers that are in service now, because one has joined or is to leave."""
 
@@ -139,4 +167,17 @@ class Recovery(NamedTuple):
 
 OWN_MESSAGES: Final = (Recovery, Reload, Remesh)
 """What is in the queues of clients and was sent by none of them."""
-Event = Received | Malformed | Lost | ShellError | Tick | Publish | Reload | JobTurn | SessionWritten | SessionRead
+Event = (
+    Received
+    | Malformed
+    | Lost
+    | ShellError
+    | Tick
+    | Publish
+    | Reload
+    | JobTurn
+    | SessionWritten
+    | SessionRead
+    | FilesListed
+    | FileRead
+)

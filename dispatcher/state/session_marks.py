@@ -58,6 +58,8 @@ class SessionMark:
     """The workers that have yet to write their tensors, and perhaps the dispatcher itself."""
     seconds: float = 0.0
     """What the slowest worker took for that."""
+    folders: tuple[str, ...] = ()
+    """By rank, the folder in which the worker has written its file; empty where that is not known."""
 
 
 class FrozenShape(NamedTuple):
@@ -151,7 +153,7 @@ class SessionRecovery:
         return self.idle > MAX_IDLE_REWINDS or self.failures >= MAX_FAILURES
 
 
-def capture(client: ClientRecord, number: int, speeds: Speeds, base: Any) -> SessionMark:
+def capture(client: ClientRecord, number: int, speeds: Speeds, base: Any, folders: tuple[str, ...] = ()) -> SessionMark:
     """The mark of a session as it is now, between two of its messages, when none of its tensors lands or moves."""
     planner = client.planner
     assert planner is not None
@@ -160,7 +162,7 @@ def capture(client: ClientRecord, number: int, speeds: Speeds, base: Any) -> Ses
     return SessionMark(
         number, client.recovery.over, client.arrived, mesh, speeds, planner.policy.copy(mesh), dict(client.table),
         dict(client.segments), dict(client.refused), reduced, client.plans.saved_plans(), client.own, client.config,
-        base, client.verify, client.tf32, client.runs, set(client.warned), set(mesh.members),
+        base, client.verify, client.tf32, client.runs, set(client.warned), set(mesh.members), folders=folders,
     )  # fmt: skip
 
 

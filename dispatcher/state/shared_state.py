@@ -16,6 +16,7 @@ from gt.wire import telemetry as t
 from .events import Send
 from .numbers import Numbers, first_numbers
 from .records import MOST_IN_FLIGHT, ClientRecord, MeshRecord, WorkerRecord
+from .standby_copies import Replacement, StandbyCopies
 from .worker_duty import IN_SERVICE, LEAVING, SPARE, WorkerDuty, duty_of_new, next_spare
 
 if TYPE_CHECKING:
@@ -110,6 +111,9 @@ class DispatcherState:
         """Sessions of the dispatcher before, which may come back, by their keys."""
         self.reshaped: list[ClientRecord] = []
         """Sessions whose meshes have shapes that are not saved yet."""
+        self.standby = StandbyCopies()
+        self.replaced: Replacement | None = None
+        """Once another dispatcher has taken the place of this one, which does nothing any more."""
 
     @property
     def is_short(self) -> bool:

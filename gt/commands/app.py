@@ -19,6 +19,7 @@ from .ops import ops
 from .replay import replay
 from .report import report
 from .snapshot import snapshot
+from .take_over import take_over
 from .top import top
 from .trace import trace
 
@@ -66,6 +67,7 @@ app.command()(up)
 app.command()(dispatcher)
 app.command()(worker)
 app.command()(drain)
+app.command("take-over")(take_over)
 app.command(context_settings={"ignore_unknown_options": True})(explain)
 app.command()(replay)
 app.command()(top)

@@ -153,7 +153,17 @@ def dispatcher(
     standby_of: Annotated[
         str | None,
         typer.Option(
-            help="The address of a dispatcher on this machine with the same --marks; this one takes its place once it has ended."
+            help="The address of another dispatcher, whose place this one takes. Without --address it is on this machine, with "
+            "the same --marks, and this one waits until it has ended. With an --address of its own, this one copies what that "
+            "one keeps to its own --marks, and takes over when it is told to (gt take-over), or by --lease."
+        ),
+    ] = None,
+    lease: Annotated[
+        float | None,
+        typer.Option(
+            min=1.0,
+            help="With --standby-of and --address: also take over when this one and most workers have heard nothing of the other "
+            "for so many seconds.",
         ),
     ] = None,
 ) -> None:
@@ -161,9 +171,14 @@ def dispatcher(
     with errors_as_lines():
         if standby_of is not None and marks is None:
             raise typer.BadParameter(
-                "--standby-of needs the --marks of that dispatcher: what its sessions had is there"
+                "--standby-of needs --marks: those of that dispatcher, or with an --address of its own an own folder"
             )
-        address = standby_of or address
+        copies = standby_of is not None and address is not None
+        if copies and insecure:
+            raise typer.BadParameter("a standby needs the keys of the service, which --insecure does without")
+        if lease is not None and not copies:
+            raise typer.BadParameter("--lease is of a standby: say --standby-of and an --address of its own")
+        address = address or standby_of
         from gt.daemon.service_folder import SOCKET_NAME, service_folder
         from gt.dispatcher.__main__ import serve
 
@@ -176,7 +191,8 @@ def dispatcher(
                 address or f"ipc://{folder}/{SOCKET_NAME}", config=path, workers=workers, log_level=log_level.value,
                 bulk=bulk, instruction_log=log, with_data=with_data, log_format=log_format.value,
                 listening=exporter.start, insecure=insecure, group=group,
-                marks=None if marks is None else str(marks.absolute()), standby=standby_of is not None,
+                marks=None if marks is None else str(marks.absolute()), standby=standby_of is not None and not copies,
+                primary=standby_of if copies else None, lease=lease,
             )  # fmt: skip
         finally:
             exporter.close()

@@ -18,6 +18,7 @@ from gt.daemon.host import host_facts, memory_limit, resident_memory
 from gt.ir.spec import Spec
 from gt.sharding.options import for_workers
 from gt.snapshot_files.snapshot_names import default_folder
+from gt.standby.search import StandbySearch
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.pool import Pool, half_of_memory
@@ -289,6 +290,7 @@ class NoBulk:
     """What a link without sockets has in place of them: control messages carry all data, and nobody is ever silent."""
 
     resend_bytes = 0
+    search: StandbySearch | None = None
     """Nobody is lost here but with all others."""
 
     def __init__(self) -> None:

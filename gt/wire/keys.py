@@ -199,6 +199,12 @@ class AuthorizedKeys:
 # who uses which key
 
 
+def owner_keys(address: str) -> CurveKeys | None:
+    """The keys with which the owner of a service connects to it at `address`, also where it is on another machine, to which the
+    folder of keys was copied; None on a Unix socket. Raises `KeyRefused`."""
+    return keys_for(address) or (own_key() if address.startswith("tcp://") else None)
+
+
 def keys_for(address: str, path: str | None = None) -> CurveKeys | None:
     """The keys with which to connect to the service at `address`; None where it needs none: a Unix socket, or TCP without keys.
 

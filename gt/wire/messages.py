@@ -39,7 +39,7 @@ from gt.bounds import (
 )
 from gt.errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 11
+VERSION: Final = 12
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 TOPIC_BYTES: Final = 8
@@ -63,11 +63,12 @@ MAX_WORD_LENGTH: Final = 64
 class Hello(NamedTuple):
     """The first message of a connection to the dispatcher's control socket.
 
-    From client, worker, pulse or watcher to dispatcher.
+    From client, worker, pulse, watcher or standby to dispatcher.
 
     * `version`: the protocol's version; another one than the dispatcher's is refused by a `Goodbye`.
-    * `role`: 'client'; 'worker'; 'pulse', the sign of life of a worker that is deep in a kernel; or 'watcher', a monitor.
-    * `facts`: about the sender, such as its process and device.
+    * `role`: 'client'; 'worker'; 'pulse', the sign of life of a worker that is deep in a kernel; 'watcher', a monitor; 'standby',
+      another dispatcher that would take the receiver's place; or 'seeker', a client or worker that asks who serves.
+    * `facts`: about the sender, such as its process and device, and the highest epoch of a dispatcher that it has known.
     """
 
     version: int
@@ -78,7 +79,7 @@ class Hello(NamedTuple):
 class Welcome(NamedTuple):
     """The answer to `Hello`: the peer has joined.
 
-    From dispatcher to client, worker, pulse or watcher.
+    From dispatcher to client, worker, pulse, watcher or standby.
 
     * `number`: by which the dispatcher knows a client (from 1) or worker (from 0); 0 for others.
     * `facts`: about the service, such as the address of its bulk socket.
@@ -91,14 +92,14 @@ class Welcome(NamedTuple):
 class Ping(NamedTuple):
     """A sign of life, when there is nothing else to say.
 
-    From client, worker, pulse or watcher to dispatcher; from dispatcher to client, worker or watcher.
+    From client, worker, pulse, watcher or standby to dispatcher; from dispatcher to client, worker, watcher or standby.
     """
 
 
 class Goodbye(NamedTuple):
     """The sender ends the session.
 
-    From client, worker or watcher to dispatcher; from dispatcher to client, worker, pulse or watcher.
+    From client, worker, watcher or standby to dispatcher; from dispatcher to client, worker, pulse, watcher or standby.
 
     * `kind`: the name of an error; empty for an orderly end.
     * `text`: the reason.
@@ -444,7 +445,7 @@ class Failed(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to `Ask`, `Configure` or `Cancel`.
+    """The answer to `Ask`, `Configure`, `Cancel`, `Drain` or `TakeOver`.
 
     From dispatcher to client or watcher.
 
@@ -1255,6 +1256,69 @@ class Drain(NamedTuple):
     begin: bool
 
 
+# a dispatcher that stands by for another (dispatcher/standby.py)
+
+
+class StandBy(NamedTuple):
+    """Another dispatcher stands by: who hears nothing of the sender for a while asks there who serves.
+
+    From dispatcher to client or worker.
+
+    * `address`: where that one listens.
+    """
+
+    address: str
+
+
+class CopyFile(NamedTuple):
+    """A piece of a file that the next dispatcher would need; the pieces of a file follow each other. Answered by `FileCopied`
+    after the last one.
+
+    From dispatcher to standby.
+
+    * `name`: the name of the file; empty: all files that there are have been sent since the `Welcome`.
+    * `size`: the bytes of the whole file; -1: it is not there any more.
+    * `data`: the piece.
+    """
+
+    name: str
+    size: int
+    data: bytes
+
+
+class FileCopied(NamedTuple):
+    """The answer to `CopyFile`: the standby has the file.
+
+    From standby to dispatcher.
+
+    * `name`: its name.
+    """
+
+    name: str
+
+
+class Replaced(NamedTuple):
+    """The sender has taken the place of the receiver, which answers with a `Goodbye` and ends.
+
+    From standby to dispatcher.
+
+    * `epoch`: that of the sender, higher than the receiver's.
+    """
+
+    epoch: int
+
+
+class TakeOver(NamedTuple):
+    """The receiver, which stands by for another dispatcher, is to take the place of that one. Answered by `Answer` or `Failed`.
+
+    From watcher to dispatcher.
+
+    * `request`: a number for the answer.
+    """
+
+    request: int
+
+
 Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
@@ -1264,7 +1328,7 @@ Message = (
     | WriteSnapshot | Restore | ConfirmTensors | WritePart | CommitSnapshot | DiscardParts | ReadSnapshots | LoadPart
     | SnapshotReport | Loaded
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
-    | Drain | RestoreParts
+    | Drain | RestoreParts | StandBy | CopyFile | FileCopied | Replaced | TakeOver
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1276,7 +1340,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     WriteSnapshot, Restore, ConfirmTensors, WritePart, CommitSnapshot, DiscardParts, ReadSnapshots, LoadPart,
     SnapshotReport, Loaded,
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
-    Drain, RestoreParts,
+    Drain, RestoreParts, StandBy, CopyFile, FileCopied, Replaced, TakeOver,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
@@ -1290,7 +1354,8 @@ FROM_WORKER: Final = (
     SnapshotReport, Loaded, MarkTaken, MarkRestored,
 )  # fmt: skip
 FROM_PULSE: Final = (Hello, Ping, Health)
-FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel, Drain)
+FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel, Drain, TakeOver)
+FROM_STANDBY: Final = (Hello, Ping, Goodbye, FileCopied, Replaced)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}
 _MAX_INTEGER: Final = 1 << 63

@@ -31,8 +31,11 @@ HELLO_ROLES: Final[dict[str, frozenset[PrincipalRole]]] = {
     "worker": frozenset({WORKER}),
     "pulse": frozenset({WORKER}),
     "watcher": frozenset({OPERATOR, OBSERVER}),
+    "seeker": frozenset({USER, WORKER, OPERATOR}),
+    "standby": frozenset(),
 }
-"""For each role of a `Hello`, the roles of a principal of which one is needed."""
+"""For each role of a `Hello`, the roles of a principal of which one is needed. Whoever has all roles, the owner of the service,
+may join as anything."""
 
 
 class Principal(NamedTuple):

@@ -184,6 +184,7 @@ def test_the_dispatcher_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> No
     arguments += ["--instruction-log", "run.log", "--with-data", "--log-format", "json", "--marks", "/lasting"]
     assert gt("dispatcher", *arguments).exit_code == 3
     where = {"config": "c.yaml", "workers": 2, "bulk": None, "marks": "/lasting", "standby": False}
+    where |= {"primary": None, "lease": None}
     logging = {"log_level": "debug", "instruction_log": "run.log", "with_data": True, "log_format": "json"}
     assert (calls[0][1].pop("insecure"), calls[0][1].pop("group")) == (False, None)
     assert callable(calls[0][1].pop("listening"))  # where metrics are served from then on, if they are
@@ -201,6 +202,24 @@ def test_a_dispatcher_stands_by_at_the_address_of_another(monkeypatch: pytest.Mo
     assert gt("dispatcher", "--standby-of", "ipc:///x", "--marks", "/lasting").exit_code == 0
     (((address,), options),) = calls
     assert (address, options["marks"], options["standby"]) == ("ipc:///x", "/lasting", True)
+
+
+def test_a_dispatcher_stands_by_at_an_address_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a folder of its own: it copies what the other one keeps."""
+    calls: list[tuple[tuple[object, ...], dict[str, object]]] = []
+    monkeypatch.setattr("gt.dispatcher.__main__.serve", lambda *args, **options: calls.append((args, options)) or 0)
+    own = ("--address", "ipc:///y", "--marks", "/own")
+    for wrong in (
+        ("--standby-of", "ipc:///x", *own, "--insecure"),
+        ("--standby-of", "ipc:///x", "--marks", "/own", "--lease", "5"),
+        ("--lease", "5", *own),
+    ):
+        assert gt("dispatcher", *wrong).exit_code == 2
+    assert not calls
+    assert gt("dispatcher", "--standby-of", "ipc:///x", *own, "--lease", "5").exit_code == 0
+    (((address,), options),) = calls
+    assert (address, options["primary"], options["marks"], options["lease"]) == ("ipc:///y", "ipc:///x", "/own", 5.0)
+    assert options["standby"] is False
 
 
 def test_a_worker_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:

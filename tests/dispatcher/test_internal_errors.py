@@ -194,11 +194,14 @@ def test_every_handler_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
     for role, handlers in HANDLERS.items():
         for kind in handlers:
             each = two()
-            peer = {"client": "c", "worker": "w0", "watcher": "m", "pulse": "p"}[role]
+            peer = {"client": "c", "worker": "w0", "watcher": "m", "pulse": "p", "standby": "s"}[role]
             if peer == "m":
                 each.hello("m", "watcher")
             elif peer == "p":
                 each.hello("p", "pulse", address="ipc:///w0")
+            elif peer == "s":
+                each.core.marks.saves = True
+                each.hello("s", "standby", address="ipc:///s")
             with monkeypatch.context() as patch:
                 patch.setitem(HANDLERS[role], kind, bug)
                 each.event(Received(peer.encode(), tuple.__new__(kind, ())))  # its fields are never looked at

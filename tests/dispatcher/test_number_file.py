@@ -58,7 +58,7 @@ def test_what_is_in_the_file_is_there_at_once(tmp_path: Path) -> None:
     next(numbers.marks)
     next(numbers.marks)
     assert SLOT.unpack_from(path.read_bytes(), 3 * SLOT.size) == (3,)
-    assert len(path.read_bytes()) == 7 * SLOT.size
+    assert len(path.read_bytes()) == 10 * SLOT.size
 
 
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:

@@ -255,6 +255,7 @@ class Service:
         put("MemoryGuard", NoMemoryGuard, dispatcher)
         put("kill_sibling", self._kill, dispatcher)
         put("measured", lambda _backend, _now: {"speed": [1e10, 1e10], "host_memory": 1 << 34}, worker)
+        put("mark_facts", lambda _folder: {"marks": True, "mark_folder": "one"}, worker)
         put("threads", lambda: 1, worker)
         put("packer", lambda: None, worker)
         put("_limited", lambda _backend: None, worker)

@@ -22,6 +22,9 @@ from gt.daemon.restart_policy import RESET_SECONDS, pause
 log = logging.getLogger(__name__)
 COUNT_VARIABLE: Final = "GT_RESTARTS"
 """The environment variable that counts the restarts."""
+MOVED_VARIABLE: Final = "GT_MOVED_TO"
+"""The environment variable that says to which dispatcher this worker belongs now, if another one has taken the place of its
+first: the number of the service, its epoch, and the address."""
 
 
 def restart_count(served: float) -> int:
@@ -49,8 +52,17 @@ def restart_process(times: int, watch: int | None) -> bool:
     return _become([sys.executable, *sys.orig_argv[1:]], watch)
 
 
-def rejoin(watch: int | None) -> NoReturn:
-    """Load the program of this process anew, at once, to join as a new worker."""
+def moved(address: str) -> tuple[str, int, int]:
+    """The address of this worker's dispatcher, which was first at `address`; the number of the service, and its last epoch."""
+    said = os.environ.get(MOVED_VARIABLE, "").split(" ", 2)
+    if len(said) != 3 or not all(each.isascii() and each.isdecimal() for each in said[:2]):
+        return address, 0, 0
+    return said[2], int(said[0]), int(said[1])
+
+
+def rejoin(watch: int | None, address: str, service: int, epoch: int) -> NoReturn:
+    """Load the program of this process anew, at once, to join the dispatcher at `address` as a new worker."""
+    os.environ[MOVED_VARIABLE] = f"{service} {epoch} {address}"
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     _become([sys.executable, *sys.orig_argv[1:]], watch)

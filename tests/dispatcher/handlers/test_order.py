@@ -233,4 +233,6 @@ def test_the_client_is_told_its_credits() -> None:
     each = Service(2)
     each.hello("c", "client", bulk=b"x")
     (welcome,) = each.hears("c", m.Welcome)
-    assert welcome.facts == {"bulk_address": "here", "workers": 2, "credits": CLIENT_CREDITS, "capabilities": []}
+    known = {"bulk_address": "here", "workers": 2, "credits": CLIENT_CREDITS, "capabilities": []}
+    known |= {"epoch": 1, "service": 0}
+    assert welcome.facts == known

@@ -22,6 +22,7 @@ from one_dispatcher import NEG, VECTOR, Service, fault_of, leave_nothing, made
 
 from gt.dispatcher.handlers.plan_selection import SEARCH_AT, SWITCH_AT
 from gt.dispatcher.state.events import Lost
+from gt.dispatcher.state.mark_bytes import SessionCard
 from gt.dispatcher.state.session_marks import MAX_IDLE_REWINDS
 from gt.ir.instruction_bytes import pack_plan, pack_segment
 from gt.ir.spec import pack_spec
@@ -64,6 +65,35 @@ def test_without_a_mark_a_session_begins_again() -> None:
     each.say("c", m.Fetch(5, 10))
     assert each.hears("w1", m.Collect)[0].client == 2
     assert each.core.service.counters.recoveries == 1
+
+
+def test_ranks_go_to_workers_that_have_their_files() -> None:
+    """Those of other machines have other folders."""
+    each = Service(0, config=RULES, expected=2)
+    for name, folder in (("w0", "a:1:1"), ("w1", "b:1:1")):
+        each.join(name, marks=True, mark_folder=folder)
+    each.client(resends=True)
+    each.put(1, signal=("net",))
+    each.done()
+    mark = settled_mark(each)
+    assert each.core.service.clients[b"c"].recovery.marks[-1].folders == ("a:1:1", "b:1:1")
+    for name in ("w0", "w1"):
+        lose(each, name)
+    each.say("c", m.Resume(each.hears("c", m.Rewind)[-1].session, mark))
+    for name, folder in (("w2", "b:1:1"), ("w3", "a:1:1"), ("w4", "c:1:1")):
+        each.join(name, marks=True, mark_folder=folder)
+    (record,) = each.core.service.meshes.values()
+    assert record.mesh.members == (3, 2)
+    restore(each, mark)
+
+
+def test_files_that_nobody_needs_are_removed_in_each_folder_by_one_worker() -> None:
+    each = Service(0, expected=3)
+    for name, folder in (("w0", "a:1:1"), ("w1", "a:1:1"), ("w2", "b:1:1")):
+        each.join(name, marks=True, mark_folder=folder)
+    each.core.marks.drop_all([SessionCard(bytes(16), "somebody", 5, {}, {})])
+    pass_time(each, 1.0)
+    assert {name for name in ("w0", "w1", "w2") if each.hears(name, m.DropMark) == [m.DropMark(5)]} == {"w0", "w2"}
 
 
 def test_a_session_goes_back_to_its_mark() -> None:

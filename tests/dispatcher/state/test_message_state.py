@@ -35,6 +35,7 @@ def head(each: Service) -> MessageState:
         (Role.WORKER, m.FROM_WORKER),
         (Role.PULSE, m.FROM_PULSE),
         (Role.WATCHER, m.FROM_WATCHER),
+        (Role.STANDBY, m.FROM_STANDBY),
     ],
 )
 def test_the_table_of_handlers_has_what_each_role_may_send(role: Role, allowed: tuple[type, ...]) -> None:
