@@ -344,6 +344,10 @@ class DispatcherShell:
             if hello.role == "worker" and (running := map_running_plan(hello.facts.get("running"))) is not None:
                 self.running_plans[peer] = running
             hello.facts["watched"] = self._watch_process(peer, hello, origin)
+        while self.core.disconnect.moved:
+            before, now = self.core.disconnect.moved.pop()
+            if before in self.logged:
+                self.logged[now] = self.logged.pop(before)
         self._note_workers()
 
     def _refused(self) -> None:
@@ -364,7 +368,7 @@ class DispatcherShell:
             file.add(session, m.Put(message.tensor, message.spec, message.signal, False, b""), None)
         elif isinstance(message, LOGGED_MESSAGES) and session is not None:
             file.add(session, message)
-        elif isinstance(message, m.Hello) and peer in self.core.service.clients:
+        elif isinstance(message, m.Hello) and session is None and peer in self.core.service.clients:
             where = f"client {self.core.service.clients[peer].number} of {self.address}"
             config = self.core.service.config
             plain = config.to_wire() if config is not None else None

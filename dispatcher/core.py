@@ -144,7 +144,7 @@ class DispatcherCore:
                 self._refuse(event.peer, event.reason)
             elif isinstance(event, Lost):
                 if event.ended:
-                    self.disconnect.process_ended(event.peer)
+                    self.disconnect.connection_ended(event.peer)
                 worker = self.service.workers.get(event.peer)
                 returns = worker is not None and worker.facts.get("supervised") is True
                 plan = self.running_plan(event.peer) if event.ended else None
@@ -362,6 +362,9 @@ class DispatcherCore:
             self._refuse(peer, "a second Hello")
         else:
             try:
+                before = self.handshake.present(hello, origin)
+                if before is not None and self._goes_on(before, peer, hello, origin):
+                    return
                 if self.handshake.hello(peer, hello, origin):
                     self.marks.workers_came()
                     self.snapshots.workers_came()
@@ -372,6 +375,20 @@ class DispatcherCore:
                 self.service.send(peer, m.Goodbye("SessionError", str(error)))
             except ProtocolError as error:
                 self._refuse(peer, str(error))
+
+    def _goes_on(self, client: ClientRecord, peer: bytes, hello: m.Hello, origin: Origin) -> bool:
+        """The client of a session that is here has opened another connection, because it has given up the one before. Returns
+        whether the session goes on there; otherwise it is gone, and may begin anew."""
+        before, mark = client.identity, hello.facts.get("mark")
+        self.disconnect.connection_ended(before)
+        if mark is not None and self.recovery.has(client, mark):
+            self.dropping = True
+            self.disconnect.move(client, peer, hello.facts, origin)
+            self.dropping = False
+            return True
+        self.returning.put_back(client)
+        self._lost(before, "its client has opened another connection")
+        return False
 
     def _lost(self, peer: bytes, reason: str, loss: WorkerLoss = NO_WORKER_LOSS) -> None:
         self.dropping = True

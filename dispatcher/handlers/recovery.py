@@ -73,8 +73,12 @@ class RecoveryHandler:
             else:
                 recovery.note_fatal(position, text)
 
+    def has(self, client: ClientRecord, mark: int) -> bool:
+        """Whether a session can go back to this mark, or (0) to its beginning."""
+        return client.recovery.resends and (not mark or any(each.number == mark for each in client.recovery.marks))
+
     def rewind(self, client: ClientRecord, text: str, lost: int) -> None:
-        """Begin a new incarnation of a session that has lost a worker, and is in nothing any more but the table of clients."""
+        """Begin a new incarnation of a session that goes back, and is in nothing any more, at most in the table of clients."""
         service, recovery = self.service, client.recovery
         self.marks.abandon(client)
         recovery.known = max(recovery.known, _taken(client))

@@ -176,14 +176,25 @@ class Connection:
             self._spoken, self._heard = False, now
         return self._heard
 
+    def open_again(self, lease: float) -> None:
+        """Go on after `close`, as after a cut: there may be somebody who knows the stream still."""
+        now = self._clock()
+        self.lease, self.failed, self.closed = lease, "", False
+        self._heard = self._progress_at = now
+        self._spoken, self._retry = False, FIRST_RETRY_SECONDS
+        self._open_again(now)
+
     def _reopen(self, now: float) -> None:
+        self._dealer.close()
+        self._open_again(now)
+
+    def _open_again(self, now: float) -> None:
         self.reconnects += 1
         unanswered = self.resuming or not self.accepted
         local = unanswered and self.address.startswith("ipc://")
         self._retry = min(2 * self._retry, MAX_LOCAL_RETRY_SECONDS if local else MAX_RETRY_SECONDS)
         self._attempt = now
         self.resuming = True
-        self._dealer.close()
         self._dealer = transport.Dealer(self.address, self.identity, self.keys, heartbeats=self.heartbeats)
         self.socket = self._dealer.socket
         transport.send(self.socket, [self.stream.heartbeat(OPEN_AGAIN if self.accepted else OPEN_NEW)])

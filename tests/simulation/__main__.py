@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--ends-workers", action="store_true", help="the same, and a program asks for what ends them")
     parser.add_argument("--saves", action="store_true", help="programs take snapshots, too, and restore them")
     parser.add_argument("--elastic", action="store_true", help="the same, with spares, and workers that are drained")
+    parser.add_argument("--parts", action="store_true", help="as --recovers, and programs give up their connections")
     said = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.monotonic()
@@ -35,7 +36,12 @@ def main() -> int:
     for seed in range(said.first, said.first + said.seeds):
         try:
             outcome = simulate(
-                seed, saves=said.saves, recovers=said.recovers, ends_workers=said.ends_workers, elastic=said.elastic
+                seed,
+                saves=said.saves,
+                recovers=said.recovers,
+                ends_workers=said.ends_workers,
+                elastic=said.elastic,
+                parts=said.parts,
             )
         except SimulationFailed as error:
             failed.append(seed)

@@ -29,12 +29,17 @@ def explains(service: Service, error: GTError, program: str, since: float, now: 
 
 class Faults:
     """Draws what happens, and when. Nothing that loses data happens if it must be `harmless`; with `restarts` workers and the
-    dispatcher are killed, alone or together, and nothing else happens that loses any; with `drains` workers are drained, too."""
+    dispatcher are killed, alone or together, and nothing else happens that loses any; with `drains` workers are drained, too.
+    With `parts` programs on the dispatcher's machine are out of its reach until they give up their connections, and the
+    dispatcher is not killed: the next one would wait no longer for them than for any other."""
 
-    def __init__(self, service: Service, *, harmless: bool, restarts: bool = False, drains: bool = False) -> None:
+    def __init__(
+        self, service: Service, *, harmless: bool, restarts: bool = False, drains: bool = False, parts: bool = False
+    ) -> None:
         self.service = service
         self.restarts = restarts
         self.drains = drains
+        self.parts = parts
         self.random = service.random
         self.harmless = harmless
         self.left = MAX_HARMLESS_SECONDS
@@ -53,10 +58,12 @@ class Faults:
         draw = self.random.random()
         if self.drains and self.random.random() < 0.5:
             self._drain_worker()
+        elif self.parts and self.random.random() < 0.4:
+            self._part(self.random.choice([*service.programs]))
         elif self.restarts and draw < 0.6:
             if draw < 0.5:
                 self._kill_worker(self.random.choice([*service.workers]))
-            if draw >= 0.4:
+            if draw >= 0.4 and not self.parts:
                 self._kill_dispatcher()
         elif draw > 0.92:
             self._freeze_all()
@@ -94,6 +101,14 @@ class Faults:
         number = self.random.choice([worker.number for worker in state.workers.values()])
         with contextlib.suppress(SessionError):  # a session needs it
             core.drains.ask(number, begin=True)
+
+    def _part(self, name: str) -> None:
+        """A program gives up its connection, and has another one before it gives up its session."""
+        reachable = self.service.network.links[name].down_until + AFTERMATH_SECONDS < self.service.scheduler.now
+        if reachable and not name.startswith("remote"):  # a process that is not seen to live would be given up, too
+            seconds = LEASE_SECONDS * (1.05 + 0.25 * self.random.random())
+            self.service.interrupted(name, seconds, fatal=False)
+            self.service.network.cut(name, seconds, silent=self.random.random() < 0.5)
 
     def _freeze_all(self) -> None:
         """The whole machine stands still, for longer than any lease: nobody may count that against others."""

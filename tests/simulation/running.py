@@ -53,23 +53,34 @@ class SimulationFailed(AssertionError):
     """What must hold did not."""
 
 
-def simulate(
-    seed: int, *, saves: bool = False, recovers: bool = False, ends_workers: bool = False, elastic: bool = False
-) -> Outcome:
-    """Run a seed; with `saves` programs take snapshots, too. With `recovers` nothing is lost but workers and dispatchers that are
-    started again, and no program may hear of it; with `ends_workers` a program asks for what ends workers, too, and hears of that
-    alone; `elastic`: besides, some workers are spares, and workers are drained. Raises `SimulationFailed`."""
+class Mode(NamedTuple):
+    """What happens besides. `saves`: programs take snapshots, too. With `recovers` nothing is lost but workers and dispatchers
+    that are started again, and no program may hear of it; with `ends_workers` a program asks for what ends workers, too, and
+    hears of that alone; `elastic`: besides, some workers are spares, and workers are drained; `parts`: besides, programs give up
+    their connections."""
+
+    saves: bool = False
+    recovers: bool = False
+    ends_workers: bool = False
+    elastic: bool = False
+    parts: bool = False
+
+
+def simulate(seed: int, **mode: bool) -> Outcome:
+    """Run a seed in a `Mode`. Raises `SimulationFailed`."""
     with simulated(seed) as service:
         try:
-            recovers = recovers or ends_workers or elastic
-            return _simulate(service, saves=saves, recovers=recovers, ends_workers=ends_workers, elastic=elastic)
+            chosen = Mode(**mode)
+            recovers = chosen.recovers or chosen.ends_workers or chosen.elastic or chosen.parts
+            return _simulate(service, chosen._replace(recovers=recovers))
         except SimulationFailed as error:
             happened = "".join(f"\n  {each}" for each in service.interruptions)
             raise SimulationFailed(f"{error}\nwhat had happened:{happened}") from None
 
 
-def _simulate(service: Service, *, saves: bool, recovers: bool, ends_workers: bool, elastic: bool) -> Outcome:
+def _simulate(service: Service, mode: Mode) -> Outcome:
     draw, scheduler = service.random, service.scheduler
+    saves, recovers, ends_workers, elastic, parts = mode
     harmless = draw.random() < 0.6
     slow = draw.choice([0.001, 0.01, 0.3])
     repeats = draw.choice([0.0, 0.0, 0.2])
@@ -101,7 +112,7 @@ def _simulate(service: Service, *, saves: bool, recovers: bool, ends_workers: bo
         ends = ends_workers and number == 0
         programs.append(Program(service, name, acts, config, span / 5, saves=saves, ends_workers=ends))
         service.start_program(name, link(), programs[-1].run)
-    happens = Faults(service, harmless=harmless or recovers, restarts=recovers, drains=elastic)
+    happens = Faults(service, harmless=harmless or recovers, restarts=recovers, drains=elastic, parts=parts)
     happens.plan(draw.randint(1, 8) * (2 if elastic else 1), span)
     _until_ended(service, programs)
     errors = [each for program in programs for each in program.errors if not isinstance(each[1], ConnectionFailed)]

@@ -76,6 +76,14 @@ def test_workers_come_and_go(seeds: range) -> None:
     assert sum(outcome.drained for outcome in outcomes) > 0 or len(seeds) < 10
 
 
+@pytest.mark.parametrize("seeds", BATCHES[3::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_programs_that_give_up_their_connections_go_on_by_others(seeds: range) -> None:
+    """Besides workers that are killed, programs are out of reach for longer than their lease: they hear of nothing, either."""
+    outcomes = [simulate(seed, parts=True) for seed in seeds[::4]]
+    PROVED["simulated services whose programs give up their connections"] += len(outcomes)
+    assert sum(outcome.recoveries for outcome in outcomes) > 0
+
+
 @pytest.mark.parametrize("seed", RECOVERIES_FAILED)
 def test_recoveries_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, recovers=True)

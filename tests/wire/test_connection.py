@@ -113,6 +113,29 @@ def test_a_session_that_is_forgotten_is_unknown(ends: Ends) -> None:
     assert ends.heard == [b"first"]
 
 
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_stream_goes_on_after_the_end_of_its_connection(ends: Ends, silent: bool) -> None:
+    """Also one that was silent for longer than its lease: what was sent meanwhile arrives once, both ways."""
+    ends.connection.send([b"first"])
+    for _ in ends.turns():
+        if ends.heard:
+            break
+    if silent:
+        ends.now += 6.0
+        ends.connection.look()
+        assert ends.connection.failed
+    ends.connection.close()
+    ends.connection.send([b"second"])
+    ends.router.send(ends.connection.identity, [b"answer"])
+    ends.connection.open_again(7.0)
+    ends.connection.send([b"third"])
+    for _ in ends.turns():
+        if ends.got and len(ends.heard) == 3:
+            break
+    assert (ends.heard, ends.got) == ([b"first", b"second", b"third"], [b"answer"])
+    assert (ends.connection.lease, ends.connection.failed, ends.connection.closed) == (7.0, "", False)
+
+
 def test_who_computes_for_long_is_not_silent(ends: Ends) -> None:
     """Where ZeroMQ exchanges the heartbeats, an end may answer nothing for as long as it likes."""
     patient = Connection(ends.connection.address, lease=math.inf, clock=lambda: ends.now, heartbeats=True)
