@@ -241,6 +241,8 @@ class SessionRouter:
         self.streams: dict[bytes, ReliableStream] = {}
         self.half_open: dict[bytes, None] = {}
         """Streams whose peers nobody has said to `keep`, oldest first."""
+        self.expected: set[bytes] = set()
+        """Streams that their peers have yet to open."""
         self.refused = 0
         """Messages of unknown sessions."""
 
@@ -279,18 +281,29 @@ class SessionRouter:
 
     def _open(self, peer: bytes, stream: ReliableStream | None, sequence: int, heard: int) -> None:
         """A peer has connected: go on with its session, begin one, or say that there is none."""
-        if stream is None and sequence == OPEN_AGAIN:
+        if sequence == OPEN_AGAIN and (stream is None or peer in self.expected):
             self.refuse(peer)
             return
+        self.expected.discard(peer)
         if stream is None:
-            while len(self.half_open) >= MAX_HALF_OPEN:
-                self.forget(next(iter(self.half_open)))
-            stream = self.streams[peer] = ReliableStream(self.max_owed_bytes)
-            self.half_open[peer] = None
+            stream = self._begin(peer)
         unheard = stream.unheard(heard)
         self._control(peer, stream.heartbeat(ACCEPTED))
         for frames in unheard:
             transport.send(self.socket, frames, peer)
+
+    def _begin(self, peer: bytes) -> ReliableStream:
+        while len(self.half_open) >= MAX_HALF_OPEN:
+            self.forget(next(iter(self.half_open)))
+        stream = self.streams[peer] = ReliableStream(self.max_owed_bytes)
+        self.half_open[peer] = None
+        return stream
+
+    def expect(self, peer: bytes) -> None:
+        """Keep what is sent to a peer that is known to connect soon, until it does."""
+        if peer not in self.streams:
+            self._begin(peer)
+            self.expected.add(peer)
 
     def refuse(self, peer: bytes) -> None:
         """Tell a peer whose session is not known, or no longer."""
@@ -328,3 +341,4 @@ class SessionRouter:
         """End a peer's stream: whatever it says from now on is answered by `UNKNOWN`."""
         self.streams.pop(peer, None)
         self.half_open.pop(peer, None)
+        self.expected.discard(peer)

@@ -113,6 +113,33 @@ def test_a_session_that_is_forgotten_is_unknown(ends: Ends) -> None:
     assert ends.heard == [b"first"]
 
 
+def test_what_is_sent_before_its_receiver_connects_arrives(ends: Ends) -> None:
+    """If it is expected. A connection that continues another stream is told that it is not known."""
+    identity = ends.connection.identity
+    assert not ends.router.send(identity, [b"lost"])
+    ends.router.expect(identity)
+    ends.router.expect(identity)
+    assert ends.router.send(identity, [b"one"])
+    for _ in ends.turns():
+        if ends.got:
+            break
+    assert ends.router.send(identity, [b"two"])
+    ends.router.expect(identity)
+    for _ in ends.turns():
+        if len(ends.got) == 2:
+            break
+    assert (ends.got, ends.router.expected) == ([b"one", b"two"], set())
+    ends.router.forget(identity)
+    ends.router.expect(identity)
+    ends.connection.close()
+    ends.connection.open_again(5.0)
+    for _ in ends.turns():
+        if ends.connection.unknown:
+            break
+    ends.router.forget(identity)
+    assert not ends.router.expected
+
+
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_stream_goes_on_after_the_end_of_its_connection(ends: Ends, silent: bool) -> None:
     """Also one that was silent for longer than its lease: what was sent meanwhile arrives once, both ways."""
