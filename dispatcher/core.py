@@ -400,6 +400,11 @@ class DispatcherCore:
     def _tick(self, now: float) -> None:
         self.marks.tick()
         self.returning.tick()
+        self.dropping = True
+        failed = self.disconnect.forsake_overdue()
+        self.dropping = False
+        for client in failed:
+            self.queues.pump(client)
         for client in [each for each in self.service.clients.values() if each.head is WAITING_MARK]:
             self.queues.pump(client)
         for peer in self.subscribers.late(now):

@@ -167,6 +167,20 @@ class Disconnect:
         self._begin_rewind(client)
         self.recovery.rewind(client, reason, lost)
 
+    def forsake_overdue(self) -> list[ClientRecord]:
+        """Have sessions go back once more without workers that do not give them back what a mark has, although they live. Returns
+        those that cannot, whose tensors are lost, and whose queues can go on."""
+        failed = []
+        for client, (worker, seconds) in self.recovery.overdue():
+            text = f"worker {worker} has not restored what a mark of the session has within {seconds:.0f} s"
+            self.service.log("error", f"client {client.number}: {text}", client=client.number, worker=worker)
+            if self.recovery.avoid(client, worker):
+                self.rewind(client, text, worker)
+            else:
+                self.recovery.fail(client, client.recovery.marks[0], ("WorkerLost", f"{text}; what it held is gone"))
+                failed.append(client)
+        return failed
+
     def move(self, client: ClientRecord, peer: bytes, facts: dict[str, Any], origin: Origin) -> None:
         """Go on with a session on another connection of its client, from a mark: nobody knows what the one before has lost."""
         self._begin_rewind(client)

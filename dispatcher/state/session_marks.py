@@ -15,6 +15,7 @@ from gt.dispatcher.planner.policy import Policy
 from gt.sharding.placement import Mesh
 
 from .fatal_runs import FatalRuns
+from .mark_wait import MarkWait
 from .plan_cache import Entry, SavedPlan
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class SessionMark:
     """The workers that have yet to write their tensors, and perhaps the dispatcher itself."""
     seconds: float = 0.0
     """What the slowest worker took for that."""
+    wait: MarkWait | None = None
+    """How long it may take, while it is written."""
 
 
 class FrozenShape(NamedTuple):
@@ -93,6 +96,10 @@ class SessionRecovery:
     """Whether the client has yet to say `Resume`: whatever else it says is of the time before."""
     restoring: set[int] = field(default_factory=set)
     """The workers that have yet to give the session back what a mark has."""
+    restore_wait: MarkWait | None = None
+    """How long they may take."""
+    avoided: set[int] = field(default_factory=set)
+    """Workers that did not give it back what a mark has."""
     since: float = 0.0
     """When it began to go back."""
     shapes: dict[Any, FrozenShape] = field(default_factory=dict)

@@ -31,15 +31,24 @@ class Faults:
     """Draws what happens, and when. Nothing that loses data happens if it must be `harmless`; with `restarts` workers and the
     dispatcher are killed, alone or together, and nothing else happens that loses any; with `drains` workers are drained, too.
     With `parts` programs on the dispatcher's machine are out of its reach until they give up their connections, and the
-    dispatcher is not killed: the next one would wait no longer for them than for any other."""
+    dispatcher is not killed: the next one would wait no longer for them than for any other. With `mutes` workers live and do not
+    say what came of marks."""
 
     def __init__(
-        self, service: Service, *, harmless: bool, restarts: bool = False, drains: bool = False, parts: bool = False
+        self,
+        service: Service,
+        *,
+        harmless: bool,
+        restarts: bool = False,
+        drains: bool = False,
+        parts: bool = False,
+        mutes: bool = False,
     ) -> None:
         self.service = service
         self.restarts = restarts
         self.drains = drains
         self.parts = parts
+        self.mutes = mutes
         self.random = service.random
         self.harmless = harmless
         self.left = MAX_HARMLESS_SECONDS
@@ -58,6 +67,10 @@ class Faults:
         draw = self.random.random()
         if self.drains and self.random.random() < 0.5:
             self._drain_worker()
+        elif self.mutes and self.random.random() < 0.3:
+            name, seconds = self.random.choice([*service.workers]), 120 * self.random.random()
+            service.interrupted(name, seconds, fatal=True)
+            service.mute[name] = service.scheduler.now + seconds
         elif self.parts and self.random.random() < 0.4:
             self._part(self.random.choice([*service.programs]))
         elif self.restarts and draw < 0.6:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from integer_programs import CONFIGS, ELASTIC_CONFIGS
 
-from gt.errors import ConnectionFailed
+from gt.errors import ConnectionFailed, WorkerLost
 from gt.snapshot_files.manifest import MANIFEST_NAME, unpack_manifest
 
 from .faults import Faults
@@ -57,13 +57,14 @@ class Mode(NamedTuple):
     """What happens besides. `saves`: programs take snapshots, too. With `recovers` nothing is lost but workers and dispatchers
     that are started again, and no program may hear of it; with `ends_workers` a program asks for what ends workers, too, and
     hears of that alone; `elastic`: besides, some workers are spares, and workers are drained; `parts`: besides, programs give up
-    their connections."""
+    their connections; `mutes`: besides, workers that live do not say what came of marks, and programs may lose tensors."""
 
     saves: bool = False
     recovers: bool = False
     ends_workers: bool = False
     elastic: bool = False
     parts: bool = False
+    mutes: bool = False
 
 
 def simulate(seed: int, **mode: bool) -> Outcome:
@@ -71,7 +72,7 @@ def simulate(seed: int, **mode: bool) -> Outcome:
     with simulated(seed) as service:
         try:
             chosen = Mode(**mode)
-            recovers = chosen.recovers or chosen.ends_workers or chosen.elastic or chosen.parts
+            recovers = chosen.recovers or chosen.ends_workers or chosen.elastic or chosen.parts or chosen.mutes
             return _simulate(service, chosen._replace(recovers=recovers))
         except SimulationFailed as error:
             happened = "".join(f"\n  {each}" for each in service.interruptions)
@@ -80,7 +81,7 @@ def simulate(seed: int, **mode: bool) -> Outcome:
 
 def _simulate(service: Service, mode: Mode) -> Outcome:
     draw, scheduler = service.random, service.scheduler
-    saves, recovers, ends_workers, elastic, parts = mode
+    saves, recovers, ends_workers, elastic, parts, mutes = mode
     harmless = draw.random() < 0.6
     slow = draw.choice([0.001, 0.01, 0.3])
     repeats = draw.choice([0.0, 0.0, 0.2])
@@ -112,11 +113,13 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
         ends = ends_workers and number == 0
         programs.append(Program(service, name, acts, config, span / 5, saves=saves, ends_workers=ends))
         service.start_program(name, link(), programs[-1].run)
-    happens = Faults(service, harmless=harmless or recovers, restarts=recovers, drains=elastic, parts=parts)
+    happens = Faults(
+        service, harmless=harmless or recovers, restarts=recovers, drains=elastic, parts=parts, mutes=mutes
+    )
     happens.plan(draw.randint(1, 8) * (2 if elastic else 1), span)
     _until_ended(service, programs)
     errors = [each for program in programs for each in program.errors if not isinstance(each[1], ConnectionFailed)]
-    if recovers and errors:
+    if recovers and any(not mutes or not isinstance(error, WorkerLost) for _, error in errors):
         raise SimulationFailed(f"a process was started again, and a program heard of it: {errors}")
     service.heals = True
     scheduler.run(max([scheduler.now, *(each.end for each in service.interruptions)]) + SETTLE_SECONDS)

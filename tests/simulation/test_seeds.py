@@ -21,6 +21,10 @@ ELASTIC_FAILED = (284,)
 """Seeds that have failed when workers come and go: a worker left that a session on its way back to a mark was to need."""
 
 
+MUTES_FAILED = (35,)
+"""Seeds that have failed when workers do not say what came of marks: bulk data for a client that came back was dropped."""
+
+
 @pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_no_seed_fails(seeds: range) -> None:
     """Every fetched value is right, every error is one that what happened explains, every program gets to its end, and nothing
@@ -84,9 +88,22 @@ def test_programs_that_give_up_their_connections_go_on_by_others(seeds: range) -
     assert sum(outcome.recoveries for outcome in outcomes) > 0
 
 
+@pytest.mark.parametrize("seeds", BATCHES[3::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_workers_that_live_and_do_not_answer_are_not_waited_for(seeds: range) -> None:
+    """They do not say what came of marks: sessions go on without them, or are told that their tensors are lost."""
+    outcomes = [simulate(seed, mutes=True) for seed in seeds[5::4]]
+    PROVED["simulated services whose workers do not answer"] += len(outcomes)
+    assert sum(outcome.answers for outcome in outcomes) > len(outcomes)
+
+
 @pytest.mark.parametrize("seed", RECOVERIES_FAILED)
 def test_recoveries_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, recovers=True)
+
+
+@pytest.mark.parametrize("seed", MUTES_FAILED)
+def test_what_has_failed_with_workers_that_do_not_answer_does_not_again(seed: int) -> None:
+    simulate(seed, mutes=True)
 
 
 @pytest.mark.parametrize("seed", ELASTIC_FAILED)

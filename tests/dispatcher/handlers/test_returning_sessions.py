@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from marking_dispatcher import FAULT, IMPROVABLE, improvable, mark_due, pass_time, restore
+from marking_dispatcher import FAULT, IMPROVABLE, improvable, mark_due, pass_time, restore, time_passes
 from one_dispatcher import RULES, Service
 
 from gt.dispatcher.handlers.handshake import PROGRAM_RATE
@@ -80,14 +80,6 @@ def session(each: Service, name: str = "c", key: bytes = KEY, **facts: Any) -> N
     each.define(IMPROVABLE, improvable(), client=name)
     each.done()
     each.hears(name)
-
-
-def time_passes(each: Service, seconds: float) -> None:
-    """Time in which all peers are alive."""
-    for _ in range(20):
-        for peer in list(each.core.peers):
-            each.say(peer.decode(), m.Ping())
-        pass_time(each, seconds / 20)
 
 
 def marked(saved: Saved, each: Service, name: str = "c") -> int:
