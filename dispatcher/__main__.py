@@ -26,6 +26,7 @@ from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.mark_folder import mark_folder
 from gt.daemon.process_end import is_gone
 from gt.daemon.registry import Registration
+from gt.daemon.restart_policy import HAND_OVER_STATUS
 from gt.daemon.service_folder import open_to_group
 from gt.daemon.siblings import kill_sibling
 from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, ShellError, Tick
@@ -121,7 +122,8 @@ class DispatcherShell:
             lease=lease,
             mark_seconds=mark_seconds,
             worker_lease=environment_number("GT_WORKER_LEASE", WORKER_LEASE_SECONDS),
-            capabilities=("cancel", "drain"),
+            capabilities=("cancel", "drain", "restart"),
+            supervised=watch is not None,
             numbers=None if self.numbers is None else self.numbers.numbers,
             cards=None if sessions is None else sessions.cards(),
             running_plan=self._running_plan,
@@ -180,7 +182,7 @@ class DispatcherShell:
         self.registration.close()
         self.registration = Registration(self.address, self.keys.public, shared=not self.private)
         log.info("listening at %s", self.address)
-        while not self.stopping:
+        while not self._is_over():
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
                 poller.register(self.published, transport.READABLE)
             until = min(self.due, self.publish_at) if self.core.subscribers.period else self.due
@@ -205,8 +207,21 @@ class DispatcherShell:
                 self._handle(JobTurn())
             if self.core.marks.file_work:
                 self._write_sessions()
-        self.farewell("the dispatcher was stopped")
-        log.info("stopped")
+        self._end()
+
+    def _is_over(self) -> bool:
+        return self.stopping or self.core.hand_overs.ends
+
+    def _end(self) -> None:
+        """End in order, or for the next dispatcher: then as after a kill, so that peers wait for that."""
+        if not self.core.hand_overs.ends:
+            self.farewell("the dispatcher was stopped")
+            log.info("stopped")
+            return
+        if self.instruction_log is not None:
+            self.instruction_log.drain()
+        self.control.close(linger=200)
+        log.info("stopped, for the next one at %s", self.address)
 
     def _woken(self) -> None:
         """Handle what other threads have found out."""
@@ -587,7 +602,8 @@ def _beside(address: str, name: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a dispatcher until SIGINT, SIGTERM, or the end of the process that started it; returns the exit status.
+    """Run a dispatcher until SIGINT, SIGTERM, or the end of the process that started it; returns the exit status, 75 if the next
+    one is to go on with its sessions (`gt restart`).
 
     SIGHUP makes it read its config again.
     """
@@ -670,6 +686,7 @@ def serve(
     status = 0
     try:
         shell.run()
+        status = HAND_OVER_STATUS if shell.core.hand_overs.ends else 0
     except Exception as error:
         log.exception("a bug in GT ends the dispatcher; please report it")
         shell.farewell(

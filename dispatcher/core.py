@@ -70,6 +70,8 @@ from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.wire.running_plan import RunningPlan
 
+from .hand_over import HandOvers
+
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
@@ -81,12 +83,12 @@ NO_WORKER_LOSS: Final = WorkerLoss()
 
 class DispatcherCore:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
-    workers have its clock, `capabilities` what watchers may ask for ('cancel', 'drain'). A client's first tensor waits `patience`
-    seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence, and any
-    worker after `worker_lease`. Between two marks of a session are at least `mark_seconds`. `numbers` go on from those of the
-    dispatcher before; `cards` are of the sessions that it has left, None if the shell has no folder for them. `facts` are what
-    all peers are told in a `Welcome`, `worker_facts` what workers are told besides. `running_plan` says what a worker that is
-    lost was computing, if that is known."""
+    workers have its clock, `capabilities` what watchers may ask for ('cancel', 'drain', 'restart'). A client's first tensor waits
+    `patience` seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence,
+    and any worker after `worker_lease`. Between two marks of a session are at least `mark_seconds`. `numbers` go on from those of
+    the dispatcher before; `cards` are of the sessions that it has left, None if the shell has no folder for them. `facts` are
+    what all peers are told in a `Welcome`, `worker_facts` what workers are told besides. `running_plan` says what a worker that
+    is lost was computing, if that is known. `supervised`: another one is started when this one ends."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
@@ -94,7 +96,7 @@ class DispatcherCore:
         patience: float = START_TIMEOUT, lease: float = LEASE_SECONDS, worker_facts: dict[str, Any] | None = None,
         mark_seconds: float = MARK_SECONDS, worker_lease: float = WORKER_LEASE_SECONDS, numbers: Numbers | None = None,
         cards: Iterable[SessionCard] | None = None,
-        running_plan: Callable[[bytes], RunningPlan | None] = lambda worker: None,
+        running_plan: Callable[[bytes], RunningPlan | None] = lambda worker: None, supervised: bool = False,
     ) -> None:  # fmt: skip
         numbers = numbers or first_numbers()
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
@@ -121,6 +123,7 @@ class DispatcherCore:
         )  # fmt: skip
         self.running_plan = running_plan
         self.drains = DrainHandler(service, self.queues, self.disconnect, self.marks, self.fetches, self.snapshots)
+        self.hand_overs = HandOvers(service, self.marks, supervised=supervised)
         self.patience = patience
         self.lease = lease
         self.worker_lease = min(worker_lease, lease)
@@ -563,6 +566,18 @@ class DispatcherCore:
                 answer = m.Failed(drain.request, "SessionError", str(error))
         self.service.send(watcher.identity, answer)
 
+    def _hand_over(self, watcher: Watcher, asked: m.HandOver) -> None:
+        """Prepare for the end of this dispatcher, or end it, or say how far that is."""
+        if "restart" not in self.facts["capabilities"] or not watcher.operates:
+            text = "only an operator restarts it: whoever runs the service, or a key with that role (docs/security.md)"
+            answer: m.Message = m.Failed(asked.request, "SessionError", text)
+        else:
+            try:
+                answer = m.Answer(asked.request, self.hand_overs.ask(begin=asked.begin, end=asked.end))
+            except SessionError as error:
+                answer = m.Failed(asked.request, "SessionError", str(error))
+        self.service.send(watcher.identity, answer)
+
     def _admit(self) -> None:
         """Let sessions send the new plans for which there is room now."""
         for client in self.plan_selection.admission.turns():
@@ -621,6 +636,7 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.Watch: ((WATCHER,), DispatcherCore._watch),
     m.Cancel: ((WATCHER,), DispatcherCore._cancel),
     m.Drain: ((WATCHER,), DispatcherCore._drain),
+    m.HandOver: ((WATCHER,), DispatcherCore._hand_over),
 }
 HANDLERS: Final = {
     role: {kind: handler for kind, (roles, handler) in MESSAGES.items() if role in roles} for role in Role

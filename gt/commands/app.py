@@ -18,6 +18,7 @@ from .keys import keys
 from .ops import ops
 from .replay import replay
 from .report import report
+from .restart import restart
 from .snapshot import snapshot
 from .top import top
 from .trace import trace
@@ -66,6 +67,7 @@ app.command()(up)
 app.command()(dispatcher)
 app.command()(worker)
 app.command()(drain)
+app.command()(restart)
 app.command(context_settings={"ignore_unknown_options": True})(explain)
 app.command()(replay)
 app.command()(top)

@@ -1227,6 +1227,23 @@ class Drain(NamedTuple):
     begin: bool
 
 
+class HandOver(NamedTuple):
+    """The dispatcher is to end, and the next one at its address goes on with its sessions. Answered by `Answer` with the numbers
+    of `sessions` and of those that are `marking`, the clients that are `lost` with it, and whether it is `supervised`, so that
+    another one is started by itself; or by `Failed`.
+
+    From watcher to dispatcher.
+
+    * `request`: a number for the answer.
+    * `begin`: whether to take marks of all sessions now.
+    * `end`: whether to end now. With neither this only asks how far the marks are.
+    """
+
+    request: int
+    begin: bool
+    end: bool
+
+
 Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
@@ -1236,7 +1253,7 @@ Message = (
     | WriteSnapshot | Restore | ConfirmTensors | WritePart | CommitSnapshot | DiscardParts | ReadSnapshots | LoadPart
     | SnapshotReport | Loaded
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
-    | Drain
+    | Drain | HandOver
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1248,7 +1265,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     WriteSnapshot, Restore, ConfirmTensors, WritePart, CommitSnapshot, DiscardParts, ReadSnapshots, LoadPart,
     SnapshotReport, Loaded,
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
-    Drain,
+    Drain, HandOver,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
@@ -1262,7 +1279,7 @@ FROM_WORKER: Final = (
     SnapshotReport, Loaded, MarkTaken, MarkRestored,
 )  # fmt: skip
 FROM_PULSE: Final = (Hello, Ping, Health)
-FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel, Drain)
+FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel, Drain, HandOver)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}
 _MAX_INTEGER: Final = 1 << 63

@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--saves", action="store_true", help="programs take snapshots, too, and restore them")
     parser.add_argument("--elastic", action="store_true", help="the same, with spares, and workers that are drained")
     parser.add_argument("--parts", action="store_true", help="as --recovers, and programs give up their connections")
+    parser.add_argument("--hands-over", action="store_true", help="as --recovers, and dispatchers end in order")
     parser.add_argument("--mutes", action="store_true", help="the same, and workers do not say what came of marks")
     said = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -44,6 +45,7 @@ def main() -> int:
                 elastic=said.elastic,
                 parts=said.parts,
                 mutes=said.mutes,
+                hands_over=said.hands_over,
             )
         except SimulationFailed as error:
             failed.append(seed)

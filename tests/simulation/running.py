@@ -12,7 +12,7 @@ from integer_programs import CONFIGS, ELASTIC_CONFIGS
 from gt.errors import ConnectionFailed, WorkerLost
 from gt.snapshot_files.manifest import MANIFEST_NAME, unpack_manifest
 
-from .faults import Faults
+from .faults import Faults, Mode
 from .network import Link
 from .programs import Program
 from .service import LEASE_SECONDS, Service, simulated
@@ -53,27 +53,12 @@ class SimulationFailed(AssertionError):
     """What must hold did not."""
 
 
-class Mode(NamedTuple):
-    """What happens besides. `saves`: programs take snapshots, too. With `recovers` nothing is lost but workers and dispatchers
-    that are started again, and no program may hear of it; with `ends_workers` a program asks for what ends workers, too, and
-    hears of that alone; `elastic`: besides, some workers are spares, and workers are drained; `parts`: besides, programs give up
-    their connections; `mutes`: besides, workers that live do not say what came of marks, and programs may lose tensors."""
-
-    saves: bool = False
-    recovers: bool = False
-    ends_workers: bool = False
-    elastic: bool = False
-    parts: bool = False
-    mutes: bool = False
-
-
 def simulate(seed: int, **mode: bool) -> Outcome:
     """Run a seed in a `Mode`. Raises `SimulationFailed`."""
     with simulated(seed) as service:
         try:
             chosen = Mode(**mode)
-            recovers = chosen.recovers or chosen.ends_workers or chosen.elastic or chosen.parts or chosen.mutes
-            return _simulate(service, chosen._replace(recovers=recovers))
+            return _simulate(service, chosen._replace(recovers=any(chosen._replace(saves=False))))
         except SimulationFailed as error:
             happened = "".join(f"\n  {each}" for each in service.interruptions)
             raise SimulationFailed(f"{error}\nwhat had happened:{happened}") from None
@@ -81,7 +66,7 @@ def simulate(seed: int, **mode: bool) -> Outcome:
 
 def _simulate(service: Service, mode: Mode) -> Outcome:
     draw, scheduler = service.random, service.scheduler
-    saves, recovers, ends_workers, elastic, parts, mutes = mode
+    recovers, elastic = mode.recovers, mode.elastic
     harmless = draw.random() < 0.6
     slow = draw.choice([0.001, 0.01, 0.3])
     repeats = draw.choice([0.0, 0.0, 0.2])
@@ -110,16 +95,14 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
         config = draw.choice([each for each in known if workers > 1 or each is None or "mesh" not in each])
         name = f"{draw.choice(['remote-', ''])}program{number}"
         acts = draw.randint(5, 60) * (3 if recovers else 1)
-        ends = ends_workers and number == 0
-        programs.append(Program(service, name, acts, config, span / 5, saves=saves, ends_workers=ends))
+        ends = mode.ends_workers and number == 0
+        programs.append(Program(service, name, acts, config, span / 5, saves=mode.saves, ends_workers=ends))
         service.start_program(name, link(), programs[-1].run)
-    happens = Faults(
-        service, harmless=harmless or recovers, restarts=recovers, drains=elastic, parts=parts, mutes=mutes
-    )
+    happens = Faults(service, mode, harmless=harmless or recovers)
     happens.plan(draw.randint(1, 8) * (2 if elastic else 1), span)
     _until_ended(service, programs)
     errors = [each for program in programs for each in program.errors if not isinstance(each[1], ConnectionFailed)]
-    if recovers and any(not mutes or not isinstance(error, WorkerLost) for _, error in errors):
+    if recovers and any(not mode.mutes or not isinstance(error, WorkerLost) for _, error in errors):
         raise SimulationFailed(f"a process was started again, and a program heard of it: {errors}")
     service.heals = True
     scheduler.run(max([scheduler.now, *(each.end for each in service.interruptions)]) + SETTLE_SECONDS)

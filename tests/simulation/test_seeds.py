@@ -96,6 +96,14 @@ def test_workers_that_live_and_do_not_answer_are_not_waited_for(seeds: range) ->
     assert sum(outcome.answers for outcome in outcomes) > len(outcomes)
 
 
+@pytest.mark.parametrize("seeds", BATCHES[4::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_dispatchers_hand_over_to_the_next(seeds: range) -> None:
+    """They take marks and end in order, and programs hear of nothing."""
+    outcomes = [simulate(seed, hands_over=True) for seed in seeds[::5]]
+    PROVED["simulated services whose dispatchers hand over"] += len(outcomes)
+    assert sum(outcome.answers for outcome in outcomes) > len(outcomes)
+
+
 @pytest.mark.parametrize("seed", RECOVERIES_FAILED)
 def test_recoveries_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, recovers=True)

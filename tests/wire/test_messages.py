@@ -104,6 +104,7 @@ SAMPLES: tuple[Any, ...] = (
     m.MarkTaken(2, [], 1_700_000),
     m.MarkRestored(2, 4, ["SnapshotError", "it is damaged"]),
     m.Drain(1, 3, True),
+    m.HandOver(1, True, False),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 
