@@ -26,6 +26,7 @@ from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.mark_folder import mark_folder
 from gt.daemon.process_end import is_gone
 from gt.daemon.registry import Registration
+from gt.daemon.restart_policy import HAND_OVER_STATUS
 from gt.daemon.service_folder import open_to_group
 from gt.daemon.siblings import kill_sibling
 from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, ShellError, Tick
@@ -127,7 +128,8 @@ class DispatcherShell:
             lease=lease,
             mark_seconds=mark_seconds,
             worker_lease=environment_number("GT_WORKER_LEASE", WORKER_LEASE_SECONDS),
-            capabilities=("cancel", "drain", "take over"),
+            capabilities=("cancel", "drain", "restart", "take over"),
+            supervised=watch is not None,
             numbers=None if self.numbers is None else self.numbers.numbers,
             cards=None if sessions is None else sessions.cards(),
             running_plan=self._running_plan,
@@ -188,7 +190,7 @@ class DispatcherShell:
         self.registration.close()
         self.registration = Registration(self.address, self.keys.public, shared=not self.private)
         log.info("listening at %s", self.address)
-        while not self.stopping and self.core.service.replaced is None:
+        while not self._is_over():
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
                 poller.register(self.published, transport.READABLE)
             until = min(self.due, self.publish_at) if self.core.subscribers.period else self.due
@@ -213,15 +215,28 @@ class DispatcherShell:
                 self._handle(JobTurn())
             if self.core.marks.file_work:
                 self._write_sessions()
-        self._end(self.core.service.replaced)
+        self._end()
 
-    def _end(self, other: Replacement | None) -> None:
-        """End because this dispatcher was stopped; or because another one has taken its place, without a word to clients and
-        workers: sessions go on there, and they look for that."""
-        if other is None:
+    def _is_over(self) -> bool:
+        return self.stopping or self.core.hand_overs.ends or self.core.service.replaced is not None
+
+    def _end(self) -> None:
+        """End in order, or for the next dispatcher: then as after a kill, so that peers wait for that."""
+        other = self.core.service.replaced
+        if other is not None:
+            self._end_for(other)
+        elif self.core.hand_overs.ends:
+            if self.instruction_log is not None:
+                self.instruction_log.drain()
+            self.control.close(linger=200)
+            log.info("stopped, for the next one at %s", self.address)
+        else:
             self.farewell("the dispatcher was stopped")
             log.info("stopped")
-            return
+
+    def _end_for(self, other: Replacement) -> None:
+        """End because another dispatcher has taken the place of this one, without a word to clients and workers: sessions go on
+        there, and they look for that."""
         log.error(
             "another dispatcher has taken the place of this one (epoch %d, this one has %d): it computes nothing more, and ends",
             other.epoch,
@@ -372,6 +387,10 @@ class DispatcherShell:
             if hello.role == "worker" and (running := map_running_plan(hello.facts.get("running"))) is not None:
                 self.running_plans[peer] = running
             hello.facts["watched"] = self._watch_process(peer, hello, origin)
+        while self.core.disconnect.moved:
+            before, now = self.core.disconnect.moved.pop()
+            if before in self.logged:
+                self.logged[now] = self.logged.pop(before)
         self._note_workers()
 
     def _refused(self) -> None:
@@ -392,7 +411,7 @@ class DispatcherShell:
             file.add(session, m.Put(message.tensor, message.spec, message.signal, False, b""), None)
         elif isinstance(message, LOGGED_MESSAGES) and session is not None:
             file.add(session, message)
-        elif isinstance(message, m.Hello) and peer in self.core.service.clients:
+        elif isinstance(message, m.Hello) and session is None and peer in self.core.service.clients:
             where = f"client {self.core.service.clients[peer].number} of {self.address}"
             config = self.core.service.config
             plain = config.to_wire() if config is not None else None
@@ -617,7 +636,8 @@ def _beside(address: str, name: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a dispatcher until SIGINT, SIGTERM, or the end of the process that started it; returns the exit status.
+    """Run a dispatcher until SIGINT, SIGTERM, or the end of the process that started it; returns the exit status, 75 if the next
+    one is to go on with its sessions (`gt restart`).
 
     SIGHUP makes it read its config again.
     """
@@ -709,6 +729,7 @@ def serve(
     status = 0
     try:
         shell.run()
+        status = HAND_OVER_STATUS if shell.core.hand_overs.ends else 0
     except Exception as error:
         log.exception("a bug in GT ends the dispatcher; please report it")
         shell.farewell(

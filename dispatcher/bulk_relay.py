@@ -113,6 +113,7 @@ class BulkRelay:
         if identity is None:
             return  # it has left
         try:
+            self.router.expect(identity)  # it may say Hello before its bulk connection is there
             self.router.send(identity, [name, header, payload])
         except Exception as error:  # noqa: BLE001 — whatever it is, it is this frame's
             self._errors.append(ShellError(name, "bulk data", error, bulk=True))

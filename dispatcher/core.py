@@ -73,6 +73,8 @@ from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.wire.running_plan import RunningPlan
 
+from .hand_over import HandOvers
+
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
@@ -84,12 +86,12 @@ NO_WORKER_LOSS: Final = WorkerLoss()
 
 class DispatcherCore:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
-    workers have its clock, `capabilities` what watchers may ask for ('cancel', 'drain'). A client's first tensor waits `patience`
-    seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence, and any
-    worker after `worker_lease`. Between two marks of a session are at least `mark_seconds`. `numbers` go on from those of the
-    dispatcher before; `cards` are of the sessions that it has left, None if the shell has no folder for them. `facts` are what
-    all peers are told in a `Welcome`, `worker_facts` what workers are told besides. `running_plan` says what a worker that is
-    lost was computing, if that is known."""
+    workers have its clock, `capabilities` what watchers may ask for ('cancel', 'drain', 'restart'). A client's first tensor waits
+    `patience` seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence,
+    and any worker after `worker_lease`. Between two marks of a session are at least `mark_seconds`. `numbers` go on from those of
+    the dispatcher before; `cards` are of the sessions that it has left, None if the shell has no folder for them. `facts` are
+    what all peers are told in a `Welcome`, `worker_facts` what workers are told besides. `running_plan` says what a worker that
+    is lost was computing, if that is known. `supervised`: another one is started when this one ends."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
@@ -97,7 +99,7 @@ class DispatcherCore:
         patience: float = START_TIMEOUT, lease: float = LEASE_SECONDS, worker_facts: dict[str, Any] | None = None,
         mark_seconds: float = MARK_SECONDS, worker_lease: float = WORKER_LEASE_SECONDS, numbers: Numbers | None = None,
         cards: Iterable[SessionCard] | None = None,
-        running_plan: Callable[[bytes], RunningPlan | None] = lambda worker: None,
+        running_plan: Callable[[bytes], RunningPlan | None] = lambda worker: None, supervised: bool = False,
     ) -> None:  # fmt: skip
         numbers = numbers or first_numbers()
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
@@ -124,6 +126,7 @@ class DispatcherCore:
         )  # fmt: skip
         self.running_plan = running_plan
         self.drains = DrainHandler(service, self.queues, self.disconnect, self.marks, self.fetches, self.snapshots)
+        self.hand_overs = HandOvers(service, self.marks, supervised=supervised)
         self.patience = patience
         self.lease = lease
         self.worker_lease = min(worker_lease, lease)
@@ -149,7 +152,7 @@ class DispatcherCore:
                 self._refuse(event.peer, event.reason)
             elif isinstance(event, Lost):
                 if event.ended:
-                    self.disconnect.process_ended(event.peer)
+                    self.disconnect.connection_ended(event.peer)
                 worker = self.service.workers.get(event.peer)
                 returns = worker is not None and worker.facts.get("supervised") is True
                 plan = self.running_plan(event.peer) if event.ended else None
@@ -384,6 +387,9 @@ class DispatcherCore:
             self._refuse(peer, "a second Hello")
         else:
             try:
+                before = self.handshake.present(hello, origin)
+                if before is not None and self._goes_on(before, peer, hello, origin):
+                    return
                 if self.handshake.hello(peer, hello, origin):
                     self.marks.workers_came()
                     self.snapshots.workers_came()
@@ -395,6 +401,20 @@ class DispatcherCore:
             except ProtocolError as error:
                 self._refuse(peer, str(error))
 
+    def _goes_on(self, client: ClientRecord, peer: bytes, hello: m.Hello, origin: Origin) -> bool:
+        """The client of a session that is here has opened another connection, because it has given up the one before. Returns
+        whether the session goes on there; otherwise it is gone, and may begin anew."""
+        before, mark = client.identity, hello.facts.get("mark")
+        self.disconnect.connection_ended(before)
+        if mark is not None and self.recovery.has(client, mark):
+            self.dropping = True
+            self.disconnect.move(client, peer, hello.facts, origin)
+            self.dropping = False
+            return True
+        self.returning.put_back(client)
+        self._lost(before, "its client has opened another connection")
+        return False
+
     def _lost(self, peer: bytes, reason: str, loss: WorkerLoss = NO_WORKER_LOSS) -> None:
         self.dropping = True
         was_worker = self.disconnect.lost(peer, reason, loss)
@@ -405,6 +425,11 @@ class DispatcherCore:
     def _tick(self, now: float) -> None:
         self.marks.tick()
         self.returning.tick()
+        self.dropping = True
+        failed = self.disconnect.forsake_overdue()
+        self.dropping = False
+        for client in failed:
+            self.queues.pump(client)
         for client in [each for each in self.service.clients.values() if each.head is WAITING_MARK]:
             self.queues.pump(client)
         for peer in self.subscribers.late(now):
@@ -581,6 +606,18 @@ class DispatcherCore:
             raise ProtocolError(f"epoch {message.epoch} is not after {self.handshake.epoch}")
         self.service.replaced = Replacement(message.epoch, standby.peer)
 
+    def _hand_over(self, watcher: Watcher, asked: m.HandOver) -> None:
+        """Prepare for the end of this dispatcher, or end it, or say how far that is."""
+        if "restart" not in self.facts["capabilities"] or not watcher.operates:
+            text = "only an operator restarts it: whoever runs the service, or a key with that role (docs/security.md)"
+            answer: m.Message = m.Failed(asked.request, "SessionError", text)
+        else:
+            try:
+                answer = m.Answer(asked.request, self.hand_overs.ask(begin=asked.begin, end=asked.end))
+            except SessionError as error:
+                answer = m.Failed(asked.request, "SessionError", str(error))
+        self.service.send(watcher.identity, answer)
+
     def _admit(self) -> None:
         """Let sessions send the new plans for which there is room now."""
         for client in self.plan_selection.admission.turns():
@@ -643,6 +680,7 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.TakeOver: ((WATCHER,), DispatcherCore._take_over),
     m.FileCopied: ((STANDBY_ROLE,), DispatcherCore._file_copied),
     m.Replaced: ((STANDBY_ROLE,), DispatcherCore._replaced),
+    m.HandOver: ((WATCHER,), DispatcherCore._hand_over),
 }
 HANDLERS: Final = {
     role: {kind: handler for kind, (roles, handler) in MESSAGES.items() if role in roles} for role in Role

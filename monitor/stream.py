@@ -148,6 +148,15 @@ class Stream:
         `drain` does."""
         return self._order("take over", m.TakeOver, timeout)
 
+    def restart(self, *, begin: bool = False, end: bool = False, timeout: float = CONNECT_TIMEOUT) -> dict[str, Any]:
+        """Have the dispatcher take marks of all sessions (`begin`), or `end` so that the next one goes on with them, or ask how
+        far the marks are. Returns the number of `sessions`, how many are `marking`, the clients that would be `lost`, and whether
+        the dispatcher is `supervised`.
+
+        Raises `SessionError` if the service forbids it or keeps no marks; `ConnectionFailed` if it does not answer.
+        """
+        return self._order("restart", lambda request: m.HandOver(request, begin, end), timeout)
+
     def _order(self, what: str, message: Callable[[int], m.Message], timeout: float) -> dict[str, Any]:
         """The answer to what only operators may ask."""
         if what not in self.capabilities:

@@ -55,6 +55,14 @@ def pass_time(each: Service, seconds: float) -> None:
     each.event(Tick())
 
 
+def time_passes(each: Service, seconds: float) -> None:
+    """Time in which all peers are alive."""
+    for _ in range(20):
+        for peer in list(each.core.peers):
+            each.say(peer.decode(), m.Ping())
+        pass_time(each, seconds / 20)
+
+
 def mark_due(each: Service, worker: str = "w0") -> m.TakeMark:
     """The mark that a worker is to take after the time for the first one."""
     pass_time(each, 0.0)

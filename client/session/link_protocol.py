@@ -73,7 +73,7 @@ class DispatcherLink(Protocol):
     def give_up_lost(self) -> None:
         """Use memory again that a lost worker was lent."""
 
-    def look_again(self, hello: m.Message) -> bool:
+    def look_again(self, hello: m.Hello) -> bool:
         """Close all connections, and try to open others until a dispatcher answers, to which `hello` is said. Nothing else is
         sent until `rewind`. Returns False, and does nothing, if none will be there."""
 

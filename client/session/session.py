@@ -559,6 +559,7 @@ class Session:
 
     def _welcome(self, message: m.Welcome) -> None:
         self.welcomed = True
+        self.facts.pop("continues", None)
         self.facts.update(message.facts, number=message.number)
         log.debug("joined the service at %s", self.name, extra={"client": message.number})
         self.credits = int(message.facts.get("credits", self.credits))

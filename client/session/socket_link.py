@@ -64,6 +64,8 @@ class SocketLink:
         self.lease = lease
         self.control = self._connected()
         self.bulk: Connection | None = None
+        self.left: Connection | None = None
+        """The bulk connection that was there before, whose stream goes on if the dispatcher is the same."""
         self.bulk_stirs = False
         """Whether the bulk socket may have something. It has nothing after it was read empty, until its descriptor becomes
         readable or it is used, which takes back what the descriptor says."""
@@ -109,7 +111,7 @@ class SocketLink:
             raise ConnectionFailed(f"{bulk.address}: {bulk.failed}")
         return bulk is not None and bulk.accepted
 
-    def look_again(self, hello: m.Message) -> bool:
+    def look_again(self, hello: m.Hello) -> bool:
         """Close all connections, and open others to whatever dispatcher comes to the address. Returns False, and does nothing,
         where the daemons of this process have ended too often and are not started again."""
         if self.closed or (self.local is not None and self.local.failure() is not None):
@@ -120,13 +122,15 @@ class SocketLink:
         self.control.close()
         if self.bulk is not None:
             self.bulk.close()
-            self.bulk = None
+            if self.bulk.unknown:
+                self.bulk_identity = transport.new_identity()
+            self.left, self.bulk = self.bulk, None
         if self.process is not None:
             os.close(self.process)
         self.process, self.ended = None, 0.0
         self.control = self._connected()
         self._reopened()
-        self.control.send(m.encode(hello))
+        self.control.send(m.encode(hello._replace(facts={**hello.facts, "bulk": self.bulk_identity})))
         return True
 
     def found_again(self, facts: dict[str, Any]) -> None:
@@ -135,10 +139,19 @@ class SocketLink:
         self.client = self.fetches.client = int(facts["number"])
         lease = self.control.lease = self.lease = float(facts.get("lease", self.lease))
         address = transport.reachable(str(facts["bulk_address"]), self.address)
-        bulk = Connection(
-            address, identity=self.bulk_identity, lease=lease, reopened=self._reopened, clock=self.clock, keys=self.keys
-        )
-        self.bulk = bulk
+        before, self.left = self.left, None
+        if facts.get("continues") is True and before is not None and before.identity == self.bulk_identity:
+            before.open_again(lease)
+            self.bulk = before
+        else:
+            self.bulk = Connection(
+                address,
+                identity=self.bulk_identity,
+                lease=lease,
+                reopened=self._reopened,
+                clock=self.clock,
+                keys=self.keys,
+            )
         self._reopened()
         self.process = process_descriptor(facts.get("process"), host_facts())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from gt.dispatcher.state.events import Send, WorkerLoss
 from gt.dispatcher.state.message_state import DROPPED, enter
@@ -14,6 +14,7 @@ from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.wire import messages as m
 from gt.wire.messages import Fault
+from gt.wire.principals import Origin, program_of
 
 from .fetches import FetchHandler
 from .handshake import Handshake
@@ -26,6 +27,8 @@ from .snapshots import SnapshotHandler
 
 MAX_ENDED: Final = 4096
 """The most ended processes that are remembered."""
+NO_WORKER: Final = -1
+"""In place of the number of a worker that a session has lost: it has lost none."""
 
 
 class Disconnect:
@@ -46,10 +49,13 @@ class Disconnect:
         self.marks = marks
         self.recovery = RecoveryHandler(service, meshes, marks, handshake.clients, self._leave)
         self.ended: dict[bytes, None] = {}
-        """Peers whose processes have ended recently."""
+        """Peers whose processes have ended recently, or that have other connections since."""
+        self.moved: list[tuple[bytes, bytes]] = []
+        """Clients that have other connections since the shell has looked: the ones before, and the new ones."""
 
-    def process_ended(self, peer: bytes) -> None:
-        """Remember that a process has ended, so that unread messages on all its connections are ignored."""
+    def connection_ended(self, peer: bytes) -> None:
+        """Remember that nothing comes from a peer any more, mostly because its process has ended, so that unread messages on all
+        its connections are ignored."""
         pulses = [pulse for pulse, worker in self.handshake.pulses.items() if worker.identity == peer]
         self.ended |= dict.fromkeys([peer, *pulses])
         while len(self.ended) > MAX_ENDED:
@@ -178,8 +184,37 @@ class Disconnect:
 
     def rewind(self, client: ClientRecord, reason: str, lost: int) -> None:
         """Drop what a session is, so that it can begin again at a mark without the worker `lost`."""
+        self._begin_rewind(client)
+        self.recovery.rewind(client, reason, lost)
+
+    def forsake_overdue(self) -> list[ClientRecord]:
+        """Have sessions go back once more without workers that do not give them back what a mark has, although they live. Returns
+        those that cannot, whose tensors are lost, and whose queues can go on."""
+        failed = []
+        for client, (worker, seconds) in self.recovery.overdue():
+            text = f"worker {worker} has not restored what a mark of the session has within {seconds:.0f} s"
+            self.service.log("error", f"client {client.number}: {text}", client=client.number, worker=worker)
+            if self.recovery.avoid(client, worker):
+                self.rewind(client, text, worker)
+            else:
+                self.recovery.fail(client, client.recovery.marks[0], ("WorkerLost", f"{text}; what it held is gone"))
+                failed.append(client)
+        return failed
+
+    def move(self, client: ClientRecord, peer: bytes, facts: dict[str, Any], origin: Origin) -> None:
+        """Go on with a session on another connection of its client, from a mark: nobody knows what the one before has lost."""
+        self._begin_rewind(client)
+        before = client.identity
+        self.moved.append((before, peer))
+        del self.service.clients[before]
+        client.identity, client.facts, client.bulk = peer, facts, facts.get("bulk", b"")
+        client.program, client.principal = program_of(peer, facts, origin), origin.principal
+        client.heard, client.unread_bytes = self.service.now, 0
+        self.handshake.welcome(client, continues=True)
+        self.recovery.rewind(client, "its client has opened another connection", NO_WORKER)
+
+    def _begin_rewind(self, client: ClientRecord) -> None:
         if not client.recovery.is_under_way:
             client.recovery.since = self.service.now
         self._forget(client)
         self.snapshots.abandon(client)
-        self.recovery.rewind(client, reason, lost)

@@ -82,6 +82,20 @@ class Handshake:
             self._pulse(peer, hello, origin)
         return False
 
+    def present(self, hello: m.Hello, origin: Origin) -> ClientRecord | None:
+        """The session of a client's first message, if it is here on another connection. Raises as `hello` does."""
+        if hello.role != "client":
+            return None
+        self._permit(hello.role, origin)
+        _bulk_identity(hello.facts)
+        return self.returning.present(hello.facts, origin.principal)
+
+    def welcome(self, client: ClientRecord, **more: Any) -> None:
+        """Tell a client that it has joined, with its number and `more` facts."""
+        facts = {**self.facts, "workers": len(self.service.in_service), "credits": CLIENT_CREDITS, **more}
+        self.service.send(client.identity, m.Welcome(client.number, facts))
+        self._tell_standby(client.identity)
+
     def _permit(self, role: str, origin: Origin) -> None:
         """Raise `SessionError` unless a principal may join in this role. The refusal is counted and logged."""
         principal, needed = origin.principal, HELLO_ROLES[role]
@@ -144,9 +158,7 @@ class Handshake:
 
     def _client(self, peer: bytes, hello: m.Hello, origin: Origin, now: float) -> None:
         service = self.service
-        bulk = hello.facts.get("bulk", b"")
-        if not isinstance(bulk, bytes):
-            raise ProtocolError("a bulk identity is bytes")
+        bulk = _bulk_identity(hello.facts)
         program = program_of(peer, hello.facts, origin)
         returns = self.returning.check(hello.facts, origin.principal)
         self._make_way(program, now, known=returns and self.returning.is_known(hello.facts))
@@ -154,9 +166,7 @@ class Handshake:
         client.recovery.resends = hello.facts.get("resends") is True
         client.recovery.key = hello.facts.get("session_key", b"")
         service.clients[peer] = service.by_number[client.number] = client
-        facts = {**self.facts, "workers": len(service.in_service), "credits": CLIENT_CREDITS}
-        service.send(peer, m.Welcome(client.number, facts))
-        self._tell_standby(peer)
+        self.welcome(client)
         service.log("info", f"client {client.number} joined", client=client.number)
         if service.recording is not None:
             service.recording.client_joined(client)
@@ -231,3 +241,11 @@ class Handshake:
     def without(self, worker: WorkerRecord) -> None:
         """Drop the pulse connections of a worker."""
         self.pulses = {pulse: other for pulse, other in self.pulses.items() if other is not worker}
+
+
+def _bulk_identity(facts: dict[str, Any]) -> bytes:
+    """By which workers know a client. Raises `ProtocolError`."""
+    bulk = facts.get("bulk", b"")
+    if not isinstance(bulk, bytes):
+        raise ProtocolError("a bulk identity is bytes")
+    return bulk

@@ -25,6 +25,7 @@ from gt.dispatcher.state.events import (
     WriteSession,
 )
 from gt.dispatcher.state.mark_bytes import SessionCard
+from gt.dispatcher.state.mark_wait import MarkWait
 from gt.dispatcher.state.session_marks import SessionMark, capture
 from gt.dispatcher.state.standby_copies import NUMBERS, mark_of
 from gt.wire import messages as m
@@ -77,6 +78,7 @@ class MarkHandler:
         if self.undropped and (keepers := self._keepers()):
             self.service.out += [Send(keepers, m.DropMark(mark)) for mark in self.undropped]
             self.undropped.clear()
+        self._give_up_overdue()
         for client in list(self.service.clients.values()):
             recovery = client.recovery
             if not recovery.resends or client.planner is None or recovery.awaited:
@@ -91,6 +93,17 @@ class MarkHandler:
             ):
                 recovery.due = recovery.due or not recovery.wanted
                 self.take(client)
+
+    def _give_up_overdue(self) -> None:
+        """Wait no longer for parts of marks that do not come: while a session waits, it gets no other mark."""
+        for client in list(self.taking.values()):
+            mark = client.recovery.taking
+            overdue = None if mark is None or mark.wait is None else mark.wait.overdue(mark.waiting, self.service)
+            if overdue is not None:
+                others = {DISPATCHER: "the dispatcher", STANDBY: "the dispatcher that stands by"}
+                who = others.get(overdue.who, f"worker {overdue.who}")
+                self.abandon(client)
+                self.give_up(client, f"{who} has not written its part of a mark within {overdue.seconds:.0f} s")
 
     def request(self, client: ClientRecord, message: m.RequestMark) -> None:
         """A client keeps much: take a mark at once, or as soon as it does not cost too much."""
@@ -123,6 +136,7 @@ class MarkHandler:
         recovery.due = recovery.wanted = False
         number = next(self.numbers)
         mark = capture(client, number, planner.known_speeds, self.service.config, self._folders(planner.mesh.members))
+        mark.wait = MarkWait(self.service.order, mark.table)
         recovery.taking, self.taking[mark.number] = mark, client
         if self.saves and recovery.key:
             mark.waiting |= {DISPATCHER, STANDBY} if self.service.standby.complete else {DISPATCHER}
@@ -154,7 +168,7 @@ class MarkHandler:
             return
         del self.taking[mark.number]
         recovery = client.recovery
-        recovery.taking = None
+        recovery.taking = mark.wait = None
         recovery.marks.append(mark)
         recovery.failures = 0
         pause = min(MAX_MARK_SECONDS, max(self.least_seconds, mark.seconds / MAX_SHARE))

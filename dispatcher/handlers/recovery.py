@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload, Remesh, Send, WorkerLoss
+from gt.dispatcher.state.mark_wait import MarkWait, Overdue
 from gt.dispatcher.state.message_state import DONE, WAITING_RESTORE, WAITING_WORKERS, MessageState, begin
 from gt.dispatcher.state.records import ClientRecord, MeshRecord, ReducedSegment, WorkerRecord
 from gt.dispatcher.state.session_marks import SessionMark, entries_on
@@ -60,8 +61,15 @@ class RecoveryHandler:
         config = client.config
         if client.mesh is not None and config is not None and config.mesh is not None:
             needed.append(config.least_mesh)
-        there = sum(worker.duty is not SPARE and not worker.released for worker in self.service.workers.values())
-        return loss.returns or max(there, self.service.workers_expected) >= max(needed, default=1)
+        expected = self.service.workers_expected if not client.recovery.avoided else 0
+        return loss.returns or max(self._usable(client), expected) >= max(needed, default=1)
+
+    def _usable(self, client: ClientRecord) -> int:
+        """How many workers there are for a session."""
+        return sum(
+            worker.duty is not SPARE and not worker.released and worker.number not in client.recovery.avoided
+            for worker in self.service.workers.values()
+        )
 
     def _note(self, client: ClientRecord, loss: WorkerLoss, text: str) -> None:
         """Note of a session that it has lost a worker. What another session ran is no sign that this one would fail again."""
@@ -78,8 +86,12 @@ class RecoveryHandler:
             else:
                 recovery.note_fatal(position, text)
 
+    def has(self, client: ClientRecord, mark: int) -> bool:
+        """Whether a session can go back to this mark, or (0) to its beginning."""
+        return client.recovery.resends and (not mark or any(each.number == mark for each in client.recovery.marks))
+
     def rewind(self, client: ClientRecord, text: str, lost: int) -> None:
-        """Begin a new incarnation of a session that has lost a worker, and is in nothing any more but the table of clients."""
+        """Begin a new incarnation of a session that goes back, and is in nothing any more, at most in the table of clients."""
         service, recovery = self.service, client.recovery
         self.marks.abandon(client)
         recovery.known = max(recovery.known, _taken(client))
@@ -149,12 +161,13 @@ class RecoveryHandler:
             return DONE  # all is there, or nothing will come back
         if not self.service.ready(client):
             return WAITING_WORKERS
-        members = self._members(mark)
+        members = self._members(mark, recovery.avoided)
         self._set_state(client, mark)
         if members is None:
             return self._to_the_rest(client, mark)
         self._set_mesh(client, mark, members)
         recovery.restoring = {worker.number for worker in members}
+        recovery.restore_wait = MarkWait(self.service.order, mark.table)
         assert client.mesh is not None
         restore = m.RestoreMark(mark.number, client.number, client.mesh.number)
         self.service.multicast(client.mesh, restore)
@@ -164,6 +177,8 @@ class RecoveryHandler:
         """Give a session what its mark has on the workers that there are, fewer than the mark's. Raises `GTError` if its config
         needs more."""
         needed = len(mark.mesh.members)
+        if client.recovery.avoided:
+            raise m.error_of("WorkerLost", f"{needed} workers are needed to go on, and so many do not answer")
         try:
             found = self.meshes.planner(client)
         except GTError as error:
@@ -177,17 +192,22 @@ class RecoveryHandler:
         self.service.out += [Send(to, part) for part in restore_parts(mark, client.number, mesh)]
         client.recovery.restoring = set(mesh.members)
         client.recovery.joining = set(mesh.members)
+        client.recovery.restore_wait = MarkWait(self.service.order, mark.table)
         client.recovery.due = True
         shape = show_mesh(dict(zip(mesh.axes, mesh.sizes, strict=True)))
         text = f"client {client.number} goes on with the mesh {shape}, because {needed} workers are not there any more"
         self.service.log("warning", text, "remesh", client.number)
         return WAITING_RESTORE
 
-    def _members(self, mark: SessionMark) -> list[WorkerRecord] | None:
+    def _members(self, mark: SessionMark, avoided: set[int]) -> list[WorkerRecord] | None:
         """Who takes each rank: those who had it, and for others workers in service that have the folder where its file is, and
-        serve the fewest sessions, or in want of them one that is to leave; None if there are not enough."""
-        by_number = {worker.number: worker for worker in self.service.in_service}
-        leaving = [each for each in self.service.workers.values() if each.duty is LEAVING and not each.released]
+        serve the fewest sessions, or in want of them one that is to leave, but for some; None if there are not enough."""
+        by_number = {worker.number: worker for worker in self.service.in_service if worker.number not in avoided}
+        leaving = [
+            each
+            for each in self.service.workers.values()
+            if each.duty is LEAVING and not each.released and each.number not in avoided
+        ]
         kept = {number for number in mark.mesh.members if number in by_number}
         others = [worker for number, worker in by_number.items() if number not in kept]
         used: dict[int, int] = dict.fromkeys(by_number, 0)
@@ -243,6 +263,25 @@ class RecoveryHandler:
         client.plans.saved = dict(mark.plans)
         client.table = entries_on(mark.table, number)
 
+    def overdue(self) -> list[tuple[ClientRecord, Overdue]]:
+        """The sessions one of whose workers has not given them back what a mark has, in the time for that."""
+        found = [
+            (client, wait.overdue(client.recovery.restoring, self.service))
+            for client in self.service.clients.values()
+            if client.recovery.restoring and (wait := client.recovery.restore_wait) is not None
+        ]
+        return [(client, overdue) for client, overdue in found if overdue is not None]
+
+    def avoid(self, client: ClientRecord, number: int) -> bool:
+        """Note that a worker has not given a session back what a mark has. Returns whether it can go back again without that
+        one, perhaps with a spare."""
+        recovery, needed = client.recovery, len(client.recovery.marks[0].mesh.members)
+        recovery.avoided.add(number)
+        recovery.note_loss(failed=False)
+        if self._usable(client) < needed:
+            self.service.replace(next(each for each in self.service.workers.values() if each.number == number))
+        return self._usable(client) >= needed and not recovery.is_hopeless
+
     def fail(self, client: ClientRecord, mark: SessionMark, fault: Fault) -> None:
         """Nothing comes back: every tensor of a mark has this error, and what follows is computed on the workers that there
         are."""
@@ -273,6 +312,7 @@ class RecoveryHandler:
         recovery.restoring.discard(worker.number)
         if recovery.restoring:
             return None
+        recovery.restore_wait = None
         self.marks.recovered(client, message.mark)
         return client
 

@@ -1,9 +1,11 @@
-"""Sessions of the dispatcher before this one, whose clients come back.
+"""Sessions whose clients come back: from the dispatcher before this one, or on another connection.
 
 A dispatcher that is started again finds the cards of all sessions that had a mark, or a mesh. A client says in its `Hello` by
 which key it looks for its session, and the number of its last mark. The shell reads what the dispatcher had of the session in
 that mark; then the client is told to go back to it (`Rewind`), as after the loss of a worker, and the rest is the same
 (`recovery.py`). Whoever has no mark begins again, also where nothing is known of the session: the client has all of it.
+
+A client may also have given up its connection while the session is here. It says the same, and takes its session over.
 """
 
 from __future__ import annotations
@@ -60,19 +62,26 @@ class ReturningSessions:
         """A session cannot come back: the process of its client has ended."""
         self.marks.drop_all(self.service.away.pop(key, ()))
 
+    def present(self, facts: dict[str, Any], principal: Principal) -> ClientRecord | None:
+        """The session of a `Hello`, if it is here on another connection. Raises `ProtocolError`, or `SessionError` if it is
+        another principal's."""
+        key, _ = _key_and_mark(facts)
+        found = next((each for each in self.service.clients.values() if key and each.recovery.key == key), None)
+        if found is not None and found.principal.name != principal.name:
+            raise SessionError("this session is another user's")
+        return found
+
+    def put_back(self, client: ClientRecord) -> None:
+        """Let a session whose mark is being read come back once more: its client has another connection."""
+        card = self.reading.pop(client.number, None)
+        if card is not None:
+            self.service.away[card.key] = [card]
+
     def check(self, facts: dict[str, Any], principal: Principal) -> bool:
         """Whether a `Hello` is of a session that comes back. Raises `ProtocolError`, or `SessionError` if it is not there."""
-        key, mark = facts.get("session_key", b""), facts.get("mark")
-        if not isinstance(key, bytes) or len(key) not in (0, KEY_BYTES):
-            raise ProtocolError(f"a session's key has {KEY_BYTES} bytes")
-        if key and any(other.recovery.key == key for other in self.service.clients.values()):
-            raise SessionError("this session is here already, on another connection")
+        key, mark = _key_and_mark(facts)
         if mark is None:
             return False
-        if not _is_count(mark) or not key:
-            raise ProtocolError("a session that comes back has a key, and the number of a mark")
-        if not _is_count(facts.get("sent", 0)):
-            raise ProtocolError("a session that comes back says how many messages it has sent")
         cards = self.service.away.get(key, [])
         foreign = any(card.principal != principal.name for card in cards)
         if foreign or (mark and all(card.mark != mark for card in cards)):
@@ -132,6 +141,19 @@ class ReturningSessions:
         self.service.log(
             "warning", f"client {client.number} comes back from the dispatcher before", "rewind", client.number
         )
+
+
+def _key_and_mark(facts: dict[str, Any]) -> tuple[bytes, int | None]:
+    """By what a client finds its session (empty: it has no key), and the mark that it has; None: it is new. Raises
+    `ProtocolError`."""
+    key, mark = facts.get("session_key", b""), facts.get("mark")
+    if not isinstance(key, bytes) or len(key) not in (0, KEY_BYTES):
+        raise ProtocolError(f"a session's key has {KEY_BYTES} bytes")
+    if mark is not None and not (_is_count(mark) and key):
+        raise ProtocolError("a session that comes back has a key, and the number of a mark")
+    if mark is not None and not _is_count(facts.get("sent", 0)):
+        raise ProtocolError("a session that comes back says how many messages it has sent")
+    return key, mark
 
 
 def _is_count(said: object) -> bool:

@@ -5,7 +5,7 @@
     state    msgpack: the rest of the mark; empty for a session that has none yet
 
 The next dispatcher reads the cards of all sessions when it starts, and the state of one when its client comes. Definitions and
-plans, which are most of it and rarely change, are packed once (`PackedParts`).
+plans, which are most of it and rarely change, are packed once (`PackedParts`), and plans are unpacked when a run asks for them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from gt.errors import SnapshotError
 from gt.ir.attributes import pack_attributes
 from gt.ir.infer import derive
 from gt.ir.instruction import INPUT, OUTPUT, Instruction, Segment
-from gt.ir.instruction_bytes import pack_plan, pack_tag, unpack_plan, unpack_tag
+from gt.ir.instruction_bytes import pack_plan, pack_tag, unpack_tag
 from gt.ir.refusals import UNKNOWN_SPEC
 from gt.ir.spec import Spec, pack_spec, unpack_spec
 from gt.sharding.placement import Mesh, format_layout, parse_layout
 from gt.wire.messages import Fault
 
-from .plan_cache import Entry, SavedPlan
+from .plan_cache import Entry, PackedPlan, SavedPlan
 from .session_marks import FrozenShape, SessionMark
 
 if TYPE_CHECKING:
@@ -159,11 +159,12 @@ def _pack_mark(mark: SessionMark, parts: PackedParts) -> list[object]:
         for segment, found in mark.refused.items()
     ]
 
-    def pack_planned(planned: Planned | None) -> list[object]:
+    def pack_planned(planned: Planned | PackedPlan | None) -> list[object]:
         if planned is None:
             return []
         survivors, inputs = ([residents.place(each) for each in side] for side in (planned.survivors, planned.inputs))
-        return [parts.get(planned.plan, pack_plan), survivors, inputs, planned.hindered]
+        body = planned.body if isinstance(planned, PackedPlan) else parts.get(planned.plan, pack_plan)
+        return [body, survivors, inputs, planned.hindered]
 
     plans = [
         [
@@ -191,9 +192,11 @@ def _unpack_mark(raw: Sequence[Any]) -> SessionMark:
     def table(ids: Iterable[int], places: Iterable[int]) -> dict[int, Entry]:
         return dict(zip(ids, map(entries.__getitem__, places), strict=True))
 
-    def planned(packed: Sequence[Any]) -> Planned:
+    def planned(packed: Sequence[Any]) -> PackedPlan:
         body, survivors, inputs, hindered = packed
-        return Planned(unpack_plan(body), at_places(survivors), at_places(inputs), hindered)
+        if not isinstance(body, bytes):
+            raise ValueError("a plan is bytes")
+        return PackedPlan(body, at_places(survivors), at_places(inputs), hindered)
 
     def at_places(places: Iterable[int]) -> tuple[ResidentPlacement, ...]:
         return tuple(map(residents.__getitem__, places))

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from gt.dispatcher.cost.peak_memory import looks_at
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planned
+from gt.ir.instruction_bytes import unpack_plan
 from gt.ir.spec import Spec
 from gt.sharding.interned import Interned
 from gt.sharding.placement import Layout
@@ -93,15 +94,28 @@ class CachedPlan:
         """The inputs whose resident placement the plan changes."""
 
 
+class PackedPlan(NamedTuple):
+    """A `Planned` whose plan is still the bytes that were read: of many plans of a session few are ever asked for again."""
+
+    body: bytes
+    survivors: tuple[ResidentPlacement, ...]
+    inputs: tuple[ResidentPlacement, ...]
+    hindered: str
+
+    def unpacked(self) -> Planned:
+        """The plan. Raises `ProtocolError` if the bytes are not those of a plan."""
+        return Planned(unpack_plan(self.body), self.survivors, self.inputs, self.hindered)
+
+
 class SavedPlan(NamedTuple):
     """A plan as it is in a mark: what a `CachedPlan` has that later runs depend on."""
 
     residents: tuple[ResidentPlacement, ...]
-    planned: Planned
+    planned: Planned | PackedPlan
     scalar_types: list[type]
     runs: int
     searched: bool
-    better: Planned | None
+    better: Planned | PackedPlan | None
 
     def on(self, mesh: int) -> CachedPlan:
         """The plan on another mesh of the same shape, whose workers have not been told of it: its number is 0."""
@@ -111,7 +125,9 @@ class SavedPlan(NamedTuple):
         return cached
 
 
-def _on(planned: Planned, mesh: int) -> Planned:
+def _on(planned: Planned | PackedPlan, mesh: int) -> Planned:
+    if isinstance(planned, PackedPlan):
+        planned = planned.unpacked()
     return planned._replace(plan=replace(planned.plan, mesh=mesh))
 
 

@@ -15,6 +15,7 @@ from gt.dispatcher.planner.policy import Policy
 from gt.sharding.placement import Mesh
 
 from .fatal_runs import FatalRuns
+from .mark_wait import MarkWait
 from .plan_cache import Entry, SavedPlan
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class SessionMark:
     """What the slowest worker took for that."""
     folders: tuple[str, ...] = ()
     """By rank, the folder in which the worker has written its file; empty where that is not known."""
+    wait: MarkWait | None = None
+    """How long it may take, while it is written."""
 
 
 class FrozenShape(NamedTuple):
@@ -97,6 +100,10 @@ class SessionRecovery:
     """The workers that have yet to give the session back what a mark has."""
     joining: set[int] = field(default_factory=set)
     """Those of them that read the files of all ranks of the mark."""
+    restore_wait: MarkWait | None = None
+    """How long they may take."""
+    avoided: set[int] = field(default_factory=set)
+    """Workers that did not give it back what a mark has."""
     since: float = 0.0
     """When it began to go back."""
     shapes: dict[Any, FrozenShape] = field(default_factory=dict)

@@ -292,6 +292,14 @@ class DispatcherState:
             client.credited = done
             self.send(client.identity, m.Credit(done))
 
+    def owes(self, worker: int, order: int) -> bool:
+        """Whether a worker has yet to finish something that was issued up to an order."""
+        return any(
+            record.pending[0] <= order and record.done[worker] < order
+            for record in self.meshes.values()
+            if record.pending and worker in record.done
+        )
+
     def drop_mesh(self, record: MeshRecord) -> None:
         """Drop a mesh that is no longer used; what is in flight on it counts as finished."""
         for order in record.pending:

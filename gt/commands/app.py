@@ -18,6 +18,7 @@ from .keys import keys
 from .ops import ops
 from .replay import replay
 from .report import report
+from .restart import restart
 from .snapshot import snapshot
 from .take_over import take_over
 from .top import top
@@ -68,6 +69,7 @@ app.command()(dispatcher)
 app.command()(worker)
 app.command()(drain)
 app.command("take-over")(take_over)
+app.command()(restart)
 app.command(context_settings={"ignore_unknown_options": True})(explain)
 app.command()(replay)
 app.command()(top)

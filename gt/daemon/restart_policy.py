@@ -21,6 +21,9 @@ MAX_PAUSE_SECONDS: Final = 30.0
 STOP_STATUSES: Final = frozenset({0, -signal.SIGTERM, -signal.SIGINT})
 """The statuses of a process that was asked to end; the signals end one that has yet to install its handlers."""
 
+HAND_OVER_STATUS: Final = 75
+"""That of a dispatcher that has ended so that the next one goes on with its sessions: EX_TEMPFAIL of sysexits.h."""
+
 
 def pause(times: int) -> float | None:
     """The seconds to wait before the next restart after so many in a row; None if there is none."""
@@ -33,6 +36,8 @@ def _growing_pause(times: int) -> float:
 
 def describe_end(status: int) -> str:
     """How a process ended, in words. A negative status is the signal that killed it."""
+    if status == HAND_OVER_STATUS:
+        return "ended for the next one"
     if status >= 0:
         return f"ended with status {status}"
     try:
@@ -61,6 +66,8 @@ class Restarts:
         self.has_served = self.has_served or in_service
         if status in STOP_STATUSES:
             return None
+        if status == HAND_OVER_STATUS:
+            return 0.0
         if served >= RESET_SECONDS:
             self.failures = 0
         if status < 0:

@@ -177,14 +177,25 @@ class Connection:
             self._spoken, self._heard = False, now
         return self._heard
 
+    def open_again(self, lease: float) -> None:
+        """Go on after `close`, as after a cut: there may be somebody who knows the stream still."""
+        now = self._clock()
+        self.lease, self.failed, self.closed = lease, "", False
+        self._heard = self._progress_at = now
+        self._spoken, self._retry = False, FIRST_RETRY_SECONDS
+        self._open_again(now)
+
     def _reopen(self, now: float) -> None:
+        self._dealer.close()
+        self._open_again(now)
+
+    def _open_again(self, now: float) -> None:
         self.reconnects += 1
         unanswered = self.resuming or not self.accepted
         local = unanswered and self.address.startswith("ipc://")
         self._retry = min(2 * self._retry, MAX_LOCAL_RETRY_SECONDS if local else MAX_RETRY_SECONDS)
         self._attempt = now
         self.resuming = True
-        self._dealer.close()
         self._dealer = transport.Dealer(self.address, self.identity, self.keys, heartbeats=self.heartbeats)
         self.socket = self._dealer.socket
         transport.send(self.socket, [self.stream.heartbeat(OPEN_AGAIN if self.accepted else OPEN_NEW)])
@@ -231,6 +242,8 @@ class SessionRouter:
         self.streams: dict[bytes, ReliableStream] = {}
         self.half_open: dict[bytes, None] = {}
         """Streams whose peers nobody has said to `keep`, oldest first."""
+        self.expected: set[bytes] = set()
+        """Streams that their peers have yet to open."""
         self.refused = 0
         """Messages of unknown sessions."""
 
@@ -269,18 +282,29 @@ class SessionRouter:
 
     def _open(self, peer: bytes, stream: ReliableStream | None, sequence: int, heard: int) -> None:
         """A peer has connected: go on with its session, begin one, or say that there is none."""
-        if stream is None and sequence == OPEN_AGAIN:
+        if sequence == OPEN_AGAIN and (stream is None or peer in self.expected):
             self.refuse(peer)
             return
+        self.expected.discard(peer)
         if stream is None:
-            while len(self.half_open) >= MAX_HALF_OPEN:
-                self.forget(next(iter(self.half_open)))
-            stream = self.streams[peer] = ReliableStream(self.max_owed_bytes)
-            self.half_open[peer] = None
+            stream = self._begin(peer)
         unheard = stream.unheard(heard)
         self._control(peer, stream.heartbeat(ACCEPTED))
         for frames in unheard:
             transport.send(self.socket, frames, peer)
+
+    def _begin(self, peer: bytes) -> ReliableStream:
+        while len(self.half_open) >= MAX_HALF_OPEN:
+            self.forget(next(iter(self.half_open)))
+        stream = self.streams[peer] = ReliableStream(self.max_owed_bytes)
+        self.half_open[peer] = None
+        return stream
+
+    def expect(self, peer: bytes) -> None:
+        """Keep what is sent to a peer that is known to connect soon, until it does."""
+        if peer not in self.streams:
+            self._begin(peer)
+            self.expected.add(peer)
 
     def refuse(self, peer: bytes) -> None:
         """Tell a peer whose session is not known, or no longer."""
@@ -318,3 +342,4 @@ class SessionRouter:
         """End a peer's stream: whatever it says from now on is answered by `UNKNOWN`."""
         self.streams.pop(peer, None)
         self.half_open.pop(peer, None)
+        self.expected.discard(peer)

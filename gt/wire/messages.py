@@ -1256,6 +1256,23 @@ class Drain(NamedTuple):
     begin: bool
 
 
+class HandOver(NamedTuple):
+    """The dispatcher is to end, and the next one at its address goes on with its sessions. Answered by `Answer` with the numbers
+    of `sessions` and of those that are `marking`, the clients that are `lost` with it, and whether it is `supervised`, so that
+    another one is started by itself; or by `Failed`.
+
+    From watcher to dispatcher.
+
+    * `request`: a number for the answer.
+    * `begin`: whether to take marks of all sessions now.
+    * `end`: whether to end now. With neither this only asks how far the marks are.
+    """
+
+    request: int
+    begin: bool
+    end: bool
+
+
 # a dispatcher that stands by for another (dispatcher/standby.py)
 
 
@@ -1328,7 +1345,7 @@ Message = (
     | WriteSnapshot | Restore | ConfirmTensors | WritePart | CommitSnapshot | DiscardParts | ReadSnapshots | LoadPart
     | SnapshotReport | Loaded
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
-    | Drain | RestoreParts | StandBy | CopyFile | FileCopied | Replaced | TakeOver
+    | Drain | RestoreParts | StandBy | CopyFile | FileCopied | Replaced | TakeOver | HandOver
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1340,7 +1357,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     WriteSnapshot, Restore, ConfirmTensors, WritePart, CommitSnapshot, DiscardParts, ReadSnapshots, LoadPart,
     SnapshotReport, Loaded,
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
-    Drain, RestoreParts, StandBy, CopyFile, FileCopied, Replaced, TakeOver,
+    Drain, RestoreParts, StandBy, CopyFile, FileCopied, Replaced, TakeOver, HandOver,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
@@ -1354,7 +1371,7 @@ FROM_WORKER: Final = (
     SnapshotReport, Loaded, MarkTaken, MarkRestored,
 )  # fmt: skip
 FROM_PULSE: Final = (Hello, Ping, Health)
-FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel, Drain, TakeOver)
+FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel, Drain, TakeOver, HandOver)
 FROM_STANDBY: Final = (Hello, Ping, Goodbye, FileCopied, Replaced)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import signal
 
-from gt.daemon.restart_policy import MAX_PAUSE_SECONDS, MAX_RESTARTS, RESET_SECONDS, Restarts, describe_end, pause
+from gt.daemon.restart_policy import (
+    HAND_OVER_STATUS,
+    MAX_PAUSE_SECONDS,
+    MAX_RESTARTS,
+    RESET_SECONDS,
+    Restarts,
+    describe_end,
+    pause,
+)
 
 
 def test_pauses_double_and_end() -> None:
@@ -16,6 +24,14 @@ def test_who_is_killed_starts_again_at_once_however_often() -> None:
     restarts = Restarts()
     for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS):
         assert {restarts.after(-number, 0.1, in_service=True) for _ in range(1000)} == {0.0}
+
+
+def test_a_dispatcher_that_hands_over_is_followed_at_once() -> None:
+    """However often, and that is no error."""
+    restarts = Restarts()
+    assert {restarts.after(HAND_OVER_STATUS, 0.1, in_service=True) for _ in range(100)} == {0.0}
+    assert restarts.after(1, 1.0, in_service=True) == pause(0)
+    assert describe_end(HAND_OVER_STATUS) == "ended for the next one"
 
 
 def test_kills_are_no_errors() -> None:

@@ -278,6 +278,25 @@ def test_a_dispatcher_that_stands_by_takes_the_place_of_one_that_has_ended(machi
     shutil.rmtree(marks)
 
 
+def test_a_dispatcher_is_replaced_by_the_next_one_at_a_word(machine: Machine) -> None:
+    """`gt restart` has it take marks first, and programs go on."""
+    address = f"ipc://{machine.temp}/service"
+    machine.environment["GT_MARK_SECONDS"] = "0.1"
+    service = machine.command("up", "--address", address, "--workers", "1", "--log-level", "info")
+    service.expect("1 worker")
+    program = machine.program(COUNTING, address)
+    program.expect("ready")
+    (before,) = daemons_of(service, "dispatcher")
+    restart = machine.command("restart", address)
+    restart.expect("1 session is to go on with the next one")
+    restart.expect("the next one is there")
+    assert restart.wait() == 0
+    assert before not in daemons_of(service, "dispatcher")
+    service.expect("ended for the next one")
+    program.say()
+    assert program.expect("result ").endswith("True")
+
+
 def test_a_worker_that_stands_still_for_good_is_replaced(machine: Machine) -> None:
     """After its time-out it is killed, and the training goes on with the same bits."""
     machine.environment["GT_WORKER_LEASE"] = "1.5"

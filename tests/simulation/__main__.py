@@ -28,6 +28,9 @@ def main() -> int:
     parser.add_argument("--elastic", action="store_true", help="the same, with spares, and workers that are drained")
     parser.add_argument("--shrinks", action="store_true", help="as --recovers, and some workers never come back")
     parser.add_argument("--unkept", action="store_true", help="no marks are taken, and workers are killed")
+    parser.add_argument("--parts", action="store_true", help="as --recovers, and programs give up their connections")
+    parser.add_argument("--hands-over", action="store_true", help="as --recovers, and dispatchers end in order")
+    parser.add_argument("--mutes", action="store_true", help="the same, and workers do not say what came of marks")
     said = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.monotonic()
@@ -37,9 +40,17 @@ def main() -> int:
     for seed in range(said.first, said.first + said.seeds):
         try:
             outcome = simulate(
-                seed, saves=said.saves, recovers=said.recovers, ends_workers=said.ends_workers, elastic=said.elastic,
-                shrinks=said.shrinks, unkept=said.unkept,
-            )  # fmt: skip
+                seed,
+                saves=said.saves,
+                recovers=said.recovers,
+                ends_workers=said.ends_workers,
+                elastic=said.elastic,
+                parts=said.parts,
+                mutes=said.mutes,
+                hands_over=said.hands_over,
+                shrinks=said.shrinks,
+                unkept=said.unkept,
+            )
         except SimulationFailed as error:
             failed.append(seed)
             print(f"seed {seed}: {error}", flush=True)

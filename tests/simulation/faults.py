@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import NamedTuple
 
 from gt.errors import ConfigError, ConnectionFailed, GTError, SessionError, WorkerLost
 
@@ -29,14 +30,34 @@ def explains(service: Service, error: GTError, program: str, since: float, now: 
     return isinstance(error, SessionError) and not fatal.isdisjoint({"dispatcher", program})
 
 
-class Faults:
-    """Draws what happens, and when. Nothing that loses data happens if it must be `harmless`; with `restarts` workers and the
-    dispatcher are killed, alone or together, and nothing else happens that loses any; with `drains` workers are drained, too."""
+class Mode(NamedTuple):
+    """What happens besides. `saves`: programs take snapshots, too. With `recovers` nothing is lost but workers and dispatchers
+    that are started again, and no program may hear of it. That holds with all that follows: `ends_workers`, a program asks for
+    what ends workers, and hears of that alone; `elastic`, some workers are spares, and workers are drained; `parts`, programs on
+    the dispatcher's machine are out of its reach until they give up their connections, and the dispatcher is not killed, since
+    the next one would wait no longer for them than for any other; `mutes`, workers that live do not say what came of marks, and
+    programs may lose tensors; `hands_over`, dispatchers are not killed, but hand over to the next; `shrinks`, some of the
+    killed workers never come back. With `unkept` no marks are taken, and workers are killed: of what others hold whole every
+    value must be right."""
 
-    def __init__(self, service: Service, *, harmless: bool, restarts: bool = False, drains: bool = False) -> None:
+    saves: bool = False
+    recovers: bool = False
+    ends_workers: bool = False
+    elastic: bool = False
+    parts: bool = False
+    mutes: bool = False
+    hands_over: bool = False
+    shrinks: bool = False
+    unkept: bool = False
+
+
+class Faults:
+    """Draws what happens in a mode, and when. Nothing that loses data happens if it must be `harmless`, but in modes that say
+    so."""
+
+    def __init__(self, service: Service, mode: Mode, *, harmless: bool) -> None:
         self.service = service
-        self.restarts = restarts
-        self.drains = drains
+        self.mode = mode
         self.random = service.random
         self.harmless = harmless
         self.left = MAX_HARMLESS_SECONDS
@@ -62,13 +83,19 @@ class Faults:
             return
         name = self.random.choice([*service.workers, *service.programs, "dispatcher"])
         draw = self.random.random()
-        if self.drains and self.random.random() < 0.5:
+        if self.mode.elastic and self.random.random() < 0.5:
             self._drain_worker()
-        elif self.restarts and draw < 0.6:
+        elif self.mode.mutes and self.random.random() < 0.3:
+            name, seconds = self.random.choice([*service.workers]), 120 * self.random.random()
+            service.interrupted(name, seconds, fatal=True)
+            service.mute[name] = service.scheduler.now + seconds
+        elif self.mode.parts and self.random.random() < 0.4:
+            self._part(self.random.choice([*service.programs]))
+        elif (self.mode.recovers or self.mode.unkept) and draw < 0.6:
             supervised = [each for each in service.workers if each not in service.unsupervised]
             if draw < 0.5 and supervised:
                 self._kill_worker(self.random.choice(supervised))
-            if draw >= 0.4:
+            if draw >= 0.4 and not self.mode.parts:
                 self._kill_dispatcher()
         elif draw > 0.92:
             self._freeze_all()
@@ -93,8 +120,20 @@ class Faults:
 
     def _kill_dispatcher(self) -> None:
         """The dispatcher's process ends, and is started again."""
+        service = self.service
+        if self.mode.hands_over and service.dispatcher_shell is not None:
+            service.dispatcher_shell.core.hand_overs.ask(begin=True, end=False)
+            service.scheduler.at(service.scheduler.now + self.random.random(), self._hand_over)
+        else:
+            service.interrupted("dispatcher", RESTART_SECONDS, fatal=True)
+            service.restart_dispatcher()
+
+    def _hand_over(self) -> None:
+        """The dispatcher ends in order, and says goodbye to nobody."""
         self.service.interrupted("dispatcher", RESTART_SECONDS, fatal=True)
-        self.service.restart_dispatcher()
+        shell = self.service.dispatcher_shell
+        shell.core.hand_overs.ask(begin=False, end=True)
+        shell.stop()
 
     def _drain_worker(self) -> None:
         """A worker is drained, if there are two others, and started again when it has ended."""
@@ -106,6 +145,14 @@ class Faults:
         number = self.random.choice([worker.number for worker in state.workers.values()])
         with contextlib.suppress(SessionError):  # a session needs it
             core.drains.ask(number, begin=True)
+
+    def _part(self, name: str) -> None:
+        """A program gives up its connection, and has another one before it gives up its session."""
+        reachable = self.service.network.links[name].down_until + AFTERMATH_SECONDS < self.service.scheduler.now
+        if reachable and not name.startswith("remote"):  # a process that is not seen to live would be given up, too
+            seconds = LEASE_SECONDS * (1.05 + 0.25 * self.random.random())
+            self.service.interrupted(name, seconds, fatal=False)
+            self.service.network.cut(name, seconds, silent=self.random.random() < 0.5)
 
     def _freeze_all(self) -> None:
         """The whole machine stands still, for longer than any lease: nobody may count that against others."""

@@ -6,6 +6,7 @@ are told, or hear nothing any more, as behind a router that has lost its state.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import select
@@ -176,7 +177,7 @@ class Link:
         """The longest time, in seconds, that a message takes."""
         self.repeats = repeats
         """How often something arrives twice."""
-        self.down_until = 0.0
+        self.down_until = -math.inf
         self.silent = False
         """Whether nobody is told of a broken connection."""
 

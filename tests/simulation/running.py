@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from integer_programs import CONFIGS, ELASTIC_CONFIGS, SHRINKING_CONFIGS
 
-from gt.errors import ConnectionFailed
+from gt.errors import ConnectionFailed, WorkerLost
 from gt.snapshot_files.manifest import MANIFEST_NAME, unpack_manifest
 
-from .faults import Faults
+from .faults import Faults, Mode
 from .network import Link
 from .programs import Program
 from .service import LEASE_SECONDS, Service, simulated
@@ -60,22 +60,14 @@ class SimulationFailed(AssertionError):
     """What must hold did not."""
 
 
-def simulate(
-    seed: int, *, saves: bool = False, recovers: bool = False, ends_workers: bool = False, elastic: bool = False,
-    shrinks: bool = False, unkept: bool = False,
-) -> Outcome:  # fmt: skip
-    """Run a seed; with `saves` programs take snapshots, too. With `recovers` nothing is lost but workers and dispatchers that are
-    started again, and no program may hear of it; with `ends_workers` a program asks for what ends workers, too, and hears of that
-    alone; `elastic`: besides, some workers are spares, and workers are drained; `shrinks`: some of the killed workers never come
-    back. With `unkept` no marks are taken, and workers are killed: of what others hold whole every value must be right. Raises
-    `SimulationFailed`."""
+def simulate(seed: int, **mode: bool) -> Outcome:
+    """Run a seed in a `Mode`. Raises `SimulationFailed`."""
     with _on_one_core(), simulated(seed) as service:
         try:
-            recovers = (recovers or ends_workers or elastic or shrinks) and not unkept
-            service.unkept = unkept
-            return _simulate(
-                service, saves=saves, recovers=recovers, ends_workers=ends_workers, elastic=elastic, shrinks=shrinks
-            )
+            chosen = Mode(**mode)
+            service.unkept = chosen.unkept
+            recovers = any(chosen._replace(saves=False)) and not chosen.unkept
+            return _simulate(service, chosen._replace(recovers=recovers))
         except SimulationFailed as error:
             happened = "".join(f"\n  {each}" for each in service.interruptions)
             raise SimulationFailed(f"{error}\nwhat had happened:{happened}") from None
@@ -96,20 +88,19 @@ def _on_one_core() -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def _simulate(
-    service: Service, *, saves: bool, recovers: bool, ends_workers: bool, elastic: bool, shrinks: bool
-) -> Outcome:
+def _simulate(service: Service, mode: Mode) -> Outcome:
     draw, scheduler = service.random, service.scheduler
+    recovers, elastic = mode.recovers, mode.elastic
     harmless = draw.random() < 0.6
     slow = draw.choice([0.001, 0.01, 0.3])
     repeats = draw.choice([0.0, 0.0, 0.2])
     service.shared_bytes = draw.choice([0.0, SHARED_BYTES])
-    service.mark_seconds = random.Random(scheduler.seed).choice([0.05, 0.3, 0.3 if shrinks else 2.0])
-    workers = service.size = draw.randint(3, 4) if shrinks or service.unkept else draw.randint(2 if elastic else 1, 3)
+    service.mark_seconds = random.Random(scheduler.seed).choice([0.05, 0.3, 0.3 if mode.shrinks else 2.0])
+    workers = service.size = draw.randint(3, 4) if mode.shrinks or mode.unkept else draw.randint(2 if elastic else 1, 3)
     spares = draw.randint(0, 2) if elastic else 0
     service.spares = {f"worker{workers + number}" for number in range(spares)}
 
-    if shrinks or service.unkept:
+    if mode.shrinks or mode.unkept:
         service.unsupervised = {f"worker{number}" for number in range(workers) if draw.random() < 0.5}
 
     def link() -> Link:
@@ -125,22 +116,22 @@ def _simulate(
     ):
         raise SimulationFailed(f"the workers do not join: {scheduler.failures}")
     programs = []
-    span = draw.choice([3.0, 30.0] if shrinks else [0.3, 3.0, 30.0])
+    span = draw.choice([3.0, 30.0] if mode.shrinks else [0.3, 3.0, 30.0])
     for number in range(draw.randint(1, 3)):
-        known = SHRINKING_CONFIGS if shrinks or service.unkept else ELASTIC_CONFIGS if elastic else CONFIGS
+        known = SHRINKING_CONFIGS if mode.shrinks or mode.unkept else ELASTIC_CONFIGS if elastic else CONFIGS
         config = draw.choice([each for each in known if workers > 1 or each is None or "mesh" not in each])
         name = f"{draw.choice(['remote-', ''])}program{number}"
-        acts = draw.randint(5, 60) * (3 if recovers or service.unkept else 1)
-        ends = ends_workers and number == 0
-        programs.append(Program(service, name, acts, config, span / 5, saves=saves, ends_workers=ends))
+        acts = draw.randint(5, 60) * (3 if recovers or mode.unkept else 1)
+        ends = mode.ends_workers and number == 0
+        programs.append(Program(service, name, acts, config, span / 5, saves=mode.saves, ends_workers=ends))
         service.start_program(name, link(), programs[-1].run)
-    happens = Faults(service, harmless=harmless or recovers, restarts=recovers or service.unkept, drains=elastic)
+    happens = Faults(service, mode, harmless=harmless or recovers)
     happens.plan(draw.randint(1, 8) * (2 if elastic else 1), span)
-    if shrinks:
+    if mode.shrinks:
         happens.plan_ends(span)
     _until_ended(service, programs)
     errors = [each for program in programs for each in program.errors if not isinstance(each[1], ConnectionFailed)]
-    if recovers and errors:
+    if recovers and any(not mode.mutes or not isinstance(error, WorkerLost) for _, error in errors):
         raise SimulationFailed(f"a process was started again, and a program heard of it: {errors}")
     service.heals = True
     scheduler.run(max([scheduler.now, *(each.end for each in service.interruptions)]) + SETTLE_SECONDS)

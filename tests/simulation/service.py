@@ -153,8 +153,10 @@ class SlowMarks(MarkFiles):
         self.service = service
 
     def do(self, work: MarkWork) -> Any:
-        self.service.scheduler.wait([], self.service.slow_files.random() ** 3)
-        return super().do(work)
+        scheduler = self.service.scheduler
+        scheduler.wait([], self.service.slow_files.random() ** 3)
+        answer = super().do(work)
+        return None if scheduler.now < self.service.mute.get(scheduler.process_now.name, 0.0) else answer
 
 
 class SlowSessions(SessionFiles):
@@ -220,6 +222,8 @@ class Service:
         """The folder of all workers' marks."""
         self.mark_seconds = 2.0
         """The least seconds between two marks of a session."""
+        self.mute: dict[str, float] = {}
+        """Workers that do not say what came of marks, and until when."""
         self.slow_files = random.Random(seed)
         """Draws how long reading and writing files takes."""
         self.interruptions: list[Interruption] = []

@@ -12,13 +12,18 @@ FAILED = (33, 35, 43, 47, 51, 64, 71, 74, 80, 85, 89, 90, 93, 102, 116, 121, 127
 """Seeds that have failed: workers cut off while they joined, sessions left behind by a `gt.connect` that failed, traces of a
 session on a worker that it had left, a second worker lost while the first was to be replaced."""
 
-RECOVERIES_FAILED = (45, 54, 61, 112)
-"""Seeds that have failed when workers alone are lost: configs that came while a worker was started again, memory that was given
-back while a mark had it."""
+RECOVERIES_FAILED = (45, 54, 61, 112, 400166, 400607, 400901)
+"""Seeds that have failed when workers and dispatchers alone are lost: configs that came while a worker was started again, memory that
+was given back while a mark had it, and values that were dropped because their
+receiver had yet to connect again."""
 
 
 ELASTIC_FAILED = (284,)
 """Seeds that have failed when workers come and go: a worker left that a session on its way back to a mark was to need."""
+
+
+MUTES_FAILED = (35,)
+"""Seeds that have failed when workers do not say what came of marks: bulk data for a client that came back was dropped."""
 
 
 @pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
@@ -91,9 +96,38 @@ def test_what_others_hold_whole_is_kept_without_marks() -> None:
     assert sum(outcome.kept for outcome in outcomes) > 0
 
 
+@pytest.mark.parametrize("seeds", BATCHES[3::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_programs_that_give_up_their_connections_go_on_by_others(seeds: range) -> None:
+    """Besides workers that are killed, programs are out of reach for longer than their lease: they hear of nothing, either."""
+    outcomes = [simulate(seed, parts=True) for seed in seeds[::4]]
+    PROVED["simulated services whose programs give up their connections"] += len(outcomes)
+    assert sum(outcome.recoveries for outcome in outcomes) > 0
+
+
+@pytest.mark.parametrize("seeds", BATCHES[3::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_workers_that_live_and_do_not_answer_are_not_waited_for(seeds: range) -> None:
+    """They do not say what came of marks: sessions go on without them, or are told that their tensors are lost."""
+    outcomes = [simulate(seed, mutes=True) for seed in seeds[5::4]]
+    PROVED["simulated services whose workers do not answer"] += len(outcomes)
+    assert sum(outcome.answers for outcome in outcomes) > len(outcomes)
+
+
+@pytest.mark.parametrize("seeds", BATCHES[4::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_dispatchers_hand_over_to_the_next(seeds: range) -> None:
+    """They take marks and end in order, and programs hear of nothing."""
+    outcomes = [simulate(seed, hands_over=True) for seed in seeds[::5]]
+    PROVED["simulated services whose dispatchers hand over"] += len(outcomes)
+    assert sum(outcome.answers for outcome in outcomes) > len(outcomes)
+
+
 @pytest.mark.parametrize("seed", RECOVERIES_FAILED)
 def test_recoveries_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, recovers=True)
+
+
+@pytest.mark.parametrize("seed", MUTES_FAILED)
+def test_what_has_failed_with_workers_that_do_not_answer_does_not_again(seed: int) -> None:
+    simulate(seed, mutes=True)
 
 
 @pytest.mark.parametrize("seed", ELASTIC_FAILED)

@@ -128,6 +128,56 @@ def test_what_an_earlier_connection_is_told_means_nothing_to_the_next(ends: Ends
     assert (ends.heard, ends.connection.failed) == ([b"first"], "")
 
 
+def test_what_is_sent_before_its_receiver_connects_arrives(ends: Ends) -> None:
+    """If it is expected. A connection that continues another stream is told that it is not known."""
+    identity = ends.connection.identity
+    assert not ends.router.send(identity, [b"lost"])
+    ends.router.expect(identity)
+    ends.router.expect(identity)
+    assert ends.router.send(identity, [b"one"])
+    for _ in ends.turns():
+        if ends.got:
+            break
+    assert ends.router.send(identity, [b"two"])
+    ends.router.expect(identity)
+    for _ in ends.turns():
+        if len(ends.got) == 2:
+            break
+    assert (ends.got, ends.router.expected) == ([b"one", b"two"], set())
+    ends.router.forget(identity)
+    ends.router.expect(identity)
+    ends.connection.close()
+    ends.connection.open_again(5.0)
+    for _ in ends.turns():
+        if ends.connection.unknown:
+            break
+    ends.router.forget(identity)
+    assert not ends.router.expected
+
+
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_stream_goes_on_after_the_end_of_its_connection(ends: Ends, silent: bool) -> None:
+    """Also one that was silent for longer than its lease: what was sent meanwhile arrives once, both ways."""
+    ends.connection.send([b"first"])
+    for _ in ends.turns():
+        if ends.heard:
+            break
+    if silent:
+        ends.now += 6.0
+        ends.connection.look()
+        assert ends.connection.failed
+    ends.connection.close()
+    ends.connection.send([b"second"])
+    ends.router.send(ends.connection.identity, [b"answer"])
+    ends.connection.open_again(7.0)
+    ends.connection.send([b"third"])
+    for _ in ends.turns():
+        if ends.got and len(ends.heard) == 3:
+            break
+    assert (ends.heard, ends.got) == ([b"first", b"second", b"third"], [b"answer"])
+    assert (ends.connection.lease, ends.connection.failed, ends.connection.closed) == (7.0, "", False)
+
+
 def test_who_computes_for_long_is_not_silent(ends: Ends) -> None:
     """Where ZeroMQ exchanges the heartbeats, an end may answer nothing for as long as it likes."""
     patient = Connection(ends.connection.address, lease=math.inf, clock=lambda: ends.now, heartbeats=True)

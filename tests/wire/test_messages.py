@@ -104,12 +104,13 @@ SAMPLES: tuple[Any, ...] = (
     m.MarkTaken(2, [], 1_700_000),
     m.MarkRestored(2, 4, ["SnapshotError", "it is damaged"]),
     m.Drain(1, 3, True),
+    m.RestoreParts(2, 4, 3, [[1, 1, 1]], [7, 8], [0, 0], [[["f32", 4], "S0", "S0"]], False),
     m.StandBy("tcp://10.0.0.2:7000"),
     m.CopyFile("7-session", 3, b"abc"),
     m.FileCopied("7-session"),
     m.Replaced(2),
     m.TakeOver(1),
-    m.RestoreParts(2, 4, 3, [[1, 1, 1]], [7, 8], [0, 0], [[["f32", 4], "S0", "S0"]], False),
+    m.HandOver(1, True, False),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

@@ -14,6 +14,7 @@ from gt.client.session.socket_link import SocketLink
 from gt.daemon.host import host_facts
 from gt.wire import messages as m
 from gt.wire.bulk import ALL_WORKERS
+from gt.wire.reliable_stream import HEADER_BYTES
 
 HELLO = m.Hello(m.VERSION, "client", {"mark": 0})
 
@@ -70,6 +71,44 @@ def test_new_sockets_are_opened_and_nothing_but_hello_is_sent(link: SocketLink, 
     assert (link.client, link.fetches.client) == (4, 4)
     link.send_frames(frames)
     assert len(link.control.stream.kept) == 2
+
+
+@pytest.mark.parametrize("continues", [True, False])
+def test_large_data_goes_on_where_it_was_if_the_dispatcher_is_the_same(
+    link: SocketLink, tmp_path: Path, continues: bool
+) -> None:
+    """Workers give back what they were lent on the stream that they know; another dispatcher knows none."""
+    welcomed(link, tmp_path)
+    before = link.bulk
+    assert before is not None
+    before.send([b"a"])
+    assert link.look_again(HELLO)
+    assert link.look_again(HELLO)
+    welcomed(link, tmp_path, lease=9.0, **({"continues": True} if continues else {}))
+    assert link.bulk is not None
+    assert (link.bulk is before) == continues
+    assert link.bulk.identity == before.identity
+    assert (link.bulk.closed, link.bulk.lease) == (False, 9.0)
+    assert len(link.bulk.stream.kept) == continues
+    assert link.left is None
+
+
+def test_a_bulk_stream_that_nobody_knows_gets_another_name(link: SocketLink, tmp_path: Path) -> None:
+    """Or the dispatcher would go on to say that it does not know it."""
+    welcomed(link, tmp_path)
+    before = link.bulk
+    assert before is not None
+    before.unknown, before.failed = True, "it is not known"
+    assert link.look_again(HELLO)
+    ((_, hello),) = link.control.stream.kept
+    welcomed(link, tmp_path, continues=True)
+    assert link.bulk is not None
+    assert link.bulk is not before
+    assert link.bulk.identity != before.identity
+    assert link.alive() is None
+    assert m.decode([bytes(hello[0][HEADER_BYTES:])]) == HELLO._replace(
+        facts={**HELLO.facts, "bulk": link.bulk.identity}
+    )
 
 
 def test_it_is_looked_again_and_again(link: SocketLink) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from marking_dispatcher import FAULT, lose, mark_due, pass_time, service
+from marking_dispatcher import FAULT, lose, mark_due, pass_time, service, time_passes
 from one_dispatcher import leave_nothing, made
 
 from gt.dispatcher.handlers.marks import MARK_SECONDS, MAX_MARK_SECONDS
 from gt.dispatcher.state.events import Lost
+from gt.dispatcher.state.mark_wait import LEAST_SECONDS
 from gt.sharding.config import Config
 from gt.wire import messages as m
 
@@ -143,6 +144,20 @@ def test_a_mark_that_cannot_be_written_ends_marks_and_is_said_once() -> None:
     assert not each.hears("w0", m.TakeMark)
     assert not each.hears("c", m.Unkept)
     assert sum("has no marks" in line for line in each.log) == 1
+
+
+def test_a_mark_is_not_waited_for_for_ever() -> None:
+    """While it is written there is no other, so a worker that lives and does not write it ends marks."""
+    each = service()
+    mark = mark_due(each)
+    each.say("w1", m.MarkTaken(mark.mark, [], 0))
+    time_passes(each, LEAST_SECONDS - 1)
+    assert not each.hears("c", m.Unkept)
+    time_passes(each, 10)
+    assert each.hears("c", m.Unkept) == [m.Unkept("worker 0 has not written its part of a mark within 60 s")]
+    assert each.hears("w0", m.DropMark) == [m.DropMark(mark.mark)]
+    each.say("w0", m.MarkTaken(mark.mark, [], 0))
+    assert not each.hears("c", m.Durable)
 
 
 def test_workers_without_a_folder_keep_no_marks() -> None:

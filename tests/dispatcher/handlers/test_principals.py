@@ -246,6 +246,7 @@ def test_a_bulk_identity_is_known_to_nobody_else(tmp_path: Path) -> None:
         assert relay.router.refused == 2, "a name is no identity"
         relay._pass(b"worker", [name, b"header", b"payload"])
         assert relay.router.refused == 2
+        assert len(relay.router.streams[b"worker"].kept) == 1, "it connects soon"
         relay.keep([])
         relay._pass(b"worker", [name, b"header", b"payload"])
         assert relay.router.refused == 3, "it has left"

@@ -16,6 +16,7 @@ from marking_dispatcher import (
     restore,
     service,
     settled_mark,
+    time_passes,
     to_improve,
 )
 from one_dispatcher import NEG, VECTOR, Service, fault_of, leave_nothing, made
@@ -23,9 +24,12 @@ from one_dispatcher import NEG, VECTOR, Service, fault_of, leave_nothing, made
 from gt.dispatcher.handlers.plan_selection import SEARCH_AT, SWITCH_AT
 from gt.dispatcher.state.events import Lost
 from gt.dispatcher.state.mark_bytes import SessionCard
+from gt.dispatcher.state.mark_wait import LEAST_SECONDS, SLOW_BYTES_PER_SECOND, allowed_seconds
+from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.session_marks import MAX_IDLE_REWINDS
+from gt.ir.dtypes import float32
 from gt.ir.instruction_bytes import pack_plan, pack_segment
-from gt.ir.spec import pack_spec
+from gt.ir.spec import pack_spec, spec
 from gt.wire import messages as m
 
 RULES: dict[str, Any] = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
@@ -300,6 +304,83 @@ def test_what_cannot_be_restored_is_lost_in_words() -> None:
     each.put(20)
     each.run(1, 21, [20])
     assert each.hears("w1", m.Execute)
+
+
+def going_back(workers: int, **facts: Any) -> tuple[Service, int]:
+    """A session that has lost one of its two workers, and is restored on workers 0 and 2; its mark."""
+    each = service(workers, config=RULES)
+    if facts:
+        each.join("s", marks=True, **facts)
+    mark = settled_mark(each)
+    lose(each, "w1", returns=False)
+    each.say("c", m.Resume(2, mark))
+    assert each.hears("w2", m.RestoreMark) == each.hears("w0", m.RestoreMark)
+    each.say("w0", m.MarkRestored(mark, 2, []))
+    each.hears("c")
+    return each, mark
+
+
+@pytest.mark.parametrize("spare", [True, False])
+def test_a_worker_that_lives_and_does_not_restore_is_not_waited_for_for_ever(spare: bool) -> None:
+    """The session goes back once more, with another one or a spare in its place."""
+    each, mark = going_back(3, spare=True) if spare else going_back(4)
+    time_passes(each, LEAST_SECONDS - 1)
+    assert not each.hears("c", m.Rewind)
+    time_passes(each, 10)
+    (rewind,) = each.hears("c", m.Rewind)
+    assert (rewind.text, rewind.lost) == ("worker 2 has not restored what a mark of the session has within 60 s", 2)
+    assert any("client 2: worker 2 has not restored" in line for line in each.log)
+    each.say("w2", m.MarkRestored(mark, 2, []))
+    each.say("c", m.Resume(rewind.session, mark))
+    assert not each.hears("w2", m.RestoreMark), "it had its time"
+    restore(each, mark)
+    assert each.core.service.clients[b"c"].planner.mesh.members == (0, 3)
+    each.run(1, 10, [1])
+    assert each.hears("w0", m.Execute)
+    assert len(each.core.service.workers) == 3, "it lives, and others may use it"
+
+
+def test_a_session_is_told_when_only_a_worker_is_left_that_does_not_restore() -> None:
+    """It loses its tensors, and goes on."""
+    each, _ = going_back(3)
+    each.run(1, 10, [1])
+    time_passes(each, LEAST_SECONDS + 5)
+    text = "worker 2 has not restored what a mark of the session has within 60 s; what it held is gone"
+    assert each.hears("c", m.Unkept, m.Rewind) == [m.Unkept(text)]
+    assert fault_of(each, 10) == ("WorkerLost", text)
+    each.put(20)
+    each.run(1, 21, [20])
+    assert each.hears("w0", m.Execute) or each.hears("w2", m.Execute)
+
+
+def test_a_worker_has_time_for_what_it_was_sent_before() -> None:
+    """A plan of another session may take as long as it likes."""
+    each = service(2)
+    mark = settled_mark(each)
+    each.client("d")
+    each.put(1, "d")
+    each.define(1, client="d")
+    each.run(1, 10, [1], "d")
+    lose(each, "w0", returns=False)
+    each.say("c", m.Resume(number_of(each), mark))
+    assert each.hears("w1", m.RestoreMark)
+    each.hears("c")
+    time_passes(each, 10 * LEAST_SECONDS)
+    assert not each.hears("c", m.Unkept)
+    each.done("w1")
+    time_passes(each, LEAST_SECONDS - 1)
+    assert not each.hears("c", m.Unkept)
+    time_passes(each, 10)
+    assert each.hears("c", m.Unkept)
+
+
+def test_large_sessions_have_more_time_to_be_restored() -> None:
+    each = service(1)
+    entry = each.table()[1]
+    assert isinstance(entry, Entry)
+    one = replace(entry, spec=spec(float32, (SLOW_BYTES_PER_SECOND // 4,)))
+    lost = replace(one, fault=("WorkerLost", "it is gone"))
+    assert allowed_seconds({1: one, 2: one, 3: lost}) == LEAST_SECONDS + 2
 
 
 def test_a_worker_that_nobody_starts_again_is_replaced_if_there_is_another() -> None:

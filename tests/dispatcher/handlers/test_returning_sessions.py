@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from marking_dispatcher import FAULT, IMPROVABLE, improvable, mark_due, pass_time, restore
+from marking_dispatcher import FAULT, IMPROVABLE, improvable, mark_due, pass_time, restore, time_passes
 from one_dispatcher import RULES, Service
 
 from gt.dispatcher.handlers.handshake import PROGRAM_RATE
@@ -80,14 +80,6 @@ def session(each: Service, name: str = "c", key: bytes = KEY, **facts: Any) -> N
     each.define(IMPROVABLE, improvable(), client=name)
     each.done()
     each.hears(name)
-
-
-def time_passes(each: Service, seconds: float) -> None:
-    """Time in which all peers are alive."""
-    for _ in range(20):
-        for peer in list(each.core.peers):
-            each.say(peer.decode(), m.Ping())
-        pass_time(each, seconds / 20)
 
 
 def marked(saved: Saved, each: Service, name: str = "c") -> int:
@@ -543,20 +535,139 @@ def test_who_cannot_come_back_is_told_why(name: str) -> None:
     assert set(later.table()) == {1, 2, 3}
 
 
-def test_a_session_is_here_once() -> None:
-    """Another connection with its key is told so."""
+# other connections
+
+
+def here(saved: Saved) -> tuple[Service, int]:
+    """A dispatcher with a session of Alice on connection "c", which has a mark and one run after it; that mark."""
+    each = saved.dispatcher({}, {})
+    each.origins.update({name: ALICE for name in "cde"})
+    session(each)
+    mark = marked(saved, each)
+    each.run(1, 10, [1])
+    each.done()
+    each.hears("c")
+    return each, mark
+
+
+def takes_over(each: Service, mark: int, name: str = "d") -> m.Rewind:
+    """The client says hello on another connection; what it is told there."""
+    each.hello(name, "client", bulk=b"bulk-c", resends=True, session_key=KEY, mark=mark, sent=6)
+    welcome, rewind = each.hears(name)
+    assert (type(welcome), type(rewind)) == (m.Welcome, m.Rewind)
+    assert welcome.facts["continues"] is True
+    assert (rewind.text, rewind.lost) == ("its client has opened another connection", -1)
+    return rewind
+
+
+@pytest.mark.parametrize("marked_before", [True, False])
+def test_a_session_goes_on_by_another_connection(marked_before: bool) -> None:
+    """Its client has given up the one before, so that nobody knows what of it was lost: it goes back to the mark that it says,
+    and from there on."""
+    saved = Saved()
+    each, mark = here(saved)
+    mark = mark if marked_before else 0
+    number = each.core.service.clients[b"c"].number
+    rewind = takes_over(each, mark)
+    assert rewind.session > number
+    assert list(each.core.service.clients) == [b"d"]
+    assert each.hears("w0", m.Forget) == [m.Forget(number)]
+    each.say("d", m.Resume(rewind.session, mark))
+    restore(each, mark)
+    assert set(each.table("d")) == ({1, 2, 3} if mark else set())
+    if mark:
+        each.run(1, 10, [1], "d")
+        each.done()
+        assert set(each.table("d")) == {1, 2, 3, 10}
+    time_passes(each, LEASE_SECONDS + 1)
+    assert list(each.core.service.clients) == [b"d"]
+
+
+def test_what_comes_late_on_the_connection_before_has_no_effect() -> None:
+    """Neither is its sender told that it has broken the protocol, nor does the end of that connection end the session."""
+    saved = Saved()
+    each, mark = here(saved)
+    rewind = takes_over(each, mark)
+    each.run(1, 11, [1], "c")
+    each.say("c", m.Resume(rewind.session, mark), m.Goodbye("", ""))
+    assert not each.hears("c")
+    each.event(Lost(b"c", "its process ended", ended=True))
+    each.say("d", m.Resume(rewind.session, mark))
+    restore(each, mark)
+    assert set(each.table("d")) == {1, 2, 3}
+    assert each.core.service.counters.refused == 0
+    assert each.core.disconnect.moved == [(b"c", b"d")]
+
+
+def test_a_connection_may_be_given_up_while_the_session_goes_back() -> None:
+    """Once more before the client has answered, and once more while workers restore the mark."""
+    saved = Saved()
+    each, mark = here(saved)
+    takes_over(each, mark)
+    second = takes_over(each, mark, "e")
+    each.say("e", m.Resume(second.session, mark))
+    third = takes_over(each, mark, "c")
+    each.say("c", m.Resume(third.session, mark))
+    restore(each, mark)
+    assert set(each.table()) == {1, 2, 3}
+    assert list(each.core.service.clients) == [b"c"]
+
+
+def test_a_connection_may_be_given_up_while_the_mark_is_read() -> None:
+    """The next dispatcher reads it again for the other connection, and drops no file of it."""
     saved = Saved()
     mark = left(saved)
     later = saved.dispatcher({}, {}, names="x")
     later.origins.update(c=ALICE, d=ALICE)
-    goes_on(saved, later, mark)
-    for facts in ({"mark": mark}, {"mark": 0}, {}):
-        later.hello("d", "client", resends=True, session_key=KEY, **facts)
-        (told,) = later.hears("d")
-        assert "here already" in told.text
-    later.run(1, 10, [1])
-    later.done()
-    assert set(later.table()) == {1, 2, 3, 10}
+    later.hello("c", "client", resends=True, session_key=KEY, mark=mark)
+    (first,) = later.core.marks.file_work
+    late = saved.read(first)
+    later.hello("d", "client", resends=True, session_key=KEY, mark=mark)
+    later.event(late)
+    saved.work(later)
+    (rewind,) = later.hears("d", m.Rewind)
+    later.say("d", m.Resume(rewind.session, mark))
+    restore(later, mark)
+    assert set(later.table("d")) == {1, 2, 3}
+    assert (KEY, mark) in saved.files
+
+
+def test_a_client_that_was_never_welcomed_begins_anew() -> None:
+    """Of what it says first the answer was lost, so it has no mark and nothing else of a session."""
+    saved = Saved()
+    each, _ = here(saved)
+    each.hello("d", "client", bulk=b"bulk-c", resends=True, session_key=KEY)
+    (welcome,) = each.hears("d")
+    assert "continues" not in welcome.facts
+    assert list(each.core.service.clients) == [b"d"]
+    assert not each.table("d")
+
+
+@pytest.mark.parametrize("why", ["another mark", "no marks"])
+def test_a_session_that_cannot_go_back_is_let_go(why: str) -> None:
+    """Its client has given up the connection, so nobody will ask for it any more."""
+    saved = Saved()
+    each, mark = here(saved)
+    if why == "no marks":
+        each.core.marks.give_up(each.core.service.clients[b"c"], "a full disk")
+    each.hello("d", "client", resends=True, session_key=KEY, mark=mark + (why == "another mark"))
+    (told,) = each.hears("d")
+    assert (told.kind, "no copy of this session any more" in told.text) == ("SessionError", True)
+    assert not each.core.service.clients
+
+
+@pytest.mark.parametrize("facts", [{"mark": 1}, {"mark": 0}, {}])
+def test_nobody_else_takes_a_session_over(facts: dict[str, Any]) -> None:
+    """Also whoever knows its key is told so, if it is another user; the session goes on as it was."""
+    saved = Saved()
+    each, _ = here(saved)
+    each.origins["d"] = BOB
+    each.hello("d", "client", resends=True, session_key=KEY, **facts)
+    (told,) = each.hears("d")
+    assert (told.kind, told.text) == ("SessionError", "this session is another user's")
+    each.run(1, 11, [1])
+    each.done()
+    assert set(each.table()) == {1, 2, 3, 10, 11}
 
 
 @pytest.mark.parametrize("fails", ["the file", "the client", "the client begins again"])

@@ -16,6 +16,7 @@ from law.running import Discarded, Refused
 
 from gt.dispatcher.planner.planner import Planned
 from gt.dispatcher.state.mark_bytes import HEADER, SIZES, PackedParts, SessionCard, pack_session, read_card, read_mark
+from gt.dispatcher.state.plan_cache import PackedPlan
 from gt.dispatcher.state.session_marks import FrozenShape, SessionMark, entries_on
 from gt.errors import GTError, SnapshotError
 from gt.ir.instruction_bytes import pack_plan
@@ -42,9 +43,10 @@ def wire(config: Any) -> Any:
     return None if config is None else config.to_wire()
 
 
-def same_plan(one: Planned | None, other: Planned | None) -> None:
+def same_plan(one: Planned | PackedPlan | None, other: Planned | PackedPlan | None) -> None:
     assert (one is None) == (other is None)
     if one is not None and other is not None:
+        one, other = (each.unpacked() if isinstance(each, PackedPlan) else each for each in (one, other))
         assert pack_plan(one.plan) == pack_plan(other.plan)
         assert one.plan.mesh == other.plan.mesh
         for before, after in ((one.survivors, other.survivors), (one.inputs, other.inputs)):
@@ -124,7 +126,8 @@ def test_marks_have_what_these_tests_are_about() -> None:
     """So that a sample which does not show it any more is noticed."""
     pipe, auto = made("pipeline and tensor").policy, made("auto").policy
     assert (pipe.microbatches, pipe.schedule, len(pipe.stages())) == (4, "1f1b", 1)
-    assert any(plan.planned.plan.pipeline for plan in made("pipeline and tensor").plans.values())
+    piped = [plan.planned for plan in made("pipeline and tensor").plans.values()]
+    assert any(isinstance(planned, Planned) and planned.plan.pipeline for planned in piped)
     assert made("pipeline, gpipe").policy.schedule == "gpipe"
     assert auto.has_auto
     assert [name for name in auto.table if not auto.auto_rules((name,))] == ["net"]
@@ -288,6 +291,21 @@ def test_parts_that_a_mark_does_not_have_are_forgotten() -> None:
     assert len(parts.known) == known, "a card has none"
     packed(made("refused"), parts)
     assert not {id(segment) for segment in mark.segments.values()} & parts.known.keys()
+
+
+def test_plans_are_unpacked_when_they_are_asked_for() -> None:
+    """Most of them never are; and what was not is written to the next file as it is."""
+    mark = made("data")
+    read = read_mark(packed(mark))
+    for saved in read.plans.values():
+        assert isinstance(saved.planned, PackedPlan)
+        broken = saved._replace(planned=saved.planned._replace(body=b"no plan"))
+        with pytest.raises(GTError):
+            broken.on(9)
+        assert saved.on(9).planned.plan.mesh == 9
+    parts = PackedParts()
+    same(mark, read_mark(packed(read, parts)))
+    assert len(parts.known) == len(mark.segments)
 
 
 def test_a_mark_that_cannot_be_packed_says_so() -> None:
