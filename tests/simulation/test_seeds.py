@@ -13,9 +13,8 @@ FAILED = (33, 35, 43, 47, 51, 64, 71, 74, 80, 85, 89, 90, 93, 102, 116, 121, 127
 session on a worker that it had left, a second worker lost while the first was to be replaced."""
 
 RECOVERIES_FAILED = (45, 54, 61, 112, 400166, 400607, 400901)
-"""Seeds that have failed when workers and dispatchers alone are lost: configs that came while a worker was started again, memory that
-was given back while a mark had it, and values that were dropped because their
-receiver had yet to connect again."""
+"""Seeds that have failed when workers and dispatchers alone are lost: configs that came while a worker was started again, memory
+that was given back while a mark had it, and values that were dropped because their receiver had yet to connect again."""
 
 
 ELASTIC_FAILED = (284,)
