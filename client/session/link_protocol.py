@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from gt.ir.spec import Spec
-from gt.standby.search import StandbySearch
 from gt.wire import messages as m
 from gt.wire.pool import Pool
 from gt.wire.reliable_stream import Frames
 
 from .bulk_puts import BulkPut
+
+if TYPE_CHECKING:
+    from gt.standby.search import StandbySearch  # it needs ZeroMQ, which `import gt` does not load
 
 
 class DispatcherLink(Protocol):
