@@ -101,9 +101,9 @@ def test_it_zooms_by_keys_buttons_and_the_wheel_and_says_what_is_chosen(browser:
     tab.page.keyboard.up("Control")
     assert span() < whole
     tab.page.click("[data-do=all]")
-    # The first slice there is, found by the eye of a test: along the row of plans until one is hit.
-    for x in range(195, 700, 3):
-        tab.page.mouse.click(box["x"] + x, box["y"] + 26 + 24 + 2 * 20 + 24 + 10)
+    # The first plan there is: down the canvas beside its left edge, whatever rows there are, until one is hit.
+    for y in range(30, int(box["height"]), 10):
+        tab.page.mouse.click(box["x"] + 205, box["y"] + y)
         said = tab.page.inner_text("#said")
         if "plan 3" in said:
             break
