@@ -51,7 +51,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove fuzz simulate soak check bench gpu-test gpu-bench docs-images torch browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke gpu-test gpu-bench docs-images torch browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -79,6 +79,9 @@ check: lint types ## format, lint and strict types: a minute, before every commi
 
 bench: $(VENV)/.bench $(VENV)/.peers ## measure GT beside NumPy and what can be had of PyTorch, JAX, Dask, Ray; write and draw
 	@$(BIN)/python benchmarks/suite.py
+
+bench-smoke: $(VENV)/.bench ## in less than a minute: GT's ratios to PyTorch, so that nobody loses them unseen
+	@$(BIN)/python benchmarks/run.py --smoke
 
 gpu-test: $(VENV)/.gpu ## the tests that need a GPU; where there is none, say so
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(ON_GPU) -m pytest tests/gpu

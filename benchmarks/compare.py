@@ -1,6 +1,6 @@
 """Two checkouts of this project beside each other: does a change make anything slower?
 
-    python benchmarks/compare.py OLD NEW [--rows chain,step,transformer,roundtrip,put,import] [--pairs 15] [--json FILE]
+    python benchmarks/compare.py OLD NEW [--rows chain,step,transformer,round_trip,put,import] [--pairs 15] [--json FILE]
 
 For each pair of times both checkouts are started, each in processes of its own (`peer_gt.py` and its daemons: one worker) with
 its modules compiled before, and warmed up. Then they take turns of 0.1 s and more, one waiting while the other works: six of
@@ -44,7 +44,7 @@ import peers
 import psutil
 import suite
 
-ROWS: Final = ("chain", "step", "transformer", "roundtrip", "put", "import")
+ROWS: Final = ("chain", "step", "transformer", "round_trip", "put", "import")
 PAIRS: Final = 15
 """The pairs that a row needs at least."""
 TURN: Final = 0.1
@@ -245,10 +245,11 @@ def ready(row: str, checkouts: Sequence[Checkout]) -> Iterator[list[Contender]]:
         started = {}
         for each in random.sample(checkouts, 2):
             stack.callback(each.end)
-            started[each] = stack.enter_context(peers.Peer("GT", row, each.environment))
+            started[each] = stack.enter_context(peers.Peer("gt", each.environment))
+            started[each].ask("row", row)
         for each, peer in started.items():
             with each.blamed(row):
-                peer.answer()
+                peer.answer("get ready")
         yield [
             Contender(blaming(each, functools.partial(started[each].turn, "GT")), each.processes(), WARM)
             for each in checkouts

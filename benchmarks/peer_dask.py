@@ -51,7 +51,7 @@ def bulk() -> list[Contender]:
     def fetch() -> None:
         held["fetched"] = CLIENT.gather(there)
 
-    return [Contender("Dask scatter", "put", put), Contender("Dask gather", "fetch", fetch)]
+    return [Contender("Dask scatter", "GT put", put), Contender("Dask gather", "GT fetch", fetch)]
 
 
 if __name__ == "__main__":

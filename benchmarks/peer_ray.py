@@ -72,7 +72,7 @@ def bulk() -> list[Contender]:
     def fetch() -> None:
         np.copyto(held["copy"], ray.get(there))
 
-    return [Contender("Ray put", "put", put), Contender("Ray get, copied", "fetch", fetch)]
+    return [Contender("Ray put", "GT put", put), Contender("Ray get, copied", "GT fetch", fetch)]
 
 
 if __name__ == "__main__":

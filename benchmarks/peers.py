@@ -1,8 +1,9 @@
-"""Other libraries beside GT in `run.py`: each in a process of its own, which is started for one row and ended after it.
+"""What takes turns in `run.py` and `compare.py`: GT, and other libraries, each in a process of its own.
 
-A peer is a script (`peer_jax.py`, `peer_dask.py`, `peer_ray.py`; in `compare.py` `peer_gt.py`, twice) that is told the row
-and then takes turns, whenever it is asked. It measures itself, so what is between the processes is in no figure. A peer that
-is not installed is said to be missing, and one that fails says why, in its own row: neither keeps the others from going on.
+Idle threads of one library slow down another in the same process: PyTorch's spin for a while, on the cores that others need. So
+each contender is a script (`peer_gt.py`, `peer_torch.py`, `peer_numpy.py`, …) that is told a row and then works whenever it is
+asked, and never while another does. It measures itself, so what is between the processes is in no figure. One that is not
+installed is said to be missing, and one that fails says why, in its own row: neither keeps the others from going on.
 """
 
 from __future__ import annotations
@@ -13,21 +14,17 @@ import json
 import os
 import select
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
-PEERS = {"JAX": "jax", "Dask": "distributed", "Ray": "ray"}
-"""By the names in the table, what is imported."""
-ROWS = {"chain": ("JAX", "Dask", "Ray"), "step": ("JAX",), "bulk": ("Dask", "Ray"), "round_trip": ("Dask", "Ray")}
-"""In which rows a peer makes sense: JAX has no service to put data to, and nobody trains through a call for each operation."""
-TURNS = 5
+MODULES = {"torch": "torch", "compile": "torch", "gloo": "torch", "jax": "jax", "dask": "distributed", "ray": "ray"}
+"""What a script imports that may be missing; the others need nothing but what GT needs."""
 PATIENCE = 180.0
 """Seconds that a peer has to get ready, or for one turn."""
 ENDING = 20.0
@@ -35,7 +32,7 @@ ENDING = 20.0
 
 
 class Contender(NamedTuple):
-    """What a peer measures: its name in the table, which of GT's ways it stands beside, and one turn of so many operations."""
+    """What a peer measures: its name in the table, which of GT's ways it stands beside, and one run of so many operations."""
 
     name: str
     beside: str
@@ -43,25 +40,39 @@ class Contender(NamedTuple):
     count: int = 1
 
 
+class Offer(NamedTuple):
+    """A contender, as the process that takes turns knows it."""
+
+    name: str
+    beside: str
+    count: int
+
+
 # in the peer's process
 
 
 def serve(rows: dict[str, Callable[[], list[Contender]]]) -> None:
-    """Do one row: say what there is, and then for every name and number of runs the seconds that one operation took."""
+    """Answer requests, each a line of JSON, until there are no more: `["row", name]` gets that row ready and is answered by its
+    offers, `["turn", contender, runs]` by the seconds that one operation took."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
-    contenders = {each.name: each for each in rows[sys.argv[1]]()}
-    print(json.dumps([(each.name, each.beside) for each in contenders.values()]), file=answers, flush=True)
+    contenders: dict[str, Contender] = {}
     for line in sys.stdin:
-        name, runs = json.loads(line)
-        each = contenders[name]
-        start = time.perf_counter()
-        for _ in range(runs):
-            each.run()
-        print((time.perf_counter() - start) / (runs * each.count), file=answers, flush=True)
+        request, name, *rest = json.loads(line)
+        if request == "row":
+            contenders.clear()  # before the next are there: they may be large
+            contenders = {each.name: each for each in rows[name]()}
+            answer: Any = [(each.name, each.beside, each.count) for each in contenders.values()]
+        else:
+            each, (runs,) = contenders[name], rest
+            start = time.perf_counter()
+            for _ in range(runs):
+                each.run()
+            answer = (time.perf_counter() - start) / (runs * each.count)
+        print(json.dumps(answer), file=answers, flush=True)
 
 
-# in GT's process
+# in the process that has them take turns
 
 
 def clock_of(pid: int) -> int:
@@ -78,13 +89,12 @@ class PeerFailed(Exception):
 
 
 class Peer:
-    """A peer's process for one row, in another environment if one is given."""
+    """A peer's process, in another environment if one is given. Its script is `peer_<name>.py`."""
 
-    def __init__(self, name: str, row: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(self, name: str, environment: dict[str, str] | None = None) -> None:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed at the end of the `with` that this begins
-        script = HERE / f"peer_{name.lower()}.py"
         self.process = subprocess.Popen(
-            [sys.executable, str(script), row],
+            [sys.executable, str(HERE / f"peer_{name}.py")],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True, env=environment,
         )  # fmt: skip
 
@@ -104,7 +114,14 @@ class Peer:
         self.process.stdout.close()
         self.errors.close()
 
-    def answer(self, what: str = "get ready") -> Any:
+    def ask(self, *request: object) -> None:
+        """Send a request; `answer` waits for what comes of it."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended: the answer says why
+            self.process.stdin.write(f"{json.dumps(request)}\n".encode())
+            self.process.stdin.flush()
+
+    def answer(self, what: str) -> Any:
         """The next line that it says, when it has done `what`."""
         assert self.process.stdout is not None
         if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
@@ -120,53 +137,17 @@ class Peer:
         self.errors.seek(0)
         return self.errors.read().decode(errors="replace").strip()
 
+    def row(self, name: str) -> list[Offer]:
+        """Have it get a row ready; returns what it has there."""
+        self.ask("row", name)
+        return [Offer(*each) for each in self.answer("get ready")]
+
     def turn(self, name: str, runs: int = 1) -> float:
         """The seconds that one operation takes, measured by the peer over so many runs."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it has ended: the answer says why
-            self.process.stdin.write(f"{json.dumps([name, runs])}\n".encode())
-            self.process.stdin.flush()
+        self.ask("turn", name, runs)
         return float(self.answer(f"finish a turn of {name}"))
 
 
-def missing() -> list[str]:
-    """The peers that are not installed."""
-    return [name for name, module in PEERS.items() if importlib.util.find_spec(module) is None]
-
-
-def beside(
-    row: str, ours: dict[str, tuple[Callable[[], object], int]], turns: int
-) -> list[tuple[str, str, float, float]]:
-    """For each way in which a peer does a row: (name, GT's way, seconds of the peer's operation, of GT's), medians of turns.
-
-    `ours` are GT's ways, each with the operations that it does. A peer that fails is there once, with NaN.
-    """
-    found = []
-    absent = missing()
-    for name in ROWS[row]:
-        if name not in absent:
-            try:
-                found += _against(name, row, ours, turns)
-            except PeerFailed as error:
-                print(f"{name} failed at {row}: {error}", file=sys.stderr)
-                found.append((name, "", float("nan"), float("nan")))
-    return found
-
-
-def _against(
-    name: str, row: str, ours: dict[str, tuple[Callable[[], object], int]], turns: int
-) -> list[tuple[str, str, float, float]]:
-    with Peer(name, row) as peer:
-        ways: list[tuple[str, str]] = [(way, beside) for way, beside in peer.answer()]
-        theirs: dict[str, list[float]] = {way: [] for way, _ in ways}
-        mine: dict[str, list[float]] = {way: [] for way, _ in ways}
-        for turn in range(turns + 1):  # the first is a warm-up
-            for way, beside in ways:
-                took = peer.turn(way)
-                run, count = ours[beside]
-                start = time.perf_counter()
-                run()
-                if turn:
-                    mine[way].append((time.perf_counter() - start) / count)
-                    theirs[way].append(took)
-        return [(way, beside, statistics.median(theirs[way]), statistics.median(mine[way])) for way, beside in ways]
+def missing(names: Iterable[str]) -> list[str]:
+    """Those of the scripts whose libraries are not installed."""
+    return [name for name in names if importlib.util.find_spec(MODULES.get(name, "sys")) is None]

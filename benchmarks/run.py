@@ -1,455 +1,313 @@
-"""GT beside its peers, in one run, as ratios: `make bench`.
+"""GT beside its peers, as ratios: `make bench`, and in less than a minute `make bench-smoke`.
 
-    python benchmarks/run.py [--rounds 7] [--only chain,step,...] [--json FILE]
+    python benchmarks/run.py [--rounds 7] [--only chain,step,...] [--json FILE] [--smoke]
 
-Every figure is the median of several rounds in which GT and its peers take turns, so that a machine whose speed drifts
-drifts for all of them. NumPy and PyTorch do so in this process; JAX, Dask and Ray, each in a process of its own (`peers.py`),
-after that, one by one, with turns of GT's own: their ratios are to these. Nothing here passes or fails: goals are in the
-table beside what was measured.
+Each contender of a row is alone in a process of its own (`peers.py`), with as many threads as it takes by itself, and one is
+active at a time. They take turns, forwards and backwards, each turn after a pause in which the threads of the one before fall
+asleep: whose speed drifts drifts for all. A figure is the median of the turns; behind it are the least and the most. A ratio is
+the median of the ratios of turns that follow each other. Nothing here passes or fails: goals stand beside what was measured.
+
+`--smoke` keeps the processes of GT and PyTorch for all rows, warms up less, and leaves out what takes long.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
+import contextlib
 import json
+import math
 import os
 import platform
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Final, NamedTuple
 
-import numpy as np
 import peers
-import workloads
-import zmq
+from peers import Offer, Peer, PeerFailed
 
-import gt
+PAUSE: Final = 0.06
+"""Seconds before each turn. OpenMP's threads spin for up to some 20 ms after their work."""
+TURN: Final = 0.25
+"""Seconds that a turn takes at least."""
+WARM: Final = 10
+"""Runs of each contender that are not counted: caches fill, plans are searched, and programs become hot."""
+SMOKE: Final = {"turn": 0.05, "rounds": 3}
+BULK_BYTES: Final = 256 << 20
 
-try:
-    import torch
-except ImportError:
-    torch = None  # type: ignore[assignment]
 
-Rows = list[tuple[str, str, str, str]]
+class Goal(NamedTuple):
+    """What GT's time over a peer's should be at most."""
+
+    peer: str
+    most: float
+    way: str = "GT"
+
+
+class Row(NamedTuple):
+    """A line of the table: what it says, who stands beside GT, its goals, and how seconds are shown."""
+
+    what: str
+    peers: tuple[str, ...] = ("torch",)
+    goals: tuple[Goal, ...] = ()
+    unit: str = "ms"
+    smoke: bool = True
+
+
+EAGER: Final = "PyTorch"
+ROWS: Final[Mapping[str, Row]] = {
+    "chain": Row(
+        "chain of 5,000 additions, 16×16, one fetch", ("torch", "numpy", "jax", "dask", "ray"),
+        (Goal(EAGER, 0.8), Goal(EAGER, 0.3, "GT compiled")), "µs an op",
+    ),
+    "elementwise": Row("8 element-wise operations, 4 Mi float32", ("torch", "numpy"), (Goal(EAGER, 0.55),)),
+    "step": Row(
+        "SGD step of 784-256-128-10, batch 128", ("torch", "compile", "numpy", "jax"),
+        (Goal(EAGER, 1.0), Goal(EAGER, 0.8, "GT compiled")),
+    ),
+    "step_item": Row("the same, every loss fetched", ("torch", "compile"), (Goal(EAGER, 1.3), Goal(EAGER, 0.8, "GT compiled"))),
+    "transformer": Row(
+        "SGD step of a transformer, width 128, 2 layers, 8×64", ("torch", "compile"), (Goal(EAGER, 0.95),),
+    ),
+    "transformer_item": Row("the same, every loss fetched", ("torch",), (Goal(EAGER, 1.05),)),
+    "cnn": Row("SGD step of 2 convolutions with pooling, 64 of 28×28", ("torch", "compile"), (Goal(EAGER, 1.0),)),
+    "lstm": Row(
+        "SGD step of an LSTM 32→64, 40 steps, batch 32", ("torch", "compile"),
+        (Goal(EAGER, 1.2), Goal(EAGER, 0.8, "GT compiled")),
+    ),
+    "product_256": Row("products of 256×256 in a chain", ("torch",), (Goal(EAGER, 1.1),)),
+    "product_1024": Row("products of 1024×1024 in a chain", ("torch",), (Goal(EAGER, 1.0),)),
+    "attention": Row("attention over 4×8×256×64, forward", ("torch",), (Goal(EAGER, 1.0),)),
+    "serving": Row("a sample through 784-256-10, its class fetched", ("torch",), (Goal(EAGER, 4.0),), "µs"),
+    "transposed_convolution": Row("conv_transpose2d, kernel = stride = 16", ("torch",), (Goal(EAGER, 1.5),)),
+    "input_gradient": Row("conv2d and its input's gradient, kernel = stride = 16", ("torch",), (Goal(EAGER, 1.5),)),
+    "ddp_small": Row(
+        "transformer on 2 workers, width 128, 2 layers", ("gloo",), (Goal("PyTorch DDP", 0.8),), smoke=False
+    ),
+    "ddp_large": Row("the same, width 256, 4 layers", ("gloo",), (Goal("PyTorch DDP", 0.8),), smoke=False),
+    "fsdp_small": Row(
+        "fully sharded on 2 workers, width 128, 2 layers", ("gloo",), (Goal("PyTorch FSDP", 0.7),), smoke=False
+    ),
+    "fsdp_large": Row("the same, width 256, 4 layers", ("gloo",), (Goal("PyTorch FSDP", 0.7),), smoke=False),
+    "loading": Row("step with a batch that comes after 10 ms", (), (Goal("GT", 1.0, "GT, gt.data.prefetch"),), smoke=False),
+    "bulk": Row(
+        "256 MiB put, and fetched", ("numpy", "dask", "ray"),
+        (Goal("memcpy", 1.25, "GT put"), Goal("memcpy", 1.25, "GT fetch"), Goal("memcpy", 1.25, "GT fetch of a put")),
+        "GB/s", smoke=False,
+    ),
+    "round_trip": Row("fetch of one element", ("echo", "dask", "ray"), (Goal("ZeroMQ echo", 1.2),), "µs"),
+}  # fmt: skip
+
+
+class Figure(NamedTuple):
+    """One ratio: of GT's time (one way of it) to a peer's, the least and the most of all turns, and the goal, if there is one."""
+
+    what: str
+    way: str
+    peer: str
+    ratio: float
+    least: float
+    most: float
+    goal: float | None
+
+    def said(self) -> str:
+        """In the table."""
+        goal = "" if self.goal is None else f"  (goal ≤ {self.goal:g})"
+        return f"{self.way} / {self.peer} = {self.ratio:.3g} ({self.least:.3g} to {self.most:.3g}){goal}"
+
+
+class Taken(NamedTuple):
+    """What was measured of a contender: the seconds of an operation in each turn."""
+
+    beside: str
+    seconds: list[float]
+
+    @property
+    def median(self) -> float:
+        """The middle of them."""
+        return statistics.median(self.seconds)
+
+
+Table = list[tuple[str, str, str, str]]
+
+
+def shown(seconds: float, unit: str) -> str:
+    """A time, or the speed at which so much was copied."""
+    if unit == "GB/s":
+        return f"{BULK_BYTES / seconds / 1e9:.2f}"
+    return f"{seconds * (1e3 if unit == 'ms' else 1e6):.3g}"
+
+
+def measured(
+    row: str, contenders: Sequence[tuple[Peer, str, Offer]], rounds: int, turn: float, warm: int
+) -> dict[str, Taken]:
+    """Turns of all contenders; who fails is left out, and said."""
+    ready: list[tuple[Peer, Offer, int]] = []
+    for peer, script, offer in contenders:
+        with _left_out(row, script):
+            peer.turn(offer.name, warm)
+            taken = peer.turn(offer.name, max(1, warm // 5)) * offer.count
+            ready.append((peer, offer, math.ceil(turn / taken)))
+    found = {offer.name: Taken(offer.beside, []) for _, offer, _ in ready}
+    for _ in range(rounds):
+        for peer, offer, runs in ready:
+            time.sleep(PAUSE)
+            found[offer.name].seconds.append(peer.turn(offer.name, runs))
+        ready.reverse()
+    return found
+
+
+@contextlib.contextmanager
+def _left_out(row: str, script: str) -> Iterator[None]:
+    """A peer that fails costs no row; GT does."""
+    try:
+        yield
+    except PeerFailed as error:
+        print(f"{script} failed at {row}: {error}", file=sys.stderr)
+        if script == "gt":
+            raise
+
+
+def figures(row: Row, found: Mapping[str, Taken]) -> list[Figure]:
+    """The ratios of a row: of each peer to GT's way that it stands beside, and all that have a goal."""
+    goals = {(goal.way, goal.peer): goal.most for goal in row.goals}
+    pairs = [
+        (taken.beside, name) for name, taken in found.items() if not name.startswith("GT") and taken.beside in found
+    ]
+    pairs += [pair for pair in goals if pair not in pairs and {*pair} <= found.keys()]
+    made = []
+    for way, peer in pairs:
+        ratios = [ours / theirs for ours, theirs in zip(found[way].seconds, found[peer].seconds, strict=True)]
+        made.append(
+            Figure(row.what, way, peer, statistics.median(ratios), min(ratios), max(ratios), goals.get((way, peer)))
+        )
+    return made
+
+
+def table(row: Row, found: Mapping[str, Taken], ratios: Sequence[Figure]) -> Table:
+    """The lines of a row: for each contender its time, and beside it the ratios to it."""
+    lines: Table = []
+    for name, taken in found.items():
+        span = sorted((shown(min(taken.seconds), row.unit), shown(max(taken.seconds), row.unit)), key=float)
+        time_ = f"{shown(taken.median, row.unit)} ({span[0]} to {span[1]}) {row.unit}"
+        beside = ", ".join(each.said() for each in ratios if each.peer == name)
+        lines.append(("" if lines else row.what, name, time_, beside))
+    return lines
+
+
+def starts(rounds: int) -> tuple[Table, list[Figure]]:
+    """A new process: `import gt`, and the first value through its own daemons."""
+    first = "import gt; assert (gt.ones(2) + 1).tolist() == [2.0, 2.0]; import os; os._exit(0)"
+    codes = {"bare python": "pass", "import numpy": "import numpy", "import gt": "import gt", "first value": first}
+    taken: dict[str, list[float]] = {name: [] for name in codes}
+    for turn in range(rounds + 1):
+        for name, code in codes.items():
+            begin = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], check=True)
+            if turn:
+                taken[name].append(time.perf_counter() - begin)
+    goals = {"import gt": "  (goal ≤ 0.2 s)", "first value": "  (goal ≤ 1.5 s)"}
+    bare = statistics.median(taken["bare python"])
+    lines: Table = []
+    for name, times in taken.items():
+        middle = statistics.median(times)
+        over = f"{middle - bare:.3f} s over bare python{goals.get(name, '')}"
+        lines.append(
+            ("" if lines else "new process", name, f"{middle:.3f} ({min(times):.3f} to {max(times):.3f}) s", over)
+        )
+    return lines, []
+
+
+def bench(name: str, rounds: int) -> tuple[Table, list[Figure]]:
+    """One row, with processes of its own."""
+    row = ROWS[name]
+    with contextlib.ExitStack() as stack:
+        contenders = []
+        for script in ("gt", *row.peers):
+            if not peers.missing([script]):
+                with _left_out(name, script):
+                    peer = stack.enter_context(Peer(script))
+                    contenders += [(peer, script, offer) for offer in peer.row(name)]
+        found = measured(name, contenders, rounds, TURN, WARM)
+    ratios = figures(row, found)
+    return table(row, found, ratios), ratios
+
+
+def smoke(names: Sequence[str], rounds: int) -> Iterator[tuple[Table, list[Figure]]]:
+    """All rows, short, with the same processes."""
+    scripts = [name for name in ("gt", "torch", "echo") if not peers.missing([name])]
+    with contextlib.ExitStack() as stack:
+        started = {script: stack.enter_context(Peer(script)) for script in scripts}
+        for name in names:
+            row = ROWS[name]
+            contenders = []
+            for script in ("gt", *row.peers):
+                if script in started:
+                    with _left_out(name, script):
+                        contenders += [(started[script], script, offer) for offer in started[script].row(name)]
+            found = measured(name, contenders, rounds, SMOKE["turn"], WARM)
+            ratios = figures(row, found)
+            yield table(row, found, ratios), ratios
 
 
 def threads() -> int:
-    """What a single local worker's BLAS is given: all cores of this process."""
+    """The cores that this process may use, which is how many threads each contender takes."""
     return len(os.sched_getaffinity(0))
 
 
-def medians(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each contender, taking turns; one round of warm-up is not counted."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(rounds + 1):
-        for name, run in contenders.items():
-            start = time.perf_counter()
-            run()
-            if turn:
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+def clock() -> str:
+    """How fast the cores are said to run now, in MHz, each; they may be faster or slower a moment later."""
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    return "/".join(f"{float(line.split(':')[1]):.0f}" for line in lines if line.startswith("cpu MHz")) or "unknown"
 
 
-def ratios(what: str, goal: str, seconds: dict[str, float], peer: str, scale: float, unit: str) -> Rows:
-    """A row for each contender: its time, and GT's ratio to it."""
-    rows: Rows = []
-    goal, _, compiled = goal.partition(", compiled ")
-    for name, value in seconds.items():
-        ratio = "" if name == "GT" else f"GT / {name} = {seconds['GT'] / value:.2f}"
-        if name == "GT compiled":
-            beside = f"{name} / {peer} = {value / seconds[peer]:.2f}  (goal {compiled})" if peer in seconds else ""
-            rows.append(("", name, f"{value * scale:.2f} {unit}", beside))
-            continue
-        if name == peer:
-            ratio += f"  (goal {goal})"
-        rows.append((what if name == "GT" else "", name, f"{value * scale:.2f} {unit}", ratio))
-    return rows
-
-
-def others(row: str, ours: dict[str, tuple[Callable[[], Any], int]], show: Callable[[float], str]) -> dict[str, Rows]:
-    """Rows for JAX, Dask and Ray, those of them that are installed and have a part in this: time, and GT's ratio in turns.
-
-    By GT's way that they stand beside; under "" those that failed.
-    """
-    rows: dict[str, Rows] = {way: [] for way in (*ours, "")}
-    for name, way, theirs, mine in peers.beside(row, ours, peers.TURNS):
-        label = way if way.startswith("GT") else "GT"
-        said = ("", name, show(theirs), f"{label} / {name} = {mine / theirs:.3g}") if way else ("", name, "failed", "")
-        rows[way].append(said)
-    return rows
-
-
-def flattened(rows: dict[str, Rows]) -> Rows:
-    """All of them."""
-    return list(itertools.chain.from_iterable(rows.values()))
-
-
-def chain(rounds: int) -> Rows:
-    """5,000 additions of 16×16 float32 tensors, one depending on the other, and one fetch at the end."""
-    host = np.full((16, 16), 0.5, np.float32)
-    length = workloads.LENGTH
-    x = gt.from_numpy(host)
-    with_gt, with_compiled = workloads.chain(x), workloads.chain(x, gt.compile)
-
-    def with_numpy() -> None:
-        workloads.additions(host, host)
-
-    for _ in range(2):  # the traced calls
-        with_compiled()
-    contenders: dict[str, Callable[[], Any]] = {"GT": with_gt, "GT compiled": with_compiled, "NumPy": with_numpy}
-    if torch is not None:
-        contenders["PyTorch"] = workloads.chain(torch.from_numpy(host))
-    seconds = medians(contenders, rounds)
-    ours = {"GT": (with_gt, length), "GT compiled": (with_compiled, length)}
-    return [
-        *ratios("chain of 5,000 adds, 16×16", "≤ 0.8, compiled ≤ 0.3", seconds, "PyTorch", 1e6 / length, "µs an op"),
-        *flattened(others("chain", ours, lambda s: f"{s * 1e6:.2f} µs an op")),
-    ]
-
-
-def step(rounds: int) -> Rows:
-    """One SGD step of a 784-256-128-10 network with cross-entropy at batch 128; of 50 steps the last loss is fetched."""
-    x, y = workloads.images()
-    sizes = (784, 256, 128, 10)
-    count = 50
-
-    model = workloads.mlp(gt)
-    gx, gy = gt.from_numpy(x), gt.from_numpy(y)
-    with_gt = workloads.training(gt, model, gx, gy, count)
-    with_compiled = workloads.training(gt, model, gx, gy, count, gt.compile)
-
-    generator = np.random.default_rng(0)
-    weights = [generator.standard_normal((a, b), dtype=np.float32) / np.sqrt(a) for a, b in pairwise(sizes)]
-    biases = [np.zeros(b, np.float32) for b in sizes[1:]]
-
-    def with_numpy() -> None:
-        for _ in range(count):
-            inputs = [x]
-            for w, b in zip(weights, biases, strict=True):
-                inputs.append(np.maximum(inputs[-1] @ w + b, 0) if w is not weights[-1] else inputs[-1] @ w + b)
-            logits = inputs.pop()
-            e = np.exp(logits - logits.max(1, keepdims=True))
-            g = e / e.sum(1, keepdims=True)
-            g[np.arange(128), y] -= 1
-            g /= 128
-            for i in reversed(range(3)):
-                w, b, a = weights[i], biases[i], inputs[i]
-                back = g @ w.T if i else None
-                w -= 0.01 * (a.T @ g)
-                b -= 0.01 * g.sum(0)
-                if back is not None:
-                    g = back * (a > 0)
-
-    contenders: dict[str, Callable[[], Any]] = {
-        "GT": with_gt,
-        "GT compiled": with_compiled,
-        "NumPy by hand": with_numpy,
-    }
-    if torch is not None:
-        torch.set_num_threads(threads())
-        theirs = torch.from_numpy(x), torch.from_numpy(y)
-        contenders["PyTorch"] = workloads.training(torch, workloads.mlp(torch), *theirs, count)
-    seconds = medians(contenders, rounds)
-    ours = {"GT": (with_gt, count), "GT compiled": (with_compiled, count)}
-    return [
-        *ratios("training step, 784-256-128-10", "≤ 1, compiled ≤ 0.8", seconds, "PyTorch", 1e3 / count, "ms"),
-        *flattened(others("step", ours, lambda s: f"{s * 1e3:.2f} ms")),
-    ]
-
-
-def transformer(rounds: int) -> Rows:
-    """One SGD step of a small transformer, 8 sequences of 64 words, cross-entropy; of 10 steps the last loss is fetched."""
-    count = 10
-
-    def training(lib: Any, model: Any) -> Callable[[], float]:
-        x, y = map(lib.from_numpy, workloads.words())
-        return workloads.training(lib, model, x, y, count)
-
-    ours = workloads.transformer(gt)
-    contenders: dict[str, Callable[[], Any]] = {}
-    if torch is not None:
-        torch.set_num_threads(threads())
-        theirs = workloads.transformer(torch)
-        ours.load_state_dict(theirs.state_dict())
-        contenders["PyTorch"] = training(torch, theirs)
-    contenders = {"GT": training(gt, ours), **contenders}
-    losses = [run() for run in contenders.values()]
-    assert np.allclose(losses, losses[0], rtol=1e-3), f"the same network does not learn the same: {losses}"
-    seconds = medians(contenders, rounds)
-    return ratios("training step, small transformer", "≤ 1", seconds, "PyTorch", 1e3 / count, "ms")
-
-
-def elementwise(rounds: int) -> Rows:
-    """Eight element-wise operations on 4,194,304 float32, one after the other; PyTorch and NumPy store each result."""
-    generator = np.random.default_rng(0)
-    hosts = [generator.standard_normal(4 << 20, dtype=np.float32) for _ in range(2)]
-
-    def chain_of(x: Any, y: Any, tanh: Callable[[Any], Any]) -> Any:
-        return tanh(((x * 2.0 + y) * x - y) * 0.5 + x) * y
-
-    def with_numpy() -> None:
-        chain_of(*hosts, np.tanh)
-
-    x, y = map(gt.from_numpy, hosts)
-
-    def with_gt() -> None:
-        z = chain_of(x, y, gt.tanh)
-        gt.synchronize()
-        del z
-
-    contenders: dict[str, Callable[[], Any]] = {"GT": with_gt, "NumPy": with_numpy}
-    if torch is not None:
-        torch.set_num_threads(threads())
-        a, b = map(torch.from_numpy, hosts)
-        contenders["PyTorch"] = lambda: chain_of(a, b, torch.tanh)
-    what = "8 element-wise operations, 4 Mi float32"
-    return ratios(what, "≤ 1", medians(contenders, rounds), "PyTorch", 1e3, "ms")
-
-
-def bulk(rounds: int) -> Rows:
-    """256 MiB put on the worker, and fetched, again and again, beside one copy of them in memory that is used again.
-
-    What was put lies in the client's shared memory, what was computed in the worker's own: both are fetched.
-    """
-    host = np.random.default_rng(0).standard_normal(64 << 20, dtype=np.float32)
-    copy = np.empty_like(host)
-    there = gt.from_numpy(host)
-    computed = -there
-    held: dict[str, Any] = {}
-
-    put = workloads.put(host)
-
-    def fetch() -> None:
-        held["fetched"] = computed.numpy()
-
-    def fetch_put() -> None:
-        held["put and fetched"] = there.numpy()
-
-    contenders = {"put": put, "fetch": fetch, "fetch of a put": fetch_put, "memcpy": lambda: np.copyto(copy, host)}
-    seconds = medians(contenders, rounds)
-    assert np.array_equal(held["fetched"], -host)
-    assert np.array_equal(held["put and fetched"], host)
-    held.clear()
-
-    def speed(taken: float) -> str:
-        return f"{host.nbytes / taken / 1e9:.2f} GB/s"
-
-    theirs = others("bulk", {"put": (put, 1), "fetch": (fetch, 1)}, speed)
-    rows: Rows = []
-    whats = {"put": "put of 256 MiB", "fetch": "fetch of 256 MiB", "fetch of a put": "fetch of 256 MiB that were put"}
-    for name, what in whats.items():
-        of_memcpy = f"of memcpy = {seconds['memcpy'] / seconds[name]:.2f}  (goal ≥ 0.8)"
-        rows += [(what, "GT", speed(seconds[name]), of_memcpy), *theirs.get(name, [])]
-    return [*rows, *theirs[""], ("", "memcpy", speed(seconds["memcpy"]), "")]
-
-
-def loading(rounds: int) -> Rows:
-    """SGD steps of 784-256-128-10 at batch 512, each with a batch from a source that answers after 10 ms, as a disk in a network
-    may, asked one after the other, and ahead by a thread."""
-    count, answer = 12, 0.01
-    generator = np.random.default_rng(0)
-    x, y = generator.standard_normal((512, 784), dtype=np.float32), generator.integers(0, 10, 512)
-    model = workloads.mlp(gt)
-    optimizer, criterion = gt.optim.SGD(model.parameters(), lr=0.01), gt.nn.CrossEntropyLoss()
-
-    def batches() -> Iterator[tuple[Any, Any]]:
-        for _ in range(count):
-            time.sleep(answer)
-            yield x, y
-
-    def train(source: Iterable[tuple[Any, Any]]) -> None:
-        for inputs, targets in source:
-            loss = criterion(model(inputs), targets)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            loss.item()
-
-    one = gt.from_numpy(x), gt.from_numpy(y)
-    contenders: dict[str, Callable[[], Any]] = {
-        "GT": lambda: train((gt.from_numpy(a), gt.from_numpy(b)) for a, b in batches()),
-        "GT, gt.data.prefetch": lambda: train(gt.data.prefetch(batches())),
-        "waiting alone": lambda: list(batches()),
-        "steps alone": lambda: train(one for _ in range(count)),
-    }
-    seconds = medians(contenders, rounds)
-    plain, ahead, waiting, steps = seconds.values()
-    said = f"of GT = {ahead / plain:.2f}, of the longer part alone = {ahead / max(waiting, steps):.2f}"
-    return [
-        (
-            "step with a batch that comes after 10 ms" if name == "GT" else "", name,
-            f"{taken / count * 1e3:.2f} ms", said if name == "GT, gt.data.prefetch" else "",
-        )
-        for name, taken in seconds.items()
-    ]  # fmt: skip
-
-
-ECHO = """
-import sys, zmq
-front, back = sys.argv[1:]
-c = zmq.Context()
-if front == "echo":
-    s = c.socket(zmq.DEALER); s.connect(back)
-    s.send(b"ready")
-    while True: s.send_multipart(s.recv_multipart())
-s = c.socket(zmq.ROUTER); s.bind(front)
-t = c.socket(zmq.ROUTER); t.bind(back)
-worker = t.recv_multipart()[0]
-poller = zmq.Poller(); poller.register(s, zmq.POLLIN); poller.register(t, zmq.POLLIN)
-while True:
-    ready = dict(poller.poll())
-    if s in ready:
-        t.send_multipart([worker, *s.recv_multipart()])
-    if t in ready:
-        s.send_multipart(t.recv_multipart()[1:])
-"""
-
-
-def round_trip(rounds: int) -> Rows:
-    """Fetching one element, beside a bare ZeroMQ echo through a middleman process (four hops, as a fetch has)."""
-    count = 300
-    with_gt = workloads.round_trip(count)
-    with tempfile.TemporaryDirectory() as folder:
-        front, back = f"ipc://{folder}/front", f"ipc://{folder}/back"
-        processes = [subprocess.Popen([sys.executable, "-c", ECHO, a, back]) for a in (front, "echo")]
-        socket = zmq.Context.instance().socket(zmq.DEALER)
-        socket.connect(front)
-
-        def echo() -> None:
-            for _ in range(count):
-                socket.send(b"x" * 32)
-                socket.recv()
-
-        contenders: dict[str, Callable[[], Any]] = {"GT": with_gt, "ZeroMQ echo": echo}
-        try:
-            seconds = medians(contenders, rounds)
-        finally:
-            socket.close(linger=0)
-            for process in processes:
-                process.kill()
-                process.wait()
-    return [
-        *ratios("fetch of one element", "≤ 1.5", seconds, "ZeroMQ echo", 1e6 / count, "µs"),
-        *flattened(others("round_trip", {"GT": (with_gt, count)}, lambda s: f"{s * 1e6:.2f} µs")),
-    ]
-
-
-def start(rounds: int) -> Rows:
-    """A new process: `import gt`, and the first value through its own daemons."""
-
-    def process(code: str) -> Callable[[], Any]:
-        return lambda: subprocess.run([sys.executable, "-c", code], check=True)
-
-    first = process("import gt; assert (gt.ones(2) + 1).tolist() == [2.0, 2.0]; import os; os._exit(0)")
-    contenders = {
-        "bare python": process("pass"),
-        "import numpy": process("import numpy"),
-        "import gt": process("import gt"),
-    }
-    seconds = medians({**contenders, "first value": first}, max(3, rounds - 2))
-    bare = seconds["bare python"]
-    rows = [
-        ("new process", name, f"{value:.3f} s", f"{value - bare:.3f} s over bare python")
-        for name, value in seconds.items()
-    ]
-    return [row if row[1] != "import gt" else (*row[:3], row[3] + "  (goal ≤ 0.2 s)") for row in rows[:3]] + [
-        (*rows[3][:3], rows[3][3] + "  (goal ≤ 1.5 s)")
-    ]
-
-
-def _resident(pid: int) -> int:
-    """Bytes of memory that a process holds."""
-    return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _descriptors(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-
-
-def memory(rounds: int) -> Rows:
-    """Growth of resident memory and descriptors of client, dispatcher and worker over many operations, after a warm-up."""
-    local = gt.client.session.session.current().link.local
-    processes = {"client": os.getpid(), **{name: child.pid for name, child in local.children}}
-    x = gt.from_numpy(np.ones((16, 16), np.float32))
-    rows: Rows = []
-    sizes = itertools.count(200_000, -1)
-
-    def operations(count: int) -> None:
-        y = x
-        for index in range(count):
-            y = y + x
-            if index % 10_000 == 9_999:
-                y.sum().item()
-
-    def shapes(count: int) -> None:
-        for index in range(count):
-            (gt.zeros(next(sizes)) + 1.0).sum()
-            if index % 1_000 == 999:
-                gt.synchronize()
-
-    # the warm-up fills the caches, which are bounded; after it nothing may grow, but what runs seldom is compiled late
-    loads = (
-        ("operations", operations, 100_000, 1_000_000),
-        ("operations more", operations, 0, 1_000_000),
-        ("steps with ever-new shapes", shapes, 50_000, 100_000),
-    )
-    for name, run, warm, count in loads:
-        run(warm)
-        before = {who: (_resident(pid), _descriptors(pid)) for who, pid in processes.items()}
-        begin = time.perf_counter()
-        run(count)
-        gt.synchronize()
-        took = time.perf_counter() - begin
-        for who, pid in processes.items():
-            grown, more = _resident(pid) - before[who][0], _descriptors(pid) - before[who][1]
-            what = f"memory over {count:,} {name}" if who == "client" else ""
-            size = f"{before[who][0] / 2**20:.1f} MiB, {grown / 2**20:+.1f} MiB"
-            rows.append((what, who, size, f"{more:+d} descriptors, {took:.0f} s"))
-    return rows
-
-
-BENCHMARKS = {
-    "start": start,
-    "chain": chain,
-    "elementwise": elementwise,
-    "step": step,
-    "transformer": transformer,
-    "loading": loading,
-    "bulk": bulk,
-    "round_trip": round_trip,
-    "memory": memory,
-}
+def facts() -> str:
+    """On what was measured."""
+    known = [f"Python {platform.python_version()}"]
+    for package in ("numpy", "torch", "jax", "distributed", "ray"):
+        with contextlib.suppress(PackageNotFoundError):
+            known.append(f"{package} {version(package)}")
+    kernel = os.environ.get("OPENBLAS_CORETYPE")
+    held = f", OpenBLAS held to {kernel} by its environment variable" if kernel else ""
+    return f"{', '.join(known)}; {platform.machine()}, {threads()} threads each, clock {clock()} MHz{held}"
 
 
 def main() -> None:
     """Run the benchmarks and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", default=",".join(BENCHMARKS), help="a comma-separated choice of: %(default)s")
-    parser.add_argument("--json", help="also write the rows here")
+    parser.add_argument("--rounds", type=int, help="turns of each contender (default: 7, with --smoke 3)")
+    parser.add_argument("--only", help=f"a comma-separated choice of: {','.join(('start', *ROWS))} (default: all)")
+    parser.add_argument("--json", type=Path, help="also write the rows here")
+    parser.add_argument("--smoke", action="store_true", help="in less than a minute, less exactly")
     options = parser.parse_args()
-    gt.init(workers=1)
-    rows: Rows = []
-    for name in options.only.split(","):
-        rows += BENCHMARKS[name](options.rounds)
-    if torch is not None:
-        print(f"PyTorch {torch.__version__} on {torch.get_num_threads()} threads, GT's worker on {threads()}")
-    if absent := peers.missing():
-        print(f"not installed: {', '.join(absent)} (pip install -e '.[bench]' has them all)")
-    print(f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}, {threads()} cores")
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    rounds = options.rounds or (SMOKE["rounds"] if options.smoke else 7)
+    every = [name for name, row in ROWS.items() if row.smoke or not options.smoke]
+    wanted = options.only.split(",") if options.only else every if options.smoke else ["start", *every]
+    if unknown := [name for name in wanted if name not in (*ROWS, "start")]:
+        parser.error(f"there is no row {', '.join(unknown)}: rows are start, {', '.join(ROWS)}")
+    print(facts(), flush=True)
+    absent = peers.missing(sorted({script for name in wanted if name in ROWS for script in ROWS[name].peers}))
+    if absent:
+        print(f"not installed: {', '.join(absent)}")
+    lines: Table = []
+    ratios: list[Figure] = []
+    parts = (
+        smoke(wanted, int(rounds))
+        if options.smoke
+        else (starts(max(3, rounds - 2)) if name == "start" else bench(name, rounds) for name in wanted)
+    )
+    for part, found in parts:
+        for line in part:
+            print(f"{line[0]:52} {line[1]:22} {line[2]:34} {line[3]}".rstrip(), flush=True)
+        lines += part
+        ratios += found
     if options.json:
-        facts = {"machine": platform.machine(), "cores": threads(), "missing": peers.missing(), "rows": rows}
-        Path(options.json).write_text(json.dumps(facts, indent=1, ensure_ascii=False), "utf-8")
+        text = {"facts": facts(), "missing": absent, "rows": lines, "figures": [each._asdict() for each in ratios]}
+        options.json.write_text(json.dumps(text, indent=1, ensure_ascii=False), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """All benchmarks, one after the other: python benchmarks/suite.py [--rounds N] [--only run,planner,...]
 
 Prints their tables, writes `benchmarks/results/<date>-<machine>.json`, and draws the ratios of `run.py`, those with a goal each
-beside it and those to other runtimes, as `docs/img/bench.svg` when matplotlib is installed. Nothing passes or fails here.
+beside it and the others, as `docs/img/bench.svg` when matplotlib is installed. Nothing passes or fails here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -21,46 +20,31 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
-PARTS = ("run", "breakdown", "planner", "scale", "collectives", "deterministic", "events")
+PARTS = ("run", "memory", "breakdown", "planner", "scale", "collectives", "deterministic", "events")
 PACKAGES = ("numpy", "torch", "jax", "distributed", "ray", "cupy", "pyzmq", "msgpack")
-RUNTIMES = ("JAX", "Dask", "Ray")
-"""Peers that are drawn without a goal, by the first word of their names."""
-RATIO = re.compile(
-    r"(?:GT(?P<how> \w+)? / (?P<peer>[^=]+)|of (?P<whole>\w+)) = (?P<ratio>[\d.e+-]+)"
-    r"(?:\s+\(goal (?P<sign>[≤≥]) (?P<goal>[\d.]+)\))?"
-)
 
 
 class Figure(NamedTuple):
-    """One bar: GT's ratio to a peer, and what it should be at most (`sign` ≤) or at least (≥), if there is a goal."""
+    """One bar: GT's time over a peer's, and what it should be at most, if there is a goal."""
 
     what: str
     peer: str
     ratio: float
-    sign: str = ""
-    goal: float = 1.0
+    goal: float | None = None
 
     @property
     def reached(self) -> bool:
         """Whether the goal was reached; without one, whether GT takes no longer than the peer."""
-        return self.ratio >= self.goal if self.sign == "≥" else self.ratio <= self.goal
+        return self.ratio <= (1.0 if self.goal is None else self.goal)
 
 
-def figures(rows: list[list[str]]) -> list[Figure]:
-    """The ratios in the table of `run.py` that have a goal, or are to another runtime."""
-    found, what = [], ""
-    for title, name, _, text in rows:
-        what = title or what
-        match = RATIO.search(text)
-        if match is None:
-            continue
-        peer = (match["peer"] or match["whole"]).strip()
-        how = f",{match['how']}" if match["how"] else ""
-        if match["goal"]:
-            found.append(Figure(what + how, peer, float(match["ratio"]), match["sign"], float(match["goal"])))
-        elif name.split()[0] in RUNTIMES:
-            found.append(Figure(what + how, peer, float(match["ratio"])))
-    return found
+def figures(found: list[dict[str, Any]]) -> list[Figure]:
+    """The ratios that `run.py` has found."""
+    ways = ((each, each["way"].removeprefix("GT").strip(", ")) for each in found)
+    return [
+        Figure(f"{each['what']}, {way}" if way else each["what"], each["peer"], each["ratio"], each["goal"])
+        for each, way in ways
+    ]
 
 
 def machine() -> str:
@@ -111,7 +95,8 @@ def draw(found: list[Figure], caption: str, file: Path) -> None:
     mpl.rcParams["svg.hashsalt"] = "gt"  # the same figures are the same file
     from matplotlib import pyplot as plt
 
-    panels = [panel for panel in ([x for x in found if x.sign], [x for x in found if not x.sign]) if panel]
+    ways = ([x for x in found if x.goal is not None], [x for x in found if x.goal is None])
+    panels = [panel for panel in ways if panel]
     figure, all_axes = plt.subplots(
         len(panels), figsize=(8.5, 0.48 * len(found) + 1.3 * len(panels)), layout="constrained", squeeze=False,
         height_ratios=[len(panel) + 1 for panel in panels],
@@ -124,19 +109,20 @@ def draw(found: list[Figure], caption: str, file: Path) -> None:
 
 
 def _draw_panel(axes: Any, panel: list[Figure]) -> None:
-    goals = bool(panel[0].sign)
-    least = min(min(each.ratio, each.goal) for each in panel) / 2
-    most = max(max(each.ratio, each.goal) for each in panel) * 4
-    for at, each in enumerate(panel):
+    goals = panel[0].goal is not None
+    lines = [1.0 if each.goal is None else each.goal for each in panel]
+    least = min(map(min, lines, [each.ratio for each in panel])) / 2
+    most = max(map(max, lines, [each.ratio for each in panel])) * 4
+    for at, (each, line) in enumerate(zip(panel, lines, strict=True)):
         start = least if goals else 1.0
         colour = "#2a9d6f" if each.reached else "#d98032"
         axes.barh(at, each.ratio - start, height=0.5, left=start, color=colour, zorder=2)
-        axes.plot([each.goal] * 2, [at - 0.36, at + 0.36], color="#333333", linewidth=2, zorder=3)
+        axes.plot([line] * 2, [at - 0.36, at + 0.36], color="#333333", linewidth=2, zorder=3)
         text = f" {each.ratio:.2f}" if each.ratio >= 0.1 else f" 1 / {1 / each.ratio:,.0f}"
-        axes.annotate(text, (max(each.ratio, each.goal), at), va="center", fontsize=9)
+        axes.annotate(text, (max(each.ratio, line), at), va="center", fontsize=9)
     axes.set_xscale("log")
     axes.set_xlim(least, most)
-    beside = [f"{each.peer}, {each.sign} {each.goal:g}" if goals else each.peer for each in panel]
+    beside = [f"{each.peer}, ≤ {each.goal:g}" if goals else each.peer for each in panel]
     axes.set_yticks(
         range(len(panel)), [f"{each.what}\nbeside {peer}" for each, peer in zip(panel, beside, strict=True)]
     )
@@ -146,7 +132,7 @@ def _draw_panel(axes: Any, panel: list[Figure]) -> None:
     ticks = [at for at in steps if least < at < most]
     axes.set_xticks(ticks, [f"{at:g}" if at >= 0.01 else f"1/{1 / at:,.0f}" for at in ticks])
     axes.minorticks_off()
-    what = "the dark line is the goal" if goals else "other runtimes; left of the line GT takes less time"
+    what = "the dark line is the goal" if goals else "other peers; left of the line GT takes less time"
     axes.set_xlabel(f"GT / peer; {what}", fontsize=8)
     axes.tick_params(labelsize=8)
     for side in ("top", "right"):
@@ -170,7 +156,7 @@ def main() -> None:
     if wanted:
         results.write_text(json.dumps({**known, "parts": parts}, indent=1, ensure_ascii=False) + "\n", "utf-8")
         print(f"wrote {results}")
-    found = figures(parts.get("run", {}).get("rows", []))
+    found = figures(parts.get("run", {}).get("figures", []))
     if found:
         picture = HERE.parent / "docs" / "img" / "bench.svg"
         caption = f"{known['machine']}, {known['date']}, " + ", ".join(f"{k} {v}" for k, v in known["versions"].items())

@@ -184,59 +184,104 @@ def broken():
     def fail():
         raise OSError("no memory to share")
     return [Contender("Slow", "GT", fail)]
-serve({{"chain": row, "step": broken, "bulk": lambda: sys.exit(3)}})
+def ours():
+    return [Contender("GT", "GT", lambda: sum(range(2_000_000)), 10), Contender("GT compiled", "GT", lambda: None)]
+rows = {{"chain": row, "step": broken, "elementwise": lambda: sys.exit(3)}}
+serve(dict.fromkeys(rows, ours) if __file__.endswith("peer_gt.py") else rows)
 """
 
 
-def test_peers_measure_themselves_in_turns_and_one_that_fails_breaks_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Any:
+    found = importlib.import_module("run")
+    for name, seconds in {"TURN": 0.001, "PAUSE": 0.0, "WARM": 2}.items():
+        monkeypatch.setattr(found, name, seconds)
+    return found
+
+
+def test_contenders_measure_themselves_in_turns_and_one_that_fails_breaks_nothing(
+    run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What a peer prints is no figure, a peer that is not installed is not started, and none is left behind."""
-    peers = runpy.run_path(str(BENCHMARKS / "peers.py"), run_name="peers")
-    beside = peers["beside"]
-    (tmp_path / "peer_json.py").write_text(PEER.format(benchmarks=str(BENCHMARKS)), "utf-8")
-    names = beside.__globals__
-    names.update(HERE=tmp_path, PEERS={"JSON": "json", "Lost": "no_such_module"})
-    names["ROWS"] = dict.fromkeys(("chain", "step", "bulk"), ("Lost", "JSON"))
-    assert peers["missing"]() == ["Lost"]
-    runs: list[str] = []
-    ours = {"GT": (lambda: runs.append("plain"), 1), "GT compiled": (lambda: runs.append("compiled"), 4)}
-    slow, fast = beside("chain", ours, 3)
-    assert (slow[:2], fast[:2]) == (("Slow", "GT"), ("Fast", "GT compiled"))
-    assert slow[2] > fast[2] > 0
-    assert runs == ["plain", "compiled"] * 4  # in turns, and one of them a warm-up
-    for row, said in (("step", "no memory to share"), ("bulk", "it ended without a word")):
-        ((name, way, theirs, mine),) = beside(row, ours, 1)
-        assert (name, way) == ("JSON", "")
-        assert theirs != theirs  # not a number
-        assert mine != mine
-        assert f"JSON failed at {row}: " in (error := capsys.readouterr().err)
+    monkeypatch.setattr(run.peers, "HERE", tmp_path)
+    for name in ("gt", "torch", "lost"):
+        (tmp_path / f"peer_{name}.py").write_text(PEER.format(benchmarks=str(BENCHMARKS)), "utf-8")
+    monkeypatch.setattr(run.peers, "MODULES", {"lost": "no_such_module"})
+    goals = (run.Goal("Slow", 20.0), run.Goal("GT", 1.0, "GT compiled"))
+    monkeypatch.setattr(
+        run, "ROWS", {name: run.Row(name, ("torch", "lost"), goals) for name in ("chain", "step", "elementwise")}
+    )
+    lines, figures = run.bench("chain", 3)
+    assert [(each.way, each.peer, each.goal) for each in figures] == [
+        ("GT", "Slow", 20.0), ("GT compiled", "Fast", None), ("GT compiled", "GT", 1.0),
+    ]  # fmt: skip
+    slow, _, own = figures
+    assert slow.least <= slow.ratio <= slow.most
+    assert slow.ratio > 2
+    assert own.ratio < 1
+    assert [line[:2] for line in lines] == [("chain", "GT"), ("", "GT compiled"), ("", "Slow"), ("", "Fast")]
+    assert lines[2][3].startswith("GT / Slow = ")
+    assert lines[2][3].endswith("(goal ≤ 20)")
+    for row, said in (("step", "no memory to share"), ("elementwise", "it ended without a word")):
+        lines, figures = run.bench(row, 1)
+        assert [line[1] for line in lines] == ["GT", "GT compiled"]
+        assert [each.peer for each in figures] == ["GT"]
+        assert f"torch failed at {row}: " in (error := capsys.readouterr().err)
         assert said in error
+    (tmp_path / "peer_gt.py").write_text("raise SystemExit('no service')", "utf-8")
+    with pytest.raises(run.PeerFailed, match="no service"):
+        run.bench("chain", 1)
 
 
-def test_ratios_with_a_goal_and_to_runtimes_are_read_from_the_table_and_drawn(tmp_path: Path) -> None:
+def test_turns_alternate_and_each_is_of_the_same_runs(run: Any) -> None:
+    """Forwards and backwards, with one active at a time, so that a drift of the machine is in no ratio."""
+    turns: list[tuple[str, int]] = []
+
+    class Slowing:
+        def __init__(self, took: float) -> None:
+            self.took = took
+
+        def turn(self, name: str, runs: int) -> float:
+            turns.append((name, runs))
+            return self.took * (1 + len(turns) / 10)
+
+    offers = [(Slowing(took), name, run.Offer(name, "GT", 1)) for name, took in (("GT", 3e-4), ("Other", 2e-4))]
+    found = run.measured("chain", offers, 4, 0.001, 5)
+    assert [name for name, _ in turns[4:]] == ["GT", "Other", "Other", "GT"] * 2
+    assert all(len({runs for each, runs in turns[4:] if each == name}) == 1 for name in found)
+    ratios = run.figures(run.Row("a row"), found)
+    assert ratios[0].ratio == pytest.approx(1.5, rel=0.1)
+
+
+@pytest.mark.process
+def test_rows_of_gt_and_its_bare_peers_are_measured_as_they_are(run: Any) -> None:
+    lines, figures = run.bench("round_trip", 1)
+    assert [line[1] for line in lines][:2] == ["GT", "ZeroMQ echo"]
+    assert figures[0].ratio > 0
+    scripts = {script for row in run.ROWS.values() for script in row.peers}
+    assert all((BENCHMARKS / f"peer_{script}.py").exists() for script in scripts)
+
+
+def test_ratios_are_drawn_those_with_a_goal_and_the_others(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     suite = runpy.run_path(str(BENCHMARKS / "suite.py"), run_name="suite")
-    run = runpy.run_path(str(BENCHMARKS / "run.py"), run_name="run")
-    rows = run["ratios"]("a chain", "≤ 0.8", {"GT": 3.0, "NumPy": 2.0, "PyTorch": 4.0}, "PyTorch", 1.0, "s")
-    rows.append(("", "GT compiled", "1 s", "GT compiled / PyTorch = 0.20  (goal ≤ 0.3)"))
-    rows.append(("", "JAX jit", "2 s", "GT compiled / JAX jit = 2.5"))
-    rows.append(("a put", "GT", "1 GB/s", "of memcpy = 0.50  (goal ≥ 0.8)"))
-    rows.append(("", "Dask scatter", "0.1 GB/s", "GT / Dask scatter = 7.08e-04"))
-    rows.append(("", "Ray", "failed", ""))
-    found = suite["figures"](rows)
+    kept = {"least": 0.0, "most": 9.0}
+    found = suite["figures"](
+        [
+            {"what": "a chain", "way": "GT", "peer": "PyTorch", "ratio": 0.75, "goal": 0.8, **kept},
+            {"what": "a chain", "way": "GT compiled", "peer": "PyTorch", "ratio": 0.4, "goal": 0.3, **kept},
+            {"what": "a chain", "way": "GT compiled", "peer": "JAX jit", "ratio": 2.5, "goal": None, **kept},
+            {"what": "a put", "way": "GT put", "peer": "Dask", "ratio": 7.08e-4, "goal": None, **kept},
+        ]
+    )
     assert [(each.what, each.peer, each.ratio, each.reached) for each in found] == [
         ("a chain", "PyTorch", 0.75, True),
-        ("a chain, compiled", "PyTorch", 0.2, True),
+        ("a chain, compiled", "PyTorch", 0.4, False),
         ("a chain, compiled", "JAX jit", 2.5, False),
-        ("a put", "memcpy", 0.5, False),
-        ("a put", "Dask scatter", 7.08e-4, True),
+        ("a put, put", "Dask", 7.08e-4, True),
     ]
     suite["draw"](found, "a machine", tmp_path / "img" / "bench.svg")
-    assert (
-        "a chain" in (tmp_path / "img" / "bench.svg").read_text("utf-8")
-        or (tmp_path / "img" / "bench.svg").stat().st_size > 5000
-    )
+    assert "a chain" in (text := (tmp_path / "img" / "bench.svg").read_text("utf-8")) or len(text) > 5000
 
 
 @pytest.mark.process
@@ -536,18 +581,30 @@ def test_checkouts_take_turns_with_daemons_of_their_own_which_are_ended(
     old, new, worse = (compare.Checkout(name, path, short_path / name) for name, path in paths.items())
     for each in (old, new, worse):  # with what is compiled already: whether times are fair is no question here
         del each.environment["PYTHONPYCACHEPREFIX"]
-    with compare.ready("roundtrip", [old, new]) as contenders:
+    with compare.ready("round_trip", [old, new]) as contenders:
         assert [len(each.processes) for each in contenders] == [3, 3]
         assert not {*contenders[0].processes} & {*contenders[1].processes}
         found = compare.pair(contenders)
     assert min(found.old, found.new, *found.used) > 0
     with (
-        pytest.raises(compare.Failed, match=r"(?s)roundtrip: broken .*this worker is broken"),
-        compare.ready("roundtrip", [old, worse]),
+        pytest.raises(compare.Failed, match=r"(?s)round_trip: broken .*this worker is broken"),
+        compare.ready("round_trip", [old, worse]),
     ):
         pass
     assert not any(each.processes() for each in (old, new, worse))
 
 
 def test_every_row_has_its_workload(compare: Any) -> None:
-    assert importlib.import_module("peer_gt").ROWS.keys() | {"import"} == {*compare.ROWS}
+    assert {*compare.ROWS} <= importlib.import_module("peer_gt").ROWS.keys() | {"import"}
+
+
+def test_every_row_is_one_of_gts_and_of_each_peer_beside_it(run: Any) -> None:
+    own = importlib.import_module("peer_gt").ROWS
+    assert run.ROWS.keys() <= own.keys()
+    assert {name for name, row in run.ROWS.items() if "numpy" in row.peers} == importlib.import_module(
+        "peer_numpy"
+    ).ROWS.keys()
+    pytest.importorskip("torch")
+    assert {name for name, row in run.ROWS.items() if "torch" in row.peers} == importlib.import_module(
+        "peer_torch"
+    ).ROWS.keys()
