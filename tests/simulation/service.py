@@ -29,6 +29,7 @@ import gt.dispatcher.__main__
 import gt.dispatcher.bulk_relay
 import gt.dispatcher.handlers.disconnect
 import gt.dispatcher.handlers.recovery
+import gt.dispatcher.state.shared_parts
 import gt.service.session
 import gt.wire.connection
 import gt.worker.__main__
@@ -47,6 +48,8 @@ from gt.worker.snapshots.snapshot_work import SnapshotFiles
 from .network import Link, VirtualTransport
 from .scheduler import Killed, Process, Scheduler, Signal
 from .stand_ins import Descriptors, VirtualOs, VirtualQueue, VirtualSelect, VirtualThreading, VirtualTime
+from .substitutes import Substitutes
+from .witness import Witness
 
 ADDRESS = "ipc:///simulated"
 LEASE_SECONDS = 60.0
@@ -59,24 +62,6 @@ RESTART_SECONDS = 1.0
 sessions = gt.client.session.session
 dispatcher = gt.dispatcher.__main__
 worker = gt.worker.__main__
-
-
-class Substitutes:
-    """Attributes of modules that were replaced, and what was there."""
-
-    def __init__(self) -> None:
-        self.replaced: list[tuple[Any, str, Any]] = []
-
-    def put(self, name: str, value: Any, *modules: Any) -> None:
-        """Replace an attribute of these modules."""
-        for module in modules:
-            self.replaced.append((module, name, getattr(module, name)))
-            setattr(module, name, value)
-
-    def restore(self) -> None:
-        """Put back what was there."""
-        for module, name, value in reversed(self.replaced):
-            setattr(module, name, value)
 
 
 class DefaultSessions:
@@ -268,6 +253,7 @@ class Service:
         put("SnapshotFiles", lambda root: SlowFiles(root, self), worker)
         put("MarkFiles", lambda folder, clock: SlowMarks(folder, clock, self), worker)
         put("SessionFiles", lambda folder, clock: SlowSessions(folder, clock, self), dispatcher)
+        put("MIN_BYTES", 0, gt.dispatcher.state.shared_parts)
         put("survivors", self._survivors, gt.dispatcher.handlers.disconnect)
         put("restore_parts", self._restore_parts, gt.dispatcher.handlers.recovery)
         put("default_folder", lambda: Path(self.snapshots.name), worker)
@@ -276,6 +262,7 @@ class Service:
         put("_default", DefaultSessions(scheduler), sessions)
         put("_no_builders", _own_builders, sessions)
         put("_builder_numbers", itertools.count(1), sessions)
+        Witness(scheduler.failures).watch(self.substitutes)
         logging.disable(logging.CRITICAL)
         return self
 
