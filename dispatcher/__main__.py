@@ -105,7 +105,7 @@ class DispatcherShell:
             self.files = FileThread("gt-sessions", sessions, self._wake)
         self.numbers = None if marks is None else NumberFile(marks)
         if self.numbers is not None:
-            workers = max(workers, self.numbers.workers)  # those of the dispatcher before come back
+            workers = max(workers, self.numbers.workers.service)  # those of the dispatcher before come back
         patience = start_timeout()
         self.fanout = Fanout(transport.endpoint(self.published), lambda: os.urandom(16))
         self.config = config
@@ -135,6 +135,8 @@ class DispatcherShell:
             running_plan=self._running_plan,
         )  # fmt: skip
         self.core.service.address, self.core.service.version = self.address, _version()
+        if self.numbers is not None:
+            self.core.service.goes_on(self.numbers.workers)
         self.clock = ActiveClock()
         self.paused_seconds = 0.0
         """How long this process is known to have stood still."""
@@ -265,8 +267,7 @@ class DispatcherShell:
     def _note_workers(self) -> None:
         """Note how many workers the next dispatcher is to wait for, which may have changed."""
         if self.numbers is not None:
-            service = self.core.service
-            self.numbers.note_workers(max(len(service.in_service), service.workers_expected))
+            self.numbers.note_workers(self.core.service.workers_now())
 
     def _on_time(self) -> float:
         """Do everything that is due at this time, which is returned."""

@@ -165,6 +165,8 @@ class DispatcherCore:
                 self._own_event(event, now)
         except Exception as error:  # noqa: BLE001 — a bug, whatever it is
             self._blame(event, error)
+        if self.service.resumed:
+            self.drains.resume()
         if self.drains.drains:  # which any event may help on
             self._advance_drains()
         if self.service.ending:
@@ -308,6 +310,20 @@ class DispatcherCore:
             assert worker.to_compile == sum(length for _, length in worker.fresh)
         assert len(self.service.issued) == sum(len(record.pending) for record in self.service.meshes.values())
         self._check_awaited()
+        self._check_marks()
+
+    def _check_marks(self) -> None:
+        """The marks of a session follow each other in its stream, and at most one is being written."""
+        taking = {client.number: mark for client in self.service.clients.values() if (mark := client.recovery.taking)}
+        assert self.marks.taking.keys() == {mark.number for mark in taking.values()}, "each mark is of a session"
+        for client in self.service.clients.values():
+            recovery = client.recovery
+            marks = [*recovery.marks, *([] if recovery.taking is None else [recovery.taking])]
+            numbers, positions = [mark.number for mark in marks], [mark.position for mark in marks]
+            assert numbers == sorted({*numbers}), "each mark has a number of its own, and later ones a higher one"
+            assert positions == sorted(positions), "and has more of the stream"
+            assert recovery.settled <= max(positions, default=recovery.settled), "a client notes marks that there are"
+            assert recovery.taking is None or recovery.taking.position <= recovery.over, "a mark has what is over"
 
     def _check_awaited(self) -> None:
         """No worker is waited for that is not there: its answer would never come."""

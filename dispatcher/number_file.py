@@ -17,6 +17,7 @@ from typing import Final
 from gt.errors import GTError
 
 from .state.numbers import Numbers
+from .state.worker_duty import WorkersBefore
 
 SLOT: Final = struct.Struct("<Q")
 FIRST_NUMBERS: Final = (1, 0, 1, 1)
@@ -30,10 +31,14 @@ BEATS_SLOT: Final = STARTS_SLOT + 2
 EPOCH_SLOT: Final = STARTS_SLOT + 3
 REPLACED_SLOT: Final = STARTS_SLOT + 4
 SERVICE_SLOT: Final = STARTS_SLOT + 5
+SPARES_SLOT: Final = STARTS_SLOT + 6
+LEAVING_SLOT: Final = STARTS_SLOT + 7
 """Behind the numbers is how many dispatchers have started, how many workers the last one had, and a count that grows while it
 works; then its epoch, the epoch of one that has taken its place elsewhere (0: none has), and a random number by which all
-dispatchers of this service are known."""
-FILE_BYTES: Final = SLOT.size * (SERVICE_SLOT + 1)
+dispatchers of this service are known; then how many spares it kept, and the processes of the workers that it was draining."""
+MAX_LEAVING: Final = 16
+"""So many drains at most go on at the next dispatcher."""
+FILE_BYTES: Final = SLOT.size * (LEAVING_SLOT + MAX_LEAVING)
 NUMBERS_AHEAD: Final = 1_000_000_000
 STARTS_AHEAD: Final = 1 << 10
 """So many numbers, and so many starts of dispatchers, a dispatcher leaves out that takes over with a copy of this file: more than
@@ -119,8 +124,8 @@ def _slot(data: bytes, at: int) -> int:
 
 
 class NumberFile:
-    """The numbers that follow those of all dispatchers that had this folder, how many `workers` the last one had, and the `epoch`
-    of this one. Raises `OSError`."""
+    """The numbers that follow those of all dispatchers that had this folder, what is noted of the `workers` of the last one, and
+    the `epoch` of this one. Raises `OSError`."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -136,17 +141,26 @@ class NumberFile:
             _count(self.memory, slot, first) for slot, first in enumerate(FIRST_NUMBERS)
         )
         self.numbers = Numbers(sessions, workers, meshes, marks, starts * ORDERS_PER_START)
-        self.workers: int = SLOT.unpack_from(self.memory, WORKERS_SLOT * SLOT.size)[0]
+        service, spares = (self._get(slot) for slot in (WORKERS_SLOT, SPARES_SLOT))
+        leaving = frozenset(self._get(LEAVING_SLOT + at) for at in range(MAX_LEAVING)) - {0}
+        self.workers = WorkersBefore(service, spares, leaving)
         self.epoch: int = max(1, SLOT.unpack_from(self.memory, EPOCH_SLOT * SLOT.size)[0])
         SLOT.pack_into(self.memory, EPOCH_SLOT * SLOT.size, self.epoch)
         self.service: int = SLOT.unpack_from(self.memory, SERVICE_SLOT * SLOT.size)[0] or new_service()
         SLOT.pack_into(self.memory, SERVICE_SLOT * SLOT.size, self.service)
 
-    def note_workers(self, count: int) -> None:
-        """Note how many workers the service has or waits for."""
-        if count != self.workers:
-            self.workers = count
-            SLOT.pack_into(self.memory, WORKERS_SLOT * SLOT.size, count)
+    def _get(self, slot: int) -> int:
+        number: int = SLOT.unpack_from(self.memory, slot * SLOT.size)[0]
+        return number
+
+    def note_workers(self, now: WorkersBefore) -> None:
+        """Note what the next dispatcher is to know of the workers that the service has."""
+        if now != self.workers:
+            self.workers = now
+            leaving = [*sorted(now.leaving)[:MAX_LEAVING], *[0] * MAX_LEAVING][:MAX_LEAVING]
+            for slot, number in enumerate([now.spares, *leaving], SPARES_SLOT):
+                SLOT.pack_into(self.memory, slot * SLOT.size, number)
+            SLOT.pack_into(self.memory, WORKERS_SLOT * SLOT.size, now.service)
 
     def note_replaced(self, epoch: int) -> None:
         """Note that another dispatcher, of this epoch, has taken the place of this one: none goes on with this folder."""

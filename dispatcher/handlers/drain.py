@@ -25,6 +25,8 @@ from gt.dispatcher.state.worker_duty import IN_SERVICE, LEAVING, SPARE
 from gt.errors import SessionError
 from gt.wire import messages as m
 
+from .marks import folder_of
+
 if TYPE_CHECKING:
     from .disconnect import Disconnect
     from .fetches import FetchHandler
@@ -106,10 +108,18 @@ class DrainHandler:
         stuck = []
         for client in self._on(worker):
             client.stays = ""
-            if reason := self._obstacle(client):
+            if reason := self._obstacle(client, worker):
                 stuck.append((client.number, reason))
         if stuck:  # before anything has moved
             self._give_up(self.drains[worker.number], stuck)
+
+    def resume(self) -> None:
+        """Go on with the drains of the dispatcher before whose workers have joined."""
+        for worker in self.service.resumed:
+            self.drains[worker.number] = WorkerDrain(worker, None)
+            text = f"worker {worker.number} was being drained, and still is"
+            self.service.log("info", text, "drain", worker=worker.number)
+        self.service.resumed.clear()
 
     def advance(self) -> None:
         """Take all next steps. A worker on which nothing is left is told to end."""
@@ -127,7 +137,7 @@ class DrainHandler:
             clients, stuck, drain.waits = self._on(worker), [], []
             drain.next_at = self.service.now + len(clients) // SESSIONS_AT_ONCE * PAUSE_SECONDS
             for client in clients:
-                reason = client.stays or self._obstacle(client)
+                reason = client.stays or self._obstacle(client, worker)
                 if reason:
                     stuck.append((client.number, reason))
                 else:
@@ -137,6 +147,8 @@ class DrainHandler:
                 continue
             drain.waits += [(client.number, text) for client in self._referring(drain) if (text := self._renew(client))]
             drain.waits += [(client.number, GOES_BACK) for client in self._needing() if client not in clients]
+            if self.service.away or self.service.is_short:
+                drain.waits.append((-1, "workers and sessions have yet to come back, and may need it"))
             if self.fetches.awaits(worker):
                 drain.waits.append((-1, "the worker has yet to send fetched tensors"))
             if self.snapshots.awaits(worker):
@@ -151,9 +163,9 @@ class DrainHandler:
         numbers = {record.client for record in self.service.meshes.values() if worker.number in record.done}
         return [self.service.by_number[number] for number in sorted(numbers)]
 
-    def _obstacle(self, client: ClientRecord) -> str:
+    def _obstacle(self, client: ClientRecord, worker: WorkerRecord) -> str:
         """Why a session cannot leave a worker; empty if it can."""
-        if self._replaceable(client):
+        if self._replaceable(client, worker):
             return ""
         workers = len(self.service.in_service)
         if not workers:
@@ -166,13 +178,17 @@ class DrainHandler:
             return f"{mesh}, and without this one there would be {workers}{marks}"
         return ""
 
-    def _replaceable(self, client: ClientRecord) -> bool:
-        """Whether a mark of a session can be restored on its mesh with another worker in place of the one that leaves."""
+    def _replaceable(self, client: ClientRecord, worker: WorkerRecord) -> bool:
+        """Whether a mark of a session can be restored on its mesh with another worker in place of the one that leaves, one that
+        reads the same files."""
         if not client.recovery.resends or client.recovery.is_hopeless or client.mesh is None:
             return False
         record = self.service.meshes[client.mesh.number]
         free = [each for each in self.service.in_service if each.number not in record.done]
-        return all(map(_keeps_marks, record.workers)) and any(map(_keeps_marks, free))
+        folder = folder_of(worker)
+        return all(map(_keeps_marks, record.workers)) and any(
+            _keeps_marks(each) and folder_of(each) == folder for each in free
+        )
 
     def _move(self, drain: WorkerDrain, client: ClientRecord) -> None:
         """Take the next step of a session away from a worker."""
@@ -180,7 +196,7 @@ class DrainHandler:
             drain.waits.append((client.number, GOES_BACK))
         elif client.moving is not None:
             drain.waits.append((client.number, "its tensors move to another mesh"))
-        elif self._replaceable(client):
+        elif self._replaceable(client, drain.worker):
             self._replace(drain, client)
         else:
             if not any(isinstance(message, Remesh) for message in client.queue):

@@ -17,7 +17,7 @@ from .events import Send
 from .numbers import Numbers, first_numbers
 from .records import MOST_IN_FLIGHT, ClientRecord, MeshRecord, WorkerRecord
 from .standby_copies import Replacement, StandbyCopies
-from .worker_duty import IN_SERVICE, LEAVING, SPARE, WorkerDuty, duty_of_new, next_spare
+from .worker_duty import IN_SERVICE, LEAVING, SPARE, WorkerDuty, WorkersBefore, duty_of_new, next_spare, process_key
 
 if TYPE_CHECKING:
     from gt.dispatcher.telemetry.recorder import DispatcherRecorder
@@ -78,6 +78,10 @@ class DispatcherState:
         """Whether all workers that were expected at the start have been there, or are waited for no longer."""
         self.kept_spares = 0
         """How many spares the service is to have: the most that there were at one time."""
+        self.left_before: set[int] = set()
+        """The processes of workers that the dispatcher before was draining, and which have yet to join, by their keys."""
+        self.resumed: list[WorkerRecord] = []
+        """Those of them that have joined, and whose drains are to go on."""
         self.expected_since = 0.0
         """Since when the dispatcher has waited for them, on the shell's clock."""
         self._log = log
@@ -137,6 +141,12 @@ class DispatcherState:
     def admit(self, worker: WorkerRecord) -> None:
         """Give a worker that joins its duty, and note who is not expected any more."""
         spares, short = self.spares, self.is_short
+        if (key := process_key(worker.facts)) in self.left_before:
+            self.left_before.discard(key)
+            self.workers[worker.identity] = worker
+            worker.duty = LEAVING
+            self.resumed.append(worker)
+            return
         worker.duty = duty_of_new(
             asks=worker.facts.get("spare") is True,
             spares=spares,
@@ -149,6 +159,16 @@ class DispatcherState:
             self.kept_spares = max(self.kept_spares, spares + 1)
         if not self.is_short:
             self.expect_nobody()  # they were all here once; who is lost later is not waited for
+
+    def goes_on(self, before: WorkersBefore) -> None:
+        """Take over what the dispatcher before has noted of its workers."""
+        self.kept_spares, self.left_before = before.spares, {*before.leaving}
+
+    def workers_now(self) -> WorkersBefore:
+        """What the next dispatcher is to know of the workers."""
+        leaving = {process_key(worker.facts) for worker in self.workers.values() if worker.duty is LEAVING}
+        service = max(len(self.in_service), self.workers_expected)
+        return WorkersBefore(service, self.kept_spares, frozenset(leaving | self.left_before) - {0})
 
     def expect_nobody(self) -> None:
         """Wait for no more workers."""

@@ -6,9 +6,12 @@ waits as a spare in its stead. So a service keeps as many spares as it had at on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gt.daemon.process_end import MACHINE_FACTS
 
 if TYPE_CHECKING:
     from .records import WorkerRecord
@@ -26,6 +29,25 @@ class WorkerDuty(StrEnum):
 
 
 IN_SERVICE, SPARE, LEAVING = WorkerDuty
+
+
+class WorkersBefore(NamedTuple):
+    """Of the workers of a dispatcher, what the next one goes on with: how many were in `service`, or were waited for; how many
+    `spares` it kept; and the keys of the processes of those that were `leaving` (`process_key`)."""
+
+    service: int = 0
+    spares: int = 0
+    leaving: frozenset[int] = frozenset()
+
+
+def process_key(facts: Mapping[str, Any]) -> int:
+    """A number from 1 on by which the process of a worker is known, given what it says of itself; 0 if it does not say which it
+    is. It stays the same when the worker joins another dispatcher."""
+    pid = facts.get("pid")
+    if type(pid) is not int or not 0 < pid < 1 << 31:
+        return 0
+    machine = "\0".join(str(facts.get(fact)) for fact in MACHINE_FACTS)
+    return zlib.crc32(machine.encode()) << 31 | pid
 
 
 def duty_of_new(*, asks: bool, spares: int, kept: int, short: bool, complete: bool) -> WorkerDuty:

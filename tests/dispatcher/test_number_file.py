@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gt.dispatcher.number_file import (
+    FILE_BYTES,
     FIRST_NUMBERS,
+    MAX_LEAVING,
     ORDERS_PER_START,
     SLOT,
     FolderInUse,
@@ -21,6 +23,7 @@ from gt.dispatcher.number_file import (
     read_beats,
 )
 from gt.dispatcher.state.numbers import first_numbers
+from gt.dispatcher.state.worker_duty import WorkersBefore
 
 KINDS = ("sessions", "workers", "meshes", "marks")
 
@@ -58,7 +61,7 @@ def test_what_is_in_the_file_is_there_at_once(tmp_path: Path) -> None:
     next(numbers.marks)
     next(numbers.marks)
     assert SLOT.unpack_from(path.read_bytes(), 3 * SLOT.size) == (3,)
-    assert len(path.read_bytes()) == 10 * SLOT.size
+    assert len(path.read_bytes()) == FILE_BYTES
 
 
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
@@ -105,7 +108,15 @@ def test_a_dispatcher_that_works_can_be_seen_to(tmp_path: Path) -> None:
     assert before != after
 
 
-def test_the_next_dispatcher_knows_how_many_workers_there_were(tmp_path: Path) -> None:
-    for count in (3, 2):
-        NumberFile(tmp_path).note_workers(count)
-        assert NumberFile(tmp_path).workers == count
+def test_the_next_dispatcher_knows_what_workers_there_were(tmp_path: Path) -> None:
+    """How many were in service and how many were spares, and which were leaving, as far as there is room for that."""
+    assert NumberFile(tmp_path).workers == WorkersBefore()
+    for now in (
+        WorkersBefore(3, 1, frozenset({1 << 62, 7})),
+        WorkersBefore(2, 1, frozenset({7})),
+        WorkersBefore(2, 0),
+    ):
+        NumberFile(tmp_path).note_workers(now)
+        assert NumberFile(tmp_path).workers == now
+    NumberFile(tmp_path).note_workers(WorkersBefore(2, 0, frozenset(range(1, 40))))
+    assert len(NumberFile(tmp_path).workers.leaving) == MAX_LEAVING

@@ -29,6 +29,7 @@ from gt.dispatcher.state.standby_copies import (
     is_copied,
     mark_of,
 )
+from gt.dispatcher.state.worker_duty import WorkersBefore
 from gt.errors import ProtocolError
 from gt.wire import messages as m
 from gt.wire.principals import OPERATOR, USER, WORKER, Origin, Principal
@@ -284,7 +285,7 @@ def test_no_number_is_given_twice_after_a_take_over(tmp_path: Path) -> None:
     """However much the other dispatcher gives after the copy was made, also if it is started again."""
     first, second = tmp_path / "first", tmp_path / "second"
     numbers = NumberFile(first)
-    numbers.note_workers(3)
+    numbers.note_workers(WorkersBefore(3))
     given = {next(each) for each in numbers.numbers[:4] for _ in range(5)}
     NumberFile(second)
     store_numbers(second, (first / "numbers").read_bytes())
@@ -294,7 +295,7 @@ def test_no_number_is_given_twice_after_a_take_over(tmp_path: Path) -> None:
     assert next_epoch(second) == 2
     assert take_over_numbers(second) == 2
     taken = NumberFile(second)
-    assert (taken.epoch, taken.workers) == (2, 3)
+    assert (taken.epoch, taken.workers) == (2, WorkersBefore(3))
     assert taken.numbers.order > later.numbers.order + (1 << 42)
     assert min(next(each) for each in taken.numbers[:4]) > max(given)
 

@@ -11,6 +11,7 @@ from one_dispatcher import VECTOR, Service, leave_nothing, made
 
 from gt.dispatcher.handlers.drain import SETTLE_SECONDS
 from gt.dispatcher.state.events import Publish
+from gt.dispatcher.state.worker_duty import LEAVING, WorkersBefore, process_key
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.principals import OBSERVER, Origin, Principal
@@ -315,3 +316,38 @@ def test_a_worker_that_was_told_to_end_is_not_waited_for() -> None:
     assert not each.core.service.is_short
     assert drain(each, 1 - here, begin=False).facts["state"] == "gone"
     assert not each.hears("c", m.Rewind)
+
+
+def test_a_drain_goes_on_at_the_next_dispatcher() -> None:
+    """The process joins as another worker there, and serves nobody: when nobody can come back who may need it, it leaves."""
+    each = Service(0, expected=1)
+    facts = {"host": "a", "pid": 7}
+    each.core.service.goes_on(WorkersBefore(1, 0, frozenset({process_key(facts)})))
+    each.join("w0", marks=True, **facts)
+    assert each.core.service.workers[b"w0"].duty is LEAVING
+    assert not each.hears("w0", m.Goodbye), "another worker is waited for"
+    each.join("w1", marks=True, host="a", pid=8)
+    assert [told.kind for told in each.hears("w0", m.Goodbye)] == [m.DRAINED]
+    assert each.core.service.workers_now() == WorkersBefore(1, 0, frozenset({process_key(facts)})), (
+        "as long as it is there"
+    )
+    each.say("w0", m.Goodbye("", "it was drained"))
+    assert each.core.service.workers_now() == WorkersBefore(1)
+
+
+def test_another_worker_takes_a_rank_only_if_it_can_read_the_same_files() -> None:
+    """Else the session moves to the rest, as its config allows: it would lose what its marks have."""
+    each = Service(0, config={**ALL, "mesh": {"data": 2}}, expected=3, capabilities=("drain",))
+    for number, folder in enumerate("aab"):
+        each.join(f"w{number}", marks=True, mark_folder=folder)
+    each.client(resends=True)
+    each.put(1)
+    each.done()
+    each.hello("t", "watcher")
+    each.told.clear()
+    assert members(each) == (0, 1)
+    answer = drain(each, 1)
+    assert isinstance(answer, m.Answer)
+    assert not each.hears("w0", m.TakeMark), "it does not go back to a mark"
+    each.done()
+    assert members(each) == (0, 2)

@@ -16,6 +16,7 @@ from gt.dispatcher.number_file import NumberFile
 from gt.dispatcher.state.events import DropSession, Lost, ReadSession, SessionRead, SessionWritten, WriteSession
 from gt.dispatcher.state.mark_bytes import PackedParts, SessionCard, pack_session, read_card, read_mark
 from gt.dispatcher.state.numbers import Numbers, first_numbers
+from gt.dispatcher.state.worker_duty import WorkersBefore, process_key
 from gt.ir.instruction_bytes import pack_plan, unpack_plan
 from gt.sharding.config import Config
 from gt.wire import messages as m
@@ -813,3 +814,20 @@ def test_sessions_that_return_are_not_new_ones() -> None:
         each.hello(f"d{number}", "client", resends=True, session_key=key, mark=0)
         kinds = [type(told) for told in each.hears(f"d{number}")]
         assert kinds == ([m.Welcome, m.Rewind] if number < burst else [m.Goodbye])
+
+
+def test_a_worker_that_was_being_drained_stays_until_all_sessions_are_back() -> None:
+    """They go back on those in service, or on that one, and then it leaves."""
+    saved = Saved()
+    each = saved.dispatcher({"pid": 7}, {"pid": 8}, {"pid": 9})
+    session(each)
+    mark = marked(saved, each)
+    after = saved.dispatcher(expected=2)
+    after.core.service.goes_on(WorkersBefore(2, 0, frozenset({process_key({"pid": 7})})))
+    for number in range(3):
+        after.join(f"v{number}", marks=True, pid=7 + number)
+    assert not after.hears("v0", m.Goodbye)
+    goes_on(saved, after, mark)
+    assert after.core.service.clients[b"c"].mesh is not None
+    assert set(after.core.service.clients[b"c"].mesh.members) == {4, 5}
+    assert [told.kind for told in after.hears("v0", m.Goodbye)] == [m.DRAINED]

@@ -9,7 +9,7 @@ from one_dispatcher import Service
 
 from gt.daemon.host import START_TIMEOUT
 from gt.dispatcher.state.events import Lost, Tick
-from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE, WorkerDuty, duty_of_new
+from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE, WorkerDuty, WorkersBefore, duty_of_new, process_key
 from gt.wire import messages as m
 
 
@@ -99,3 +99,38 @@ def test_any_sequence_of_losses_ends_as_it_began() -> None:
         for name in gone:
             each.join(name, spare=flags[name], supervised=True)
         assert (len(each.core.service.in_service), each.core.service.spares) == (3, 2)
+
+
+def test_the_next_dispatcher_keeps_as_many_spares() -> None:
+    """Also when the worker that was a spare was none at its start: it was started again in the place of one that asked to be."""
+    before = Service(0, expected=2)
+    before.join("s", spare=True)
+    before.join("w0")
+    before.join("w1")
+    before.event(Lost(b"w1", "its process ended", ended=True))
+    before.join("w2")
+    state = before.core.service
+    assert [state.workers[name].duty for name in (b"s", b"w0", b"w2")] == [IN_SERVICE, IN_SERVICE, SPARE]
+    now = state.workers_now()
+    assert now == WorkersBefore(2, 1)
+    after = Service(0, expected=now.service)
+    after.core.service.goes_on(now)
+    for name in ("w2", "w0", "s"):
+        after.join(name, spare=name == "s")
+    assert [worker.duty for worker in after.core.service.workers.values()] == [IN_SERVICE, IN_SERVICE, SPARE]
+    other = Service(0, expected=now.service)
+    other.core.service.goes_on(now)
+    for name in ("w2", "w0", "w3"):
+        other.join(name)
+    assert [worker.duty for worker in other.core.service.workers.values()] == [IN_SERVICE, IN_SERVICE, SPARE]
+
+
+def test_a_process_is_known_by_its_machine_and_number() -> None:
+    facts = {"host": "a", "namespace": "n", "boot": "b", "pid": 7}
+    key = process_key(facts)
+    assert 0 < key < 1 << 63
+    assert key == process_key({**facts, "address": "elsewhere"})
+    assert key not in {process_key({**facts, "pid": 8}), process_key({**facts, "host": "c"})}
+    assert (
+        process_key({}) == process_key({"pid": True}) == process_key({"pid": -1}) == process_key({"pid": 1 << 40}) == 0
+    )
