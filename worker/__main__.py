@@ -73,7 +73,7 @@ from gt.worker.lifecycle.calibrate import facts as measured
 from gt.worker.lifecycle.calibrate import threads
 from gt.worker.memory_limit.limiter import MemoryLimiter, memory_limiter
 from gt.worker.nccl.communicators import Communicators, in_thread
-from gt.worker.snapshots.mark_files import MarkFiles
+from gt.worker.snapshots.mark_files import FORGET_WRITTEN, MarkFiles
 from gt.worker.snapshots.snapshot_work import SnapshotFiles
 from gt.worker.telemetry.recorder import Instruments
 from gt.worker.transfer.compression import packer
@@ -327,6 +327,7 @@ class WorkerShell:
             return
         self.snapshots.disregard(skip=True)  # a later snapshot of that name may be whole by then
         self.marks.disregard()
+        self.marks.add(FORGET_WRITTEN)
         self.control.close()
         self.published.close()
         if self.bulk is not None:

@@ -198,7 +198,7 @@ class WorkerCore:
         for plan in list(self.programs.plans):
             self.programs.drop(plan)
         self.meshes.clear()
-        self.marks.pinned.clear()
+        self.marks.leave()
         self.moves.forget(sys.maxsize)
         self._record(m.Record(0, 0), now)
         self.reports.take()
@@ -382,6 +382,10 @@ class WorkerCore:
             self.out.append(ToDispatcher(m.MarkTaken(message.mark, fault, clock() - began)))
         else:
             self.out.append(work._replace(nanoseconds=clock() - began))
+
+    def _share_mark(self, message: m.ShareMark, _now: float) -> None:
+        info = self.meshes[message.mesh]
+        self.marks.share(message, info.mesh, info.rank)
 
     def _drop_mark(self, message: m.DropMark, _now: float) -> None:
         self.marks.drop(message.mark)
@@ -722,6 +726,7 @@ ORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], None]
     m.Survey: (Sender.DISPATCHER, WorkerCore._survey),
     m.WritePart: (Sender.DISPATCHER, WorkerCore._write_part),
     m.LoadPart: (Sender.DISPATCHER, WorkerCore._load_part),
+    m.ShareMark: (Sender.DISPATCHER, WorkerCore._share_mark),
     m.TakeMark: (Sender.DISPATCHER, WorkerCore._take_mark),
     m.DropMark: (Sender.DISPATCHER, WorkerCore._drop_mark),
     m.RestoreMark: (Sender.DISPATCHER, WorkerCore._restore_mark),

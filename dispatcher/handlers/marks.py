@@ -27,6 +27,7 @@ from gt.dispatcher.state.events import (
 from gt.dispatcher.state.mark_bytes import SessionCard
 from gt.dispatcher.state.mark_wait import MarkWait
 from gt.dispatcher.state.session_marks import SessionMark, capture
+from gt.dispatcher.state.shared_parts import share_parts
 from gt.dispatcher.state.standby_copies import NUMBERS, mark_of
 from gt.wire import messages as m
 
@@ -40,6 +41,9 @@ MAX_SHARE: Final = 0.02
 """The most of the time that is spent on writing marks, unless that takes longer than this share of `MAX_MARK_SECONDS`."""
 MAX_MARK_SECONDS: Final = 30.0
 """The most seconds between two marks of a session that computes."""
+MAX_WHOLE_MARKS: Final = 2
+"""So many whole marks of a session keep others from being taken because time has passed: that to which its client would go back,
+and one that it has yet to note, because it waits for answers."""
 DISPATCHER: Final = -1
 """In place of a worker's number: the dispatcher itself, which has yet to write its part of a mark."""
 STANDBY: Final = -2
@@ -89,7 +93,12 @@ class MarkHandler:
             if (
                 recovery.due
                 or recovery.wanted
-                or (now >= recovery.next_at and recovery.over > newest and recovery.taking is None)
+                or (
+                    now >= recovery.next_at
+                    and recovery.over > newest
+                    and recovery.taking is None
+                    and len(recovery.marks) < MAX_WHOLE_MARKS
+                )
             ):
                 recovery.due = recovery.due or not recovery.wanted
                 self.take(client)
@@ -141,6 +150,8 @@ class MarkHandler:
         if self.saves and recovery.key:
             mark.waiting |= {DISPATCHER, STANDBY} if self.service.standby.complete else {DISPATCHER}
             self._file(WriteSession(_card(client, mark.number), mark))
+        for shared in share_parts(mark, recovery.marks[-1] if recovery.marks else None):
+            self.service.multicast(planner.mesh, shared)
         self.service.multicast(planner.mesh, m.TakeMark(mark.number, client.number, planner.mesh.number))
 
     def taken(self, worker: WorkerRecord, message: m.MarkTaken) -> None:

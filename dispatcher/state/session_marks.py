@@ -63,6 +63,8 @@ class SessionMark:
     """By rank, the folder in which the worker has written its file; empty where that is not known."""
     wait: MarkWait | None = None
     """How long it may take, while it is written."""
+    turns: dict[int, int] = field(default_factory=dict)
+    """Of the tensors whose parts one of several workers writes, which of them (`shared_parts.py`)."""
 
 
 class FrozenShape(NamedTuple):

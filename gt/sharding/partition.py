@@ -82,6 +82,16 @@ def written_box(shape: tuple[int, ...], layout: Layout, mesh: Mesh, rank: int, t
     return part if part is not None and all(extent(part)) else None
 
 
+def holders(layout: Layout, mesh: Mesh, rank: int) -> list[int]:
+    """The ranks that hold the same part of a tensor as `rank`, itself among them, in order."""
+    at = mesh.coordinates(rank)
+    along = [
+        range(size) if isinstance(placement, Replicate) else (position,)
+        for placement, size, position in zip(layout, mesh.sizes, at, strict=True)
+    ]
+    return [mesh.rank(coordinates) for coordinates in itertools.product(*along)]
+
+
 def extent(part: Box) -> tuple[int, ...]:
     """The shape of a box."""
     return tuple(stop - start for start, stop in part)

@@ -794,6 +794,31 @@ class TakeMark(NamedTuple):
     mesh: int
 
 
+class ShareMark(NamedTuple):
+    """Several workers hold the same parts of these tensors and keep marks in one folder, so one of them writes each, and the
+    others say in their files whose has it. Comes before the `TakeMark` of the mark, in several messages if the tensors are many.
+
+    From dispatcher to worker.
+
+    * `mark`: the number of the mark.
+    * `mesh`: the mesh on which the tensors are.
+    * `folders`: by rank, a number of the folder in which that worker keeps marks.
+    * `tensors`: ids.
+    * `turns`: for each of them a number: of the ranks that hold the same part and have one folder, in order, the one at this
+      place writes it, modulo how many they are.
+    * `which`: for each of them the number of its layout.
+    * `layouts`: these, as `gt/sharding/placement.py` prints them.
+    """
+
+    mark: int
+    mesh: int
+    folders: list[int]
+    tensors: list[int]
+    turns: list[int]
+    which: list[int]
+    layouts: list[str]
+
+
 class DropMark(NamedTuple):
     """The receiver forgets a mark, and removes its files.
 
@@ -1345,7 +1370,7 @@ Message = (
     | WriteSnapshot | Restore | ConfirmTensors | WritePart | CommitSnapshot | DiscardParts | ReadSnapshots | LoadPart
     | SnapshotReport | Loaded
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
-    | Drain | RestoreParts | StandBy | CopyFile | FileCopied | Replaced | TakeOver | HandOver
+    | Drain | RestoreParts | StandBy | CopyFile | FileCopied | Replaced | TakeOver | HandOver | ShareMark
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1357,7 +1382,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     WriteSnapshot, Restore, ConfirmTensors, WritePart, CommitSnapshot, DiscardParts, ReadSnapshots, LoadPart,
     SnapshotReport, Loaded,
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
-    Drain, RestoreParts, StandBy, CopyFile, FileCopied, Replaced, TakeOver, HandOver,
+    Drain, RestoreParts, StandBy, CopyFile, FileCopied, Replaced, TakeOver, HandOver, ShareMark,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 

@@ -111,6 +111,7 @@ SAMPLES: tuple[Any, ...] = (
     m.Replaced(2),
     m.TakeOver(1),
     m.HandOver(1, True, False),
+    m.ShareMark(2, 1, [0, 0], [7, 8], [0, 1], [0, 0], ["R"]),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

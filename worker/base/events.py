@@ -86,15 +86,24 @@ class MarkedView(NamedTuple):
     scalar: bool
 
 
-class MarkContents(NamedTuple):
-    """What one worker has of a session in a mark.
+class MarkedReplica(NamedTuple):
+    """A tensor of a mark that is in the file of another rank, which held the same: that rank, and how this one's lay in memory,
+    wherever that began."""
 
-    By tensor: where its values are, the fault of one that could not be computed, or None for one of which the worker has no
-    part; and by tensor the signal in which it was made, where there is one.
-    """
+    rank: int
+    view: BufferView
+
+
+Marked = MarkedView | MarkedReplica | Fault | None
+"""A tensor of a mark: where its values are, the fault of one that could not be computed, or None for one of which the worker has
+no part."""
+
+
+class MarkContents(NamedTuple):
+    """What one worker has of a session in a mark: each tensor, and by tensor the signal in which it was made, if there is one."""
 
     buffers: Sequence[MarkBuffer]
-    tensors: Mapping[int, MarkedView | Fault | None]
+    tensors: Mapping[int, Marked]
     signals: Mapping[int, str]
 
 

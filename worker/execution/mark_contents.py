@@ -4,21 +4,22 @@ and BLAS add up.
 A tensor is a view of a buffer, and buffers are written whole, as evicted ones are (`worker/spill/spill_file.py`); what is stored
 takes at least half of its buffer (`storable`). A buffer in the memory of the client, which a put has lent, is not written: the
 client outlives the worker, and keeps it as it is. So tensors that shared memory share it again, and an array that owned its
-memory, which may be overwritten when nobody else has it (`worker/device/exclusive_array.py`), owns it again.
+memory, which may be overwritten when nobody else has it (`worker/device/exclusive_array.py`), owns it again. Of a tensor that
+another rank writes, which holds the same, only that is written, unless another tensor needs its buffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import numpy as np
 
 from gt.daemon.host import available_memory
 from gt.wire.lending import lent_place
-from gt.wire.messages import Fault
-from gt.worker.base.events import MarkBuffer, MarkContents, MarkedView
+from gt.worker.base.events import MarkBuffer, MarkContents, Marked, MarkedReplica, MarkedView
 from gt.worker.device.buffers import BufferView
 from gt.worker.memory_limit.limiter import SpillCause
 from gt.worker.spill.memory_accounting import Origins
@@ -29,15 +30,31 @@ from .snapshot_parts import settled_fault
 from .tensor_store import ABSENT, Poison, TensorStore
 
 Array = np.ndarray[Any, Any]
+NOWHERE: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class _Collected:
-    """The contents of a mark, as far as they are known."""
+    """The contents of a mark, as far as they are known. `elsewhere`: by tensor, the rank that writes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, elsewhere: Mapping[int, int]) -> None:
+        self.elsewhere = elsewhere
         self.buffers: list[MarkBuffer] = []
         self.numbers: dict[Hashable, int] = {}
-        self.tensors: dict[int, MarkedView | Fault | None] = {}
+        self.tensors: dict[int, Marked] = {}
+
+    def own_first(self, values: Mapping[int, Any]) -> list[tuple[int, Any]]:
+        """The tensors, those last that others write: of them those are taken along that lie in a buffer of others."""
+        if not self.elsewhere:
+            return [*values.items()]
+        return sorted(values.items(), key=lambda item: item[0] in self.elsewhere)
+
+    def leave(self, tensor: int, key: Hashable, view: BufferView) -> bool:
+        """Leave a tensor to the rank that writes it. Returns False if this rank writes it, or has its buffer anyway."""
+        rank = self.elsewhere.get(tensor)
+        if rank is None or key in self.numbers:
+            return False
+        self.tensors[tensor] = MarkedReplica(rank, view)
+        return True
 
     def add_host(self, tensor: int, value: Any, *, kept: bool) -> None:
         """Add an array or a scalar of NumPy. `kept`: it is not overwritten before the mark is dropped."""
@@ -45,20 +62,24 @@ class _Collected:
         root = array
         while isinstance(root.base, np.ndarray):
             root = root.base
+        lent = lent_place(root) if kept else None
+        view = BufferView(array.dtype, array.shape, array.strides, 0)
+        if lent is None and array is value and self.leave(tensor, id(root), view):
+            return
         lowest = _forwards(root)
         number = self.numbers.get(id(root))
         if number is None:
             number = self.numbers[id(root)] = len(self.buffers)
-            lent = lent_place(root) if kept else None
             self.buffers.append(MarkBuffer(partial(_bytes, lowest), root if kept and lent is None else None, lent))
         offset = _address(array) - _address(lowest) if array is not lowest and array.size else 0
         owns = array is value and array.base is None and array.flags.c_contiguous and _is_plain(array)
-        view = BufferView(array.dtype, array.shape, array.strides, offset)
-        self.tensors[tensor] = MarkedView(number, view, owns, isinstance(value, np.generic))
+        self.tensors[tensor] = MarkedView(number, view._replace(offset=offset), owns, isinstance(value, np.generic))
 
     def add_spilled(self, tensor: int, value: SpilledValue, spill: SpillStorage) -> None:
         """Add a value that is in the file of spilled values, and stays at its place there as long as somebody refers to it."""
         outside = value.outside
+        if self.leave(tensor, outside, value.view):
+            return
         number = self.numbers.get(outside)
         if number is None:
             number = self.numbers[outside] = len(self.buffers)
@@ -110,11 +131,13 @@ def _bytes(lowest: Array) -> memoryview:
     return flat.view(np.uint8).data
 
 
-def host_contents(values: Mapping[int, Any], client: int, origins: Origins) -> MarkContents:
+def host_contents(
+    values: Mapping[int, Any], client: int, origins: Origins, elsewhere: Mapping[int, int] = NOWHERE
+) -> MarkContents:
     """The contents of a mark of a worker whose values are the host's, and stay as they are until the mark is dropped. Any thread
-    may make them."""
-    found = _Collected()
-    for tensor, value in values.items():
+    may make them. `elsewhere`: by tensor, the rank that writes it in place of this one."""
+    found = _Collected(elsewhere)
+    for tensor, value in found.own_first(values):
         if value is ABSENT or isinstance(value, Poison):
             found.tensors[tensor] = value.fault if isinstance(value, Poison) else None
         else:
@@ -122,15 +145,17 @@ def host_contents(values: Mapping[int, Any], client: int, origins: Origins) -> M
     return found.contents(signals_by_tensor(values, client, origins))
 
 
-def copied_contents(stored: TensorStore, client: int, checks: DeferredChecks | None) -> MarkContents:
+def copied_contents(
+    stored: TensorStore, client: int, checks: DeferredChecks | None, elsewhere: Mapping[int, int] = NOWHERE
+) -> MarkContents:
     """The contents of a mark of a worker whose memory is limited, or a GPU's: copies on the host, and nothing of the device is
-    kept. What was evicted is read from the file when it is written, or comes back for that from pinned memory. Raises
-    `MemoryError` and `OSError`."""
-    found = _Collected()
+    kept. What was evicted is read from the file when it is written, or comes back for that from pinned memory. `elsewhere`: as
+    above. Raises `MemoryError` and `OSError`."""
+    found = _Collected(elsewhere)
     store, limiter = stored.tensors.get(client, {}), stored.limiter
     room = available_memory() // 2 if stored.backend.staging is not None else 0
     evicted: dict[int, SpilledValue] = {}
-    for tensor, value in store.items():
+    for tensor, value in found.own_first(store):
         fault = settled_fault(stored, checks, (client, tensor))
         if value is ABSENT or isinstance(value, Poison):
             found.tensors[tensor] = value.fault if isinstance(value, Poison) else None
@@ -146,6 +171,8 @@ def copied_contents(stored: TensorStore, client: int, checks: DeferredChecks | N
         assert limiter is not None, "only what it put out is out"
         if limiter.spill.pinned is None:
             found.add_spilled(tensor, value, limiter.spill)
+            continue
+        if found.leave(tensor, value.outside, value.view):
             continue
         limiter.cause = SpillCause(client)
         back = limiter.fetched(value, (client, tensor), stored.tensors, stored.queue)
@@ -168,6 +195,8 @@ def _add_device(
         return 0
     nbytes = 0
     key = outside or ("device", known[0])
+    if found.leave(tensor, key, buffers.view(value)):
+        return 0
     number = found.numbers.get(key)
     if number is None:
         number = found.numbers[key] = len(found.buffers)
@@ -195,6 +224,7 @@ def restore_contents(stored: TensorStore, client: int, contents: MarkContents) -
         if isinstance(value, MarkedView):
             views.setdefault(value.buffer, []).append((tensor, value))
         else:
+            assert not isinstance(value, MarkedReplica), "what was read has the files of other ranks in it"
             store[tensor] = ABSENT if value is None else Poison(value)
     for tensor, signal in contents.signals.items():
         stored.origins.note(client, tensor, {0: signal}, contents.tensors)

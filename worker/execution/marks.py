@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 from gt.daemon.host import available_memory
 from gt.ir.spec import unpack_spec
-from gt.sharding.partition import box
+from gt.sharding.partition import box, holders
 from gt.sharding.placement import Mesh, parse_layout
 from gt.wire import messages as m
 from gt.worker.base.events import MarkedPart, MarkIn, MarkWork
 from gt.worker.spill.memory_accounting import Origins, SignalsByOffset
 
 from .deferred_checks import DeferredChecks
-from .mark_contents import copied_contents, host_contents, restore_contents
+from .mark_contents import NOWHERE, copied_contents, host_contents, restore_contents
 from .tensor_store import TensorStore
 
 
@@ -42,12 +42,30 @@ class Marks:
         """By client: the mark that is being read for it."""
         self.announced: dict[int, dict[int, MarkedPart]] = {}
         """By client: what it is to have of a mark, as long as more of that is to be said."""
+        self.shared: dict[int, dict[int, int]] = {}
+        """By a mark that is to be taken: the tensors that other ranks write in place of this one, and which ranks."""
+
+    def share(self, message: m.ShareMark, mesh: Mesh, rank: int) -> None:
+        """Leave tensors of the next mark to other ranks that hold the same, and write those that these leave to this one."""
+        groups = [
+            [
+                each
+                for each in holders(parse_layout(layout), mesh, rank)
+                if message.folders[each] == message.folders[rank]
+            ]
+            for layout in message.layouts
+        ]
+        elsewhere = self.shared.setdefault(message.mark, {})
+        for tensor, turn, kind in zip(message.tensors, message.turns, message.which, strict=True):
+            writer = groups[kind][turn % len(groups[kind])]
+            if writer != rank:
+                elsewhere[tensor] = writer
 
     def take(self, message: m.TakeMark, rank: int, checks: DeferredChecks | None) -> MarkWork:
         """Keep what a client has now, to be written. Raises `MemoryError` and `OSError`."""
-        stored, client = self.stored, message.client
+        stored, client, elsewhere = self.stored, message.client, self.shared.pop(message.mark, NOWHERE)
         if stored.limiter is not None or stored.backend.staging is not None:
-            contents = copied_contents(stored, client, checks)
+            contents = copied_contents(stored, client, checks, elsewhere)
             return MarkWork(message, rank, lambda: contents)
         values = dict(stored.tensors.get(client, {}))
         nbytes = sum(getattr(value, "nbytes", 0) for value in values.values())
@@ -57,7 +75,7 @@ class Marks:
         self.pinned[message.mark] = PinnedMark(rank, values, made)
         origins = Origins()
         origins.made[client] = made
-        return MarkWork(message, rank, partial(host_contents, values, client, origins))
+        return MarkWork(message, rank, partial(host_contents, values, client, origins, elsewhere))
 
     def drop(self, mark: int) -> None:
         """Keep nothing of a mark any more."""
@@ -107,6 +125,11 @@ class Marks:
                 kind, text = self.stored.fault(error)
                 fault = kind, f"a mark of the session: {text}"
         return m.MarkRestored(mark, client, list(fault or ()))
+
+    def leave(self) -> None:
+        """Keep nothing of the marks of a dispatcher that is gone."""
+        self.pinned.clear()
+        self.shared.clear()
 
     def forget(self, client: int) -> None:
         """Drop what is being read for a client that is gone. What marks have is theirs."""

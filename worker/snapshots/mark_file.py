@@ -7,8 +7,9 @@
 
 Of a buffer the index has [file, offset, bytes, CRC-32]: file 0 is this one, another number is a file of an earlier mark that has
 the buffer already (`mark_files.py` says where it is); or [name, offset, bytes] of the client's memory. Of a tensor it has
-[number, buffer, dtype, shape, strides, offset, owns, scalar], as in `MarkedView`; or [number, kind, text] of the fault that it
-has instead; or [number]. A signal is [name, tensors].
+[number, buffer, dtype, shape, strides, offset, owns, scalar], as in `MarkedView`; or [number, rank, dtype, shape, strides] of one
+that is in the file of another rank, as in `MarkedReplica`; or [number, kind, text] of the fault that it has instead; or [number].
+A signal is [name, tensors].
 
 A file protects against the end of a process, not of the machine: it is whole or not there, but it need not be on the disk.
 """
@@ -28,7 +29,7 @@ from gt.errors import DTypeError, SnapshotError
 from gt.ir.dtypes import BY_SHORT, as_dtype
 from gt.snapshot_files.whole_file import whole_file
 from gt.wire.lending import copy_of
-from gt.worker.base.events import MarkBuffer, MarkContents, MarkedView
+from gt.worker.base.events import MarkBuffer, MarkContents, Marked, MarkedReplica, MarkedView
 from gt.worker.device.buffers import BufferView
 
 HEADER: Final = b"GTmark1\n"
@@ -56,7 +57,7 @@ class LentBuffer(NamedTuple):
 
 
 Place = StoredBuffer | LentBuffer
-Tensors = dict[int, MarkedView | tuple[str, str] | None]
+Tensors = dict[int, Marked]
 
 
 def write_mark(path: Path, contents: MarkContents, known: Sequence[StoredBuffer | None]) -> list[Place]:
@@ -93,6 +94,9 @@ def _packed_tensors(contents: MarkContents) -> list[list[Any]]:
             dtype, shape, strides, offset = value.view
             looks = as_dtype(dtype).short, shape, strides, offset
             rows.append([tensor, value.buffer, *looks, value.owns, value.scalar])
+        elif isinstance(value, MarkedReplica):
+            dtype, shape, strides, _ = value.view
+            rows.append([tensor, value.rank, as_dtype(dtype).short, shape, strides])
         else:
             rows.append([tensor, *(value or ())])
     return rows
@@ -215,10 +219,13 @@ def _read_index(path: Path) -> tuple[list[Place], Tensors, dict[int, str]]:
     return places, tensors, signals
 
 
-def _unpacked(rest: list[Any]) -> MarkedView | tuple[str, str] | None:
+def _unpacked(rest: list[Any]) -> Marked:
     if not rest:
         return None
     if len(rest) == 2:
         return rest[0], rest[1]
+    if len(rest) == 4:
+        rank, dtype, shape, strides = rest
+        return MarkedReplica(rank, BufferView(BY_SHORT[dtype].numpy, tuple(shape), tuple(strides), 0))
     buffer, dtype, shape, strides, offset, owns, scalar = rest
     return MarkedView(buffer, BufferView(BY_SHORT[dtype].numpy, tuple(shape), tuple(strides), offset), owns, scalar)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Set
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,10 +22,14 @@ from gt.worker.base.events import MarkBuffer, MarkContents, MarkIn, MarkWork
 
 from .mark_file import StoredBuffer, read_mark, write_mark
 from .mark_parts import read_parts
+from .mark_replicas import with_replicas
 from .snapshot_work import file_fault
 
 MIN_SHARE: Final = 0.5
 """The share of an earlier file that a mark must need to refer to it; what it needs of others is written again."""
+
+FORGET_WRITTEN: Final = MarkWork(m.DropMark(0), -1)
+"""Work of a worker whose dispatcher is gone: nobody tells it which of the marks that it has written are dropped."""
 
 
 class WrittenBuffer(NamedTuple):
@@ -58,6 +63,9 @@ class MarkFiles:
                 name = f"{message.mark}-{work.rank}"
                 self._remove(message.mark, name, f"{name}.*")
             return m.MarkTaken(message.mark, fault, work.nanoseconds + self.clock() - began)
+        if work is FORGET_WRITTEN:
+            self.written.clear()
+            return None
         if isinstance(message, m.DropMark):
             self._remove(message.mark, f"{message.mark}-*", f".{message.mark}-*")
             return None
@@ -129,6 +137,10 @@ class MarkFiles:
         return linked
 
     def _read(self, mark: int, rank: int, only: Set[int] | None = None) -> MarkContents:
+        """What a rank had, or `only` some tensors of it, whichever rank has written them."""
+        return with_replicas(self._read_file(mark, rank, only), partial(self._read_file, mark))
+
+    def _read_file(self, mark: int, rank: int, only: Set[int] | None) -> MarkContents:
         folder, name = self._in_folder(), f"{mark}-{rank}"
         return read_mark(folder / name, lambda number: folder / f"{name}.{number}", only)
 

@@ -7,19 +7,19 @@ A part that was a whole box of some rank is taken as it lies in memory there, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from gt.errors import SnapshotError
 from gt.sharding.partition import Box, extent, intersect, relative
-from gt.wire.messages import Fault
-from gt.worker.base.events import MarkBuffer, MarkContents, MarkedPart, MarkedView
+from gt.worker.base.events import MarkBuffer, MarkContents, Marked, MarkedPart, MarkedView
 from gt.worker.device.buffers import BufferView
 
+from .mark_replicas import ReadRank, looking
+
 Array = np.ndarray[Any, Any]
-ReadRank = Callable[[int, Set[int]], MarkContents]
 
 
 def read_parts(parts: Mapping[int, MarkedPart], read: ReadRank) -> MarkContents:
@@ -55,7 +55,7 @@ class _Found:
         self.buffers: list[MarkBuffer] = []
         self.taken: dict[int, int] = {}
         """By identity, the numbers of buffers that are taken as they are."""
-        self.tensors: dict[int, MarkedView | Fault | None] = {}
+        self.tensors: dict[int, Marked] = {}
         self.signals: dict[int, str] = {}
         self.made: dict[int, Array] = {}
         """By tensor, the memory that is filled from several boxes."""
@@ -93,7 +93,7 @@ class _Found:
             made = self.made.get(tensor)
             if made is None:
                 made = self._make(tensor, part, wanted)
-            made[relative(common, wanted)] = _looking(value, contents)[relative(common, held)]
+            made[relative(common, wanted)] = looking(value, contents.buffers)[relative(common, held)]
 
     def _make(self, tensor: int, part: MarkedPart, wanted: Box) -> Array:
         """New memory for a part."""
@@ -104,11 +104,3 @@ class _Found:
         self.buffers.append(MarkBuffer(lambda: data, array))
         self.made[tensor] = array
         return array
-
-
-def _looking(value: MarkedView, contents: MarkContents) -> Array:
-    """A tensor of a rank, in memory that was read."""
-    array, view = contents.buffers[value.buffer].array, value.view
-    assert array is not None, "what was read has an array"
-    memory = array.reshape(-1).view(np.uint8)
-    return np.ndarray(view.shape, view.dtype, memory, view.offset, view.strides)

@@ -189,3 +189,23 @@ def test_the_next_worker_removes_a_mark_of_which_no_worker_is_left() -> None:
     assert each.hears("w8", m.DropMark) == [m.DropMark(mark.mark)]
     pass_time(each, 1.0)
     assert not each.hears("w8", m.DropMark), "once"
+
+
+def test_marks_do_not_pile_up_where_the_client_notes_none() -> None:
+    """As when it waits for the answer to a request that was before them all: others would be no use, and workers keep what they
+    have."""
+    each = service()
+    for number in (1, 2):
+        each.run(1, 10 * number, [1])
+        each.done()
+        pass_time(each, 0.0)
+        pass_time(each, MAX_MARK_SECONDS)
+        (taken,) = each.hears("w0", m.TakeMark)
+        each.say("w0", m.MarkTaken(taken.mark, [], 0))
+    each.run(1, 30, [1])
+    each.done()
+    pass_time(each, MAX_MARK_SECONDS)
+    assert not each.hears("w0", m.TakeMark)
+    each.say("c", m.Settled(2))
+    pass_time(each, MAX_MARK_SECONDS)
+    assert [taken.mark for taken in each.hears("w0", m.TakeMark)] == [3]

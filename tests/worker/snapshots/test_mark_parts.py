@@ -3,7 +3,6 @@ of the same whole, from any rank that had it."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ import numpy as np
 from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marked_parts import CLIENT, NEXT, mesh_of, meshes, part, placements, whole
 
 from gt.ir.dtypes import float32
 from gt.ir.spec import Spec, pack_spec, spec
-from gt.sharding.partition import box
-from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Placement, Shard, format_layout
+from gt.sharding.placement import REPLICATE, Layout, Mesh, Shard, format_layout
 from gt.wire import messages as m
 from gt.worker.base.backend import backend
 from gt.worker.base.events import MarkContents, MarkIn, MarkWork
@@ -26,26 +25,7 @@ from gt.worker.snapshots.mark_file import read_mark
 from gt.worker.snapshots.mark_files import MarkFiles
 from gt.worker.spill.memory_accounting import Origins
 
-Array = np.ndarray[Any, Any]
-CLIENT, NEXT = 5, 6
 FAULT = ("ShapeError", "it was wrong")
-
-
-def mesh_of(*weights: tuple[int, ...]) -> Mesh:
-    sizes = tuple(map(len, weights))
-    return Mesh(
-        1, tuple(f"axis{at}" for at in range(len(sizes))), sizes, tuple(range(10, 10 + math.prod(sizes))), weights
-    )
-
-
-def whole(of: Spec) -> Array:
-    return np.arange(math.prod(of.shape), dtype=of.dtype.numpy).reshape(of.shape)
-
-
-def part(value: Array, layout: Layout, mesh: Mesh, rank: int) -> Any:
-    """What a rank has of a tensor, in memory of its own."""
-    found = box(value.shape, layout, mesh, rank)
-    return ABSENT if found is None else value[tuple(slice(*pair) for pair in found)].copy()
 
 
 class Moved:
@@ -95,18 +75,6 @@ class Moved:
         store = TensorStore(backend("cpu"), None, [], [])
         restore_contents(store, NEXT, answer.contents)
         return store.tensors[NEXT]
-
-
-@st.composite
-def meshes(draw: st.DrawFn) -> Mesh:
-    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=2))
-    return mesh_of(*(tuple(draw(st.lists(st.integers(1, 3), min_size=size, max_size=size))) for size in sizes))
-
-
-def placements(mesh: Mesh, axis: int, dims: int) -> st.SearchStrategy[Placement]:
-    size = mesh.sizes[axis]
-    cut = [st.integers(0, dims - 1).map(Shard)] if dims else []
-    return st.one_of(st.just(REPLICATE), st.integers(0, size - 1).map(At), *cut)
 
 
 @st.composite
