@@ -11,6 +11,7 @@ import math
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from gt.native.finder import install as _install_native
 from gt.torch_paths.finder import install as _install
 
 from . import default_session
@@ -83,6 +84,7 @@ def _start_session() -> None:
 
 
 default_session.bind(_start_session)
+_install_native()  # the finder of compiled modules, where they were built
 _install()  # the finder of PyTorch's import paths: `gt.nn` and most other submodules have no file
 
 

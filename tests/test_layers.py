@@ -28,6 +28,7 @@ PACKAGES = {
     "gt.wire": ("gt.daemon",),
     "gt.standby": ("gt.wire",),
     "gt.public_api": (),
+    "gt.native": (),
     "gt.instruction_log": ("gt.ir", "gt.wire"),
     # client
     "gt.client.segment": ("gt.ir", "gt.wire"),
@@ -84,7 +85,7 @@ PACKAGES = {
     "gt.monitor.top": ("gt.monitor",),
     # above the rooms
     "gt.service": ("gt.client", "gt.dispatcher", "gt.monitor", "gt.worker"),
-    "gt.tools": ("gt.service",),
+    "gt.tools": ("gt.native", "gt.service"),
     "gt.commands": ("gt.tools", "gt.monitor.top"),
 }
 # fmt: on
@@ -94,9 +95,9 @@ All other packages of `gt` are its public face, which may import everything, and
 """
 
 CORES = (
-    "client/segment/builder.py", "client/segment/definition_cache.py", "client/segment/signature.py",
-    "client/segment/value.py", "dispatcher/core.py", "dispatcher/handlers/", "dispatcher/state/shared_state.py",
-    "worker/core.py",
+    "client/segment/builder.py", "client/segment/definition_cache.py", "client/segment/open_segment.py",
+    "client/segment/signature.py", "client/segment/value.py", "dispatcher/core.py", "dispatcher/handlers/",
+    "dispatcher/state/shared_state.py", "worker/core.py",
 )  # fmt: skip
 """Pure state machines: a module, or all of a folder. Messages and the time go in, messages come out."""
 NOT_IN_A_CORE = {"asyncio", "concurrent", "datetime", "multiprocessing", "os", "queue", "sched", "select", "selectors"}

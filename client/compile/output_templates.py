@@ -316,7 +316,7 @@ class RebuiltOutputs:
         made, found, handles = self.made, self.found, self.handles
         for template in templates.handles:
             number = template.value
-            tensor: Tensor = object.__new__(template.kind)
+            tensor: Tensor = Tensor.__new__(template.kind)
             tensor._value = made[number] if number >= 0 else found[~number]
             tensor._edge = None if template.edge is None else self.edge(template.edge)
             tensor._version = template.version

@@ -15,10 +15,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from types import CodeType, FrameType
+from contextvars import ContextVar
+from types import CodeType, FrameType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.bounds import MAX_OPERANDS
+from gt.client.segment.open_segment import OpenSegment
 from gt.client.segment.signature import Signature
 from gt.client.segment.value import TensorValue
 from gt.client.session import session
@@ -30,10 +32,11 @@ from . import tape
 from .autocast_policy import ELIGIBLE, computed_in
 from .call_site import is_internal, scopes, site_of
 from .emission_context import CONTEXT, Context
-from .tensor import Tensor
+from .tensor import Tensor, TensorState
 
 if TYPE_CHECKING:
     from gt.ir.dtypes import DType
+    from gt.ir.spec import Spec
 
 
 MAX_SIGNATURES: Final = 1 << 14
@@ -43,24 +46,49 @@ GRADIENT_RULES: Final[dict[str, Any]] = {}
 """The gradient rule of each op that has one; bound by `gt.client.composition`, because rules are composed of functions that
 emit."""
 
-_new: Final = object.__new__
+_new: Final = Tensor.__new__  # not compiled
 """Half the time of a call that runs an `__init__`."""
-_getframe: Final = sys._getframe
-_get_ident: Final = threading.get_ident
+_getframe: Final = sys._getframe  # not compiled
+_get_ident: Final = threading.get_ident  # not compiled
+_get_context: Final = ContextVar.get  # not compiled
+_record: Final = tape.record  # not compiled
+
+
+def _is_compiled() -> bool:
+    """Whether this module is machine code, whose functions have no frames of their own."""
+    return not isinstance(_is_compiled, FunctionType)
+
+
+CALLER: Final = 0 if _is_compiled() else 1
+"""The frame of a function's caller, as seen from the function."""
+OUTER: Final = 0 if _is_compiled() else 2
+"""Where the fast forms begin to look for the user's frame: around their caller, which is one of GT's functions, or, if that has
+no frame either, at the innermost."""
 
 _KINDS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f", complex: "c"}
 
 
-_get_context: Final = CONTEXT.get
 _signatures: dict[tuple[Any, ...], Signature] = {}
 _direct: dict[tuple[Any, ...], Signature] = {}
 """Signatures of operators written in the user's own code, by the caller's frame alone."""
 _by_line: dict[tuple[Any, ...], Signature] = {}
 """The same signatures by file and line. Python moves an instruction's place when it specialises it; the line stays."""
-_operators: Final[list[dict[tuple[Any, ...], Signature]]] = []
-"""For each operator what it has found in `_direct`."""
+_last_signatures: Final[list[dict[int, LastSignature]]] = []
+"""Of each operator the signature of what was last emitted at each place in the user's code."""
 _codes: dict[int, CodeType] = {}
 """The code objects whose addresses are part of keys, kept alive."""
+
+
+class LastSignature:
+    """The signature that was last found at a place in the user's code, and for what."""
+
+    __slots__ = ("context", "first", "second", "signature")
+
+    def __init__(self, context: Context, first: Spec, second: Spec, signature: Signature) -> None:
+        self.context = context
+        self.first = first
+        self.second = second
+        self.signature = signature
 
 
 def emit(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
@@ -68,7 +96,7 @@ def emit(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
 
     `attributes` come in the order in which `gt/ir/ops.py` declares them. Raises `ShapeError` or `DTypeError` at once.
     """
-    context = _get_context()
+    context: Context = _get_context(CONTEXT)
     if context.lower is not None:
         operands = _autocast(op, operands, context.lower)
     values: list[Any] = []
@@ -77,21 +105,23 @@ def emit(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
     for operand in operands:
         kind = _KINDS.get(type(operand))
         if kind is None:
-            if operand._view is not None:
-                operand._refresh()
-            if operand._edge is not None:
+            tensor: TensorState = operand
+            if tensor._view is not None:
+                tensor._refresh()
+            if tensor._edge is not None:
                 recording = True
-            value = operand._value
+            value: TensorValue = tensor._value
             values.append(value)
             key.append(value.spec)
         else:
             values.append(operand)
             key.append(kind)
-    signature = _find(tuple(key), op, attributes, context, sys._getframe(1), len(operands))
-    value = session.builder().emit(signature, values)
+    signature: Signature = _find(tuple(key), op, attributes, context, _getframe(CALLER), len(operands))
+    builder: OpenSegment = session.builder()
+    value = builder.emit(signature, values)
     out = Tensor(value)
     if recording and context.grad and signature.differentiable is not None:
-        out._edge = tape.record(signature, context, operands, values, value)
+        out._edge = _record(signature, context, operands, values, value)
     return out
 
 
@@ -123,79 +153,86 @@ def autocast_operand(operand: Any, dtype: DType) -> Any:
 
 def emit_unary(op: str, x: Any, *attributes: Any) -> Tensor:
     """`emit` for one tensor."""
-    if x._view is not None:
-        x._refresh()
-    value = x._value
-    context = _get_context()
+    own: TensorState = x
+    if own._view is not None:
+        own._refresh()
+    value: TensorValue = own._value
+    context: Context = _get_context(CONTEXT)
     if context.lower is not None:
         return emit(op, (x,), *attributes)
-    frame = _getframe(2)
-    signature = _direct.get((op, context, attributes, value.spec, id(frame.f_code), frame.f_lasti))
+    frame: FrameType = _getframe(OUTER)
+    signature: Signature | None = _direct.get((op, context, attributes, value.spec, id(frame.f_code), frame.f_lasti))
     if signature is None:
         signature = _find((op, context, attributes, value.spec), op, attributes, context, frame, 1)
-    builder = value.owner
+    builder: OpenSegment = value.owner
     if builder.thread != _get_ident():
         builder = session.builder()
-    result = builder.emit_one(signature, value)
-    out = _new(Tensor)
+    result: TensorValue = builder.emit_one(signature, value)
+    out: TensorState = _new(Tensor)
     out._value = result
     out._edge = out._view = None
     out._version = 0
-    if x._edge is not None and context.grad and signature.differentiable is not None:
-        out._edge = tape.record(signature, context, (x,), (value,), result)
-    return out
+    if own._edge is not None and context.grad and signature.differentiable is not None:
+        out._edge = _record(signature, context, (x,), (value,), result)
+    return out  # type: ignore[return-value]  # it was made as one
 
 
 def emit_binary(op: str, a: Any, b: Any) -> Tensor:
     """`emit` for two tensors and no attributes."""
-    if a._view is not None:
-        a._refresh()
-    if b._view is not None:
-        b._refresh()
-    first, second = a._value, b._value
-    context = _get_context()
+    left: TensorState = a
+    right: TensorState = b
+    if left._view is not None:
+        left._refresh()
+    if right._view is not None:
+        right._refresh()
+    first: TensorValue = left._value
+    second: TensorValue = right._value
+    context: Context = _get_context(CONTEXT)
     if context.lower is not None:
         return emit(op, (a, b))
-    frame = _getframe(2)
-    signature = _direct.get((op, context, (), first.spec, second.spec, id(frame.f_code), frame.f_lasti))
+    frame: FrameType = _getframe(OUTER)
+    signature: Signature | None = _direct.get(
+        (op, context, (), first.spec, second.spec, id(frame.f_code), frame.f_lasti)
+    )
     if signature is None:
         signature = _find((op, context, (), first.spec, second.spec), op, (), context, frame, 2)
-    builder = first.owner
+    builder: OpenSegment = first.owner
     if builder.thread != _get_ident():
         builder = session.builder()
-    result = builder.emit_two(signature, first, second)
-    out = _new(Tensor)
+    result: TensorValue = builder.emit_two(signature, first, second)
+    out: TensorState = _new(Tensor)
     out._value = result
     out._edge = out._view = None
     out._version = 0
-    if (a._edge is not None or b._edge is not None) and context.grad and signature.differentiable is not None:
-        out._edge = tape.record(signature, context, (a, b), (first, second), result)
-    return out
+    if (left._edge is not None or right._edge is not None) and context.grad and signature.differentiable is not None:
+        out._edge = _record(signature, context, (a, b), (first, second), result)
+    return out  # type: ignore[return-value]  # it was made as one
 
 
-def emit_with_float(op: str, x: Any, number: float) -> Tensor:
+def emit_with_float(op: str, x: Any, number: Any) -> Tensor:
     """`emit` for a floating-point tensor and a Python float, without attributes."""
-    if x._view is not None:
-        x._refresh()
-    value = x._value
-    context = _get_context()
+    own: TensorState = x
+    if own._view is not None:
+        own._refresh()
+    value: TensorValue = own._value
+    context: Context = _get_context(CONTEXT)
     if context.lower is not None:
         return emit(op, (x, number))
-    frame = _getframe(2)
-    signature = _direct.get((op, context, (), value.spec, "f", id(frame.f_code), frame.f_lasti))
+    frame: FrameType = _getframe(OUTER)
+    signature: Signature | None = _direct.get((op, context, (), value.spec, "f", id(frame.f_code), frame.f_lasti))
     if signature is None:
         signature = _find((op, context, (), value.spec, "f"), op, (), context, frame, 2)
-    builder = value.owner
+    builder: OpenSegment = value.owner
     if builder.thread != _get_ident():
         builder = session.builder()
-    result = builder.emit_one(signature, value, number)
-    out = _new(Tensor)
+    result: TensorValue = builder.emit_one(signature, value, (number,))
+    out: TensorState = _new(Tensor)
     out._value = result
     out._edge = out._view = None
     out._version = 0
-    if x._edge is not None and context.grad and signature.differentiable is not None:
-        out._edge = tape.record(signature, context, (x, number), (value, number), result)
-    return out
+    if own._edge is not None and context.grad and signature.differentiable is not None:
+        out._edge = _record(signature, context, (x, number), (value, number), result)
+    return out  # type: ignore[return-value]  # it was made as one
 
 
 def binary_operator(  # noqa: C901 — every call into which it would be divided costs what it is there to save
@@ -204,65 +241,84 @@ def binary_operator(  # noqa: C901 — every call into which it would be divided
     """The method of a binary operator: `emit_binary` in one step for two tensors of one dtype, of one of these `kinds`.
 
     All else goes to `general`, which knows the promotion rules. This is the path of most operations of most programs, so
-    it asks for nothing twice: what is in `direct` was found to be of one dtype when it was put there.
+    it asks for nothing twice: what was last emitted at a place in the user's code mostly comes again, and was found to be of one
+    dtype when it was noted.
     """
-    direct: dict[tuple[Any, ...], Signature] = {}
-    _operators.append(direct)
+    last: dict[int, LastSignature] = {}
+    """By places in the user's code: addresses within code objects, which `_codes` keeps alive."""
+    _last_signatures.append(last)
 
-    def method(self: Any, other: Any) -> Tensor:
-        first = self._value
-        if type(other) is Tensor and self._view is None and other._view is None:
-            second = other._value
-            context, builder, frame = _get_context(), first.owner, _getframe(1)
-            if builder.thread == _get_ident():
-                key = (context, first.spec, second.spec, id(frame.f_code), frame.f_lasti)
-                signature = direct.get(key)
-                if signature is not None:
-                    if second.owner is builder:  # `emit_two`, without the call, which took a sixteenth of all
-                        builder.busy = True
-                        try:
-                            if builder.claimed:
-                                builder.give_way()
-                            base, record = builder.base, builder.record
-                            one = first.id - base
-                            if one < 0:
-                                one = builder.inputs.get(first.id) or builder.slot(first.id)
-                            two = second.id - base
-                            if two < 0:
-                                two = builder.inputs.get(second.id) or builder.slot(second.id)
-                            result = _new(TensorValue)
-                            result.owner = builder
-                            result.id = base + len(record)
-                            result.spec = signature.result
-                            record.append((signature, one, two))
-                            builder.values.append(result)
-                        except BaseException:
-                            builder.undo()
-                            raise
-                        finally:
-                            builder.busy = False
-                        if len(record) >= builder.length:
-                            builder.flush()
-                    else:
-                        result = builder.emit_two(signature, first, second)
-                    out = _new(Tensor)
-                    out._value = result
-                    out._edge = out._view = None
-                    out._version = 0
+    def method(self: Any, other: Any) -> Tensor:  # noqa: C901 — the same
+        own: TensorState = self
+        first: TensorValue = own._value
+        if type(other) is Tensor and own._view is None:
+            right: TensorState = other
+            if right._view is None:
+                second: TensorValue = right._value
+                builder: OpenSegment = first.owner
+                if builder.thread == _get_ident():
+                    context: Context = _get_context(CONTEXT)
+                    frame: FrameType = _getframe(CALLER)
+                    place = id(frame.f_code) + frame.f_lasti
+                    known: LastSignature | None = last.get(place)
                     if (
-                        (self._edge is not None or other._edge is not None)
-                        and context.grad
-                        and signature.differentiable is not None
+                        known is not None
+                        and known.first is first.spec
+                        and known.second is second.spec
+                        and known.context is context
                     ):
-                        out._edge = tape.record(signature, context, (self, other), (first, second), result)
-                    return out
-                dtype = first.spec.dtype
-                if dtype is second.spec.dtype and dtype.kind in kinds and context.lower is None:
-                    made = emit_binary(op, self, other)
-                    known = _direct.get((op, context, (), *key[1:]))
-                    if known is not None:
-                        direct[key] = known
-                    return made
+                        signature: Signature = known.signature
+                        result: TensorValue
+                        if second.owner is builder:  # `emit_two`, without the call, which took a sixteenth of all
+                            builder.busy = True
+                            try:
+                                if builder.claimed:
+                                    builder.give_way()
+                                base, record = builder.base, builder.record
+                                one: Any = first.id
+                                if one < base:
+                                    one = builder.inputs.get(one) or builder.slot(one)
+                                else:
+                                    one -= base
+                                two: Any = second.id
+                                if two < base:
+                                    two = builder.inputs.get(two) or builder.slot(two)
+                                else:
+                                    two -= base
+                                result = TensorValue.__new__(TensorValue)
+                                result.owner = builder
+                                result.id = base + len(record)
+                                result.spec = signature.result
+                                record.append((signature, one, two))
+                                builder.values.append(result)
+                            except BaseException:
+                                builder.undo()
+                                raise
+                            finally:
+                                builder.busy = False
+                            if len(record) >= builder.length:
+                                builder.flush()
+                        else:
+                            result = builder.emit_two(signature, first, second)
+                        out: TensorState = _new(Tensor)
+                        out._value = result
+                        out._edge = out._view = None
+                        out._version = 0
+                        if (
+                            (own._edge is not None or right._edge is not None)
+                            and context.grad
+                            and signature.differentiable is not None
+                        ):
+                            out._edge = _record(signature, context, (self, other), (first, second), result)
+                        return out  # type: ignore[return-value]  # it was made as one
+                    dtype = first.spec.dtype
+                    if dtype is second.spec.dtype and dtype.kind in kinds and context.lower is None:
+                        made = emit_binary(op, self, other)
+                        key = (op, context, (), first.spec, second.spec, id(frame.f_code), frame.f_lasti)
+                        found = _direct.get(key)
+                        if found is not None:
+                            last[place] = LastSignature(context, first.spec, second.spec, found)
+                        return made
         elif type(other) is float and first.spec.dtype.kind == "f":
             return emit_with_float(op, self, other)
         return general(self, other)
@@ -311,7 +367,7 @@ def _sign(
         if results[0].dtype.kind in "fc":
             signature.differentiable = GRADIENT_RULES.get(op)
     if len(_signatures) >= MAX_SIGNATURES:
-        tables: list[dict[Any, Any]] = [_signatures, _direct, _by_line, _codes, *_operators]
+        tables: list[dict[Any, Any]] = [_signatures, _direct, _by_line, _codes, *_last_signatures]
         for table in tables:
             table.clear()
     _signatures[key] = _by_line[whole] = signature

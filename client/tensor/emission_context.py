@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_CONTEXTS: Final = 1 << 14
 """Contexts kept; beyond that all are forgotten and made again, so ever-new signals cannot fill the memory."""
+CONTEXT_FIELDS: Final = ("backward", "grad", "hints", "lower", "phase", "signal", "site")
 
 
 class Context:
@@ -95,6 +96,6 @@ def enter(context: Context) -> Context:
 def with_changes(**changes: Any) -> Iterator[None]:
     """Emit in the current context with some of its fields changed."""
     now = CONTEXT.get()
-    fields = {name: getattr(now, name) for name in Context.__slots__}
+    fields = {name: getattr(now, name) for name in CONTEXT_FIELDS}
     with using(interned(**(fields | changes))):
         yield

@@ -35,11 +35,10 @@ class SharedViewState:
 
 def shared_view_state(tensor: Tensor) -> SharedViewState:
     """What the views of this tensor share."""
-    try:
-        return tensor._view_state
-    except AttributeError:
+    shared: SharedViewState | None = getattr(tensor, "_view_state", None)
+    if shared is None:
         shared = tensor._view_state = SharedViewState()
-        return shared
+    return shared
 
 
 class ViewDerivation:

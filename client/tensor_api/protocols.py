@@ -36,7 +36,7 @@ def _deeply_copied(self: Tensor, memo: dict[int, Any]) -> Tensor:
         raise GradientError("only leaf tensors can be deep-copied: use .clone()")
     known: Tensor | None = memo.get(id(self))
     if known is None:
-        known = memo[id(self)] = object.__new__(type(self))
+        known = memo[id(self)] = Tensor.__new__(type(self))
         Tensor.__init__(known, self._current())
         if self._edge is not None:
             known._edge = tape.Leaf(known._value, param=self._param)

@@ -18,7 +18,6 @@ from gt.ir.spec import Spec
 from gt.wire import messages as m
 
 if TYPE_CHECKING:
-    from gt.client.segment.builder import Builder
     from gt.client.segment.value import TensorValue
     from gt.client.session.session import Session
     from gt.client.tensor.tensor import Tensor
@@ -168,11 +167,11 @@ def _step(
 
 
 def _unsent(value: TensorValue) -> str:
-    builder: Builder = value.owner
-    gathered = f"it is instruction {value.id - builder.base + 1} of {len(builder.record)} that were gathered"
-    if builder.capture is not None:
+    segment = value.owner
+    gathered = f"it is instruction {value.id - segment.base + 1} of {len(segment.record)} that were gathered"
+    if segment.capture is not None:
         return f"{gathered}, while a function is compiled: they are sent when its call is over"
-    return f"{gathered} and not sent yet; a fetch, gt.flush(), or {builder.length} of them will"
+    return f"{gathered} and not sent yet; a fetch, gt.flush(), or {segment.length} of them will"
 
 
 def _waits(place: dict[str, Any], session: Session, tensor: int) -> str:

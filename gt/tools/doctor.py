@@ -33,11 +33,11 @@ MIN_OPEN_FILES: Final = 1024
 MAX_SOCKET_PATH_BYTES: Final = 107
 """The longest path of a Unix socket, in bytes."""
 ENVIRONMENT_VARIABLES: Final = (
-    "GT_CACHE", "GT_CONFIG", "GT_KEY", "GT_KEYS", "GT_PREFETCH_BUFFER_SIZE", "GT_MEMORY_POOL_SIZE", "GT_CPU_SPILL_THRESHOLD",
-    "GT_GRAPHS", "GT_INSTRUCTION_LOG", "GT_INSTRUCTION_LOG_DATA", "GT_INSTRUCTION_LOG_SIZE", "GT_LOG_FORMAT", "GT_LOG_LEVEL",
-    "GT_MOVED_TO", "GT_NCCL", "GT_NVLINK_GROUP_SIZE", "GT_NVTX", "GT_PEER_TIMEOUT", "GT_RECOVERY", "GT_RESEND_BYTES",
-    "GT_RESTARTS", "GT_SHARED_MEMORY", "GT_LEASE", "GT_MARK_SECONDS", "GT_WORKER_LEASE", "GT_START_TIMEOUT", "GT_SYNC",
-    "GT_THREADS", "GT_SNAPSHOTS",
+    "GT_BUILD_NATIVE", "GT_CACHE", "GT_CONFIG", "GT_CPU_SPILL_THRESHOLD", "GT_GRAPHS", "GT_INSTRUCTION_LOG",
+    "GT_INSTRUCTION_LOG_DATA", "GT_INSTRUCTION_LOG_SIZE", "GT_KEY", "GT_KEYS", "GT_LEASE", "GT_LOG_FORMAT",
+    "GT_LOG_LEVEL", "GT_MARK_SECONDS", "GT_MEMORY_POOL_SIZE", "GT_MOVED_TO", "GT_NATIVE", "GT_NCCL",
+    "GT_NVLINK_GROUP_SIZE", "GT_NVTX", "GT_PEER_TIMEOUT", "GT_PREFETCH_BUFFER_SIZE", "GT_RECOVERY", "GT_RESEND_BYTES",
+    "GT_RESTARTS", "GT_SHARED_MEMORY", "GT_SNAPSHOTS", "GT_START_TIMEOUT", "GT_SYNC", "GT_THREADS", "GT_WORKER_LEASE",
 )  # fmt: skip
 """The environment variables that GT reads."""
 
@@ -99,6 +99,19 @@ def packages() -> Iterator[Finding]:
 
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
+def client_code() -> Iterator[Finding]:
+    """Which form of the client's hot modules a program imports."""
+    import gt.client  # it is what asks for them
+    from gt.native.finder import choice
+
+    assert gt.client is not None
+    found = choice()
+    if found.stale:
+        yield Finding("client", NOTE, found.reason, "make native compiles them anew, GT_NATIVE=0 leaves them aside")
+    else:
+        yield Finding("client", OK, found.reason)
 
 
 def devices() -> Iterator[Finding]:
@@ -437,8 +450,8 @@ def ask(code: str, timeout: float, *arguments: str, environment: dict[str, str] 
 def examine(address: str | None = None) -> list[Finding]:
     """All findings. Checks run in parallel; tests that start services run after the others."""
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
-        ("python", python), ("packages", packages), ("gpu", devices), ("memory", memory), ("files", files),
-        ("cores", processors), ("network", network), ("clock", clocks), ("environment", environment),
+        ("python", python), ("packages", packages), ("client", client_code), ("gpu", devices), ("memory", memory),
+        ("files", files), ("cores", processors), ("network", network), ("clock", clocks), ("environment", environment),
     ]  # fmt: skip
     if address is not None:
         checks.append(("service", lambda: service_at(address)))

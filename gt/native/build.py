@@ -1,0 +1,102 @@
+"""Builds the compiled form of the modules with Cython and the C compiler that this Python was built with.
+
+    python -m gt.native.build [FOLDER]
+
+The sources are what runs without it: a `.pxd` beside a source declares the C types of its fields, and nothing else is different.
+Lines that end with "not compiled" make names that the declarations define in C.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Final
+
+from .modules import FOLDERS, MANIFEST, MODULES, digests, source
+
+CLIENT: Final = Path(__file__).resolve().parents[2] / "client"
+NOT_COMPILED: Final = "# not compiled\n"
+SUFFIX: Final = EXTENSION_SUFFIXES[0]
+
+
+class BuildError(Exception):
+    """Compiled modules cannot be built here; the message says why."""
+
+
+def build(folder: Path, root: Path = CLIENT) -> bool:
+    """Builds all modules into `folder`, at once or not at all; False if what is there is from these sources already."""
+    sources = digests(root)
+    manifest = {"suffix": SUFFIX, "modules": list(MODULES), "sources": sources}
+    made = folder / MANIFEST
+    if made.is_file() and json.loads(made.read_text()) == manifest:
+        return False
+    with tempfile.TemporaryDirectory(prefix="gt-native-") as scratch:
+        tree, out = Path(scratch, "tree"), Path(scratch, "out")
+        out.mkdir()
+        _copy(root, tree / "gt" / "client")
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            list(threads.map(lambda module: _compile(module, tree, out), MODULES))
+        (out / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(out, folder)
+    return True
+
+
+def _copy(root: Path, to: Path) -> None:
+    """The packages of the modules as the compiler is to see them."""
+    to.mkdir(parents=True)
+    (to.parent / "__init__.py").touch()
+    (to / "__init__.py").touch()
+    for folder in {source(module, root).parent for module in MODULES}:
+        copied = to / folder.relative_to(root)
+        copied.mkdir()
+        for path in (*folder.glob("*.py"), *folder.glob("*.pxd")):
+            lines = path.read_text().splitlines(keepends=True)
+            (copied / path.name).write_text("".join("\n" if line.endswith(NOT_COMPILED) else line for line in lines))
+
+
+def _compile(module: str, tree: Path, out: Path) -> None:
+    path = source(module, tree / "gt" / "client")
+    written = path.with_suffix(".c")
+    typed = path.with_suffix(".pxd").is_file()
+    # where nothing is declared, annotations are comments: a float keeps being the object that it is
+    options = ["-3", "-X", f"annotation_typing={typed}", "-X", "infer_types=False"]
+    _run([sys.executable, "-m", "cython", *options, str(path.relative_to(tree)), "-o", str(written)], tree)
+    known = sysconfig.get_config_vars()
+    flags = shlex.split(f"{known['CCSHARED']} -DNDEBUG -fwrapv -O2 -w -I{sysconfig.get_path('include')}")
+    compiler = shlex.split(os.environ.get("CC") or known["CC"])
+    _run([*compiler, "-shared", *flags, "-o", str(out / f"{module}{SUFFIX}"), str(written)], tree)
+
+
+def _run(command: list[str], folder: Path) -> None:
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 — the compilers
+    except OSError as error:
+        raise BuildError(f"there is no {command[0]} here: {error}") from error
+    if done.returncode:
+        raise BuildError(f"{shlex.join(command)}\n{done.stdout}{done.stderr}")
+
+
+def main(arguments: list[str]) -> int:
+    """Builds into a folder, by default that of `make native`."""
+    folder = Path(arguments[0]) if arguments else FOLDERS[-1]
+    try:
+        fresh = build(folder)
+    except BuildError as error:
+        sys.stderr.write(f"the compiled modules were not built, so the sources run: {error}\n")
+        return 1
+    sys.stdout.write(f"{folder} {'holds' if fresh else 'already held'} the compiled form of {len(MODULES)} modules\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

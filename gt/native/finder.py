@@ -1,0 +1,93 @@
+"""The finder of compiled modules: it imports them in place of their sources where they were built from these.
+
+`import gt` installs it. All of them are taken, or none, since they know each other's layout. `GT_NATIVE=0` leaves them aside.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+__all__ = ["NativeChoice", "NativeFinder", "choice", "choose", "install"]
+
+_log = logging.getLogger("gt")
+
+
+class NativeChoice:
+    """Which form of the modules is imported: `files` are the compiled ones, none where the sources are; `reason` says why."""
+
+    __slots__ = ("files", "reason", "stale")
+
+    def __init__(self, files: dict[str, Path], reason: str, *, stale: bool = False) -> None:
+        self.files = files
+        self.reason = reason
+        self.stale = stale
+
+
+def choose(folders: Sequence[Path], root: Path, wanted: str) -> NativeChoice:
+    """Which form to import. `root` is the folder of the client's sources, `wanted` the value of GT_NATIVE."""
+    from importlib.machinery import EXTENSION_SUFFIXES
+
+    from .modules import MANIFEST, digests
+
+    if wanted == "0":
+        return NativeChoice({}, "sources, as GT_NATIVE=0 says")
+    for folder in folders:
+        try:
+            manifest = json.loads((folder / MANIFEST).read_text())
+        except FileNotFoundError:
+            continue
+        if manifest["suffix"] != EXTENSION_SUFFIXES[0]:  # another Python's
+            continue
+        now = digests(root)
+        changed = [path for path, digest in manifest["sources"].items() if now.get(path, digest) != digest]
+        if changed:
+            return NativeChoice({}, f"sources: those compiled in {folder} are from another {changed[0]}", stale=True)
+        files = {module: folder / f"{module}{manifest['suffix']}" for module in manifest["modules"]}
+        return NativeChoice(files, f"compiled, from {folder}")
+    return NativeChoice({}, "sources: no compiled ones are built for this Python")
+
+
+@cache
+def choice() -> NativeChoice:
+    """The form that this process imports."""
+    from .modules import FOLDERS, PACKAGE
+
+    made = choose(FOLDERS, Path(sys.modules[PACKAGE].__path__[0]), os.environ.get("GT_NATIVE", ""))
+    if made.stale:
+        _log.warning("%s; `make native` compiles them anew", made.reason)
+    return made
+
+
+class NativeFinder:
+    """Finds the compiled modules of the client, and nothing else."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """What `sys.meta_path` asks of a finder."""
+        if not fullname.startswith("gt.client."):
+            return None
+        file = choice().files.get(fullname)
+        if file is None:
+            return None
+        from importlib.machinery import ExtensionFileLoader
+        from importlib.util import spec_from_file_location
+
+        return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, str(file)))
+
+
+def install() -> None:
+    """Puts the finder before that of files."""
+    if not any(isinstance(finder, NativeFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, NativeFinder())

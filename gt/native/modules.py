@@ -1,0 +1,46 @@
+"""The modules that have a compiled form, and where that lies."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+MODULES: Final = (
+    "gt.client.segment.value",
+    "gt.client.segment.signature",
+    "gt.client.segment.open_segment",
+    "gt.client.segment.definition_cache",
+    "gt.client.segment.builder",
+    "gt.client.tensor.emission_context",
+    "gt.client.tensor.tensor",
+    "gt.client.tensor.tape",
+    "gt.client.tensor.emission",
+    "gt.client.tensor.operands",
+    "gt.client.tensor.deferred_gradients",
+    "gt.client.tensor.backward_pass",
+    "gt.client.compile.guards",
+    "gt.client.compile.capture",
+    "gt.client.compile.output_templates",
+    "gt.client.compile.trace",
+)
+"""What an instruction, its gradient and a compiled step cost the client is spent here."""
+
+PACKAGE: Final = "gt.client"
+MANIFEST: Final = "manifest.json"
+"""The file beside compiled modules that says from which sources, and for which Python, they were built."""
+FOLDERS: Final = (Path(__file__).parent / "built", Path(__file__).parents[2] / "build" / "native")
+"""Where compiled modules may lie: in a wheel; in a checkout, from `make native`."""
+
+
+def source(module: str, root: Path) -> Path:
+    """The source of a module, under the folder of the client."""
+    return root.joinpath(*module.removeprefix(f"{PACKAGE}.").split(".")).with_suffix(".py")
+
+
+def digests(root: Path) -> dict[str, str]:
+    """The hash of each source, and of the declarations beside it, by its path under the folder of the client."""
+    paths = [source(module, root) for module in MODULES]
+    folders = {path.parent for path in paths}
+    paths += sorted(path for folder in folders for path in folder.glob("*.pxd"))
+    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}

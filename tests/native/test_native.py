@@ -1,0 +1,148 @@
+"""The compiled form of the client's hot modules: when it is taken, what is said else, and that both forms do the same."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+import gt.client
+from gt.native import build, finder
+from gt.native.modules import FOLDERS, MANIFEST, MODULES, digests, source
+
+REPOSITORY = Path(__file__).parents[2]
+CLIENT = REPOSITORY / "client"
+BOTH_FORMS = (
+    "tests/client/segment",
+    "tests/client/tensor/test_emission.py",
+    "tests/client/compile/test_compiled_training.py",
+)
+"""Tests that the form runs which the other tests do not."""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder of sources."""
+    for module in MODULES:
+        path = source(module, tmp_path / "client")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# {module}\n")
+    source(MODULES[0], tmp_path / "client").with_suffix(".pxd").write_text("# declarations\n")
+    return tmp_path / "client"
+
+
+@pytest.fixture
+def built(root: Path, tmp_path: Path) -> Path:
+    """A folder of what was compiled from these sources."""
+    folder = tmp_path / "built"
+    folder.mkdir()
+    manifest = {"suffix": EXTENSION_SUFFIXES[0], "modules": list(MODULES), "sources": digests(root)}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    return folder
+
+
+def test_what_was_compiled_from_the_sources_is_taken(root: Path, built: Path) -> None:
+    found = finder.choose([built.parent / "none", built], root, "")
+    assert set(found.files) == set(MODULES)
+    assert found.files[MODULES[0]] == built / f"{MODULES[0]}{EXTENSION_SUFFIXES[0]}"
+    assert found.reason == f"compiled, from {built}"
+
+
+@pytest.mark.parametrize("suffix", [".py", ".pxd"])
+def test_what_was_compiled_from_another_source_is_left_aside(root: Path, built: Path, suffix: str) -> None:
+    source(MODULES[0], root).with_suffix(suffix).write_text("# it was changed\n")
+    found = finder.choose([built], root, "")
+    assert (found.files, found.stale) == ({}, True)
+    assert found.reason.endswith(f"another segment/value{suffix}")
+
+
+def test_what_was_compiled_for_another_python_is_no_matter(root: Path, built: Path) -> None:
+    manifest = json.loads((built / MANIFEST).read_text())
+    (built / MANIFEST).write_text(json.dumps({**manifest, "suffix": ".cpython-399-x86_64-linux-gnu.so"}))
+    found = finder.choose([built], root, "")
+    assert (found.files, found.stale) == ({}, False)
+
+
+def test_gt_native_0_leaves_it_aside(root: Path, built: Path) -> None:
+    found = finder.choose([built], root, "0")
+    assert (found.files, found.stale, "GT_NATIVE=0" in found.reason) == ({}, False, True)
+
+
+def test_every_module_is_there_and_each_declaration_belongs_to_one() -> None:
+    assert all(source(module, CLIENT).is_file() for module in MODULES)
+    declared = {path.with_suffix(".py") for path in CLIENT.rglob("*.pxd")}
+    assert declared - {source(module, CLIENT) for module in MODULES} == {CLIENT / "tensor" / "native_calls.py"}
+
+
+def test_this_process_runs_one_form() -> None:
+    files = finder.choice().files
+    for module in MODULES:
+        __import__(module)
+        assert sys.modules[module].__file__ == str(files.get(module, source(module, CLIENT)))
+    assert gt.client.__path__ == [str(CLIENT)]
+
+
+def test_a_program_is_told_once_that_compiled_modules_are_stale(built: Path) -> None:
+    manifest = json.loads((built / MANIFEST).read_text())
+    program = (
+        "import sys; from pathlib import Path; from gt.native import modules; modules.FOLDERS = (Path(sys.argv[1]),)\n"
+        "import gt, gt.client.compile.trace; print(gt.client.segment.value.__file__)"
+    )
+    manifest["sources"] = {"segment/value.py": "0"}
+    (built / MANIFEST).write_text(json.dumps(manifest))
+    environment = {name: value for name, value in os.environ.items() if name != "GT_NATIVE"}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(built)], cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True
+    )  # fmt: skip
+    assert done.stdout == f"{CLIENT / 'segment' / 'value.py'}\n"
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"sources: those compiled in {built} are from another segment/value.py")
+
+
+def test_without_a_compiler_it_is_said_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("Cython")
+    monkeypatch.setenv("CC", str(tmp_path / "none"))
+    monkeypatch.setattr(build, "MODULES", ("gt.client.segment.value",))
+    with pytest.raises(build.BuildError, match=f"there is no {tmp_path / 'none'} here"):
+        build.build(tmp_path / "built")
+    assert not (tmp_path / "built").exists()
+
+
+def test_a_module_is_compiled_and_found_fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The least of them, which takes a second or two."""
+    pytest.importorskip("Cython")
+    compiler = sysconfig.get_config_var("CC").split()[0]
+    if subprocess.run(["sh", "-c", f"command -v {compiler}"], capture_output=True, check=False).returncode:
+        pytest.skip(f"there is no {compiler} here")
+    monkeypatch.setattr(build, "MODULES", ("gt.client.segment.value",))
+    folder = tmp_path / "built"
+    assert build.build(folder)
+    assert not build.build(folder)
+    file = folder / f"gt.client.segment.value{EXTENSION_SUFFIXES[0]}"
+    spec = importlib.util.spec_from_file_location("gt.client.segment.value", file)
+    assert spec is not None
+
+
+@pytest.mark.process
+def test_both_forms_do_the_same() -> None:
+    """The other tests run one form of the hot modules, these both."""
+    compiled = finder.choose(FOLDERS, CLIENT, "")
+    if not compiled.files:
+        pytest.skip(f"no compiled modules: {compiled.reason}; make native")
+    other = "0" if finder.choice().files else "1"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *BOTH_FORMS],
+        cwd=REPOSITORY,
+        env={**os.environ, "GT_NATIVE": other, "GT_EFFORT": "0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
