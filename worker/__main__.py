@@ -747,20 +747,23 @@ def _pulse(
     joined: Callable[[], bool],
 ) -> None:
     """Sends heartbeats and the state of the GPU on a connection of its own, also while a long kernel runs, and follows changes
-    of the log level. While the worker has not `joined` a dispatcher it waits. Runs in a thread that ends with the process."""
+    of the log level. While the worker has not `joined` a dispatcher it waits, and says hello again where it came before the
+    worker. Runs in a thread that ends with the process."""
     hello = m.encode(m.Hello(m.VERSION, "pulse", {"address": peer_address}))
     connection = Connection(address(), keys=keys)
     connection.send(hello)
+    refused = False
     while True:
         time.sleep(HEARTBEAT_SECONDS)
         if logs is not None:
             logs.look()
         sample = samples.newest() if samples is not None else None
         connection.send_unnumbered(m.encode(sample or m.Ping()))
-        while connection.receive() is not None:
-            pass
+        while (frames := connection.receive()) is not None:
+            refused = refused or type(m.decode(frames)) is m.Goodbye
         connection.look()
-        if (connection.failed or connection.address != address()) and joined():
+        if (refused or connection.failed or connection.address != address()) and joined():
+            refused = False
             connection.close()
             connection = Connection(address(), keys=keys)
             connection.send(hello)
