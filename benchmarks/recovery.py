@@ -24,8 +24,9 @@ Two kinds do no harm:
 * `marks`: the same training of `--mark-steps` steps, in turns with marks as often as by default and with none (GT_MARK_SECONDS
   very large), the order within a pair drawn by lot: the median of the pairs' ratios of time with 95 % confidence, as
   `compare.py` has it. The first fifth of the steps is not counted.
-* `put`: 64 MiB put at each step until the worker has them, in turns with a memcpy of as much, while the session keeps what it
-  sends (and again with GT_RECOVERY=0): all bytes by all seconds, medians beside that.
+* `put`: 64 MiB put at each step, in turns with a memcpy of as much, while the session keeps what it sends (and again with
+  GT_RECOVERY=0): eight at a time until the worker has the last, as a program puts its batches while others are computed; and each
+  until the worker has it. All bytes by all seconds, medians beside that.
 
 In runs with harm marks are taken every `--mark-seconds`, because the runs are short. The exit status is 1 if any bit differs, a
 step is missing or done twice, any process logs or raises an error, or a harm was not noticed.
@@ -65,6 +66,7 @@ STOPS: Final = ("stop-12s", "stop-for-good")
 STOP_SECONDS: Final = 12.0
 KINDS: Final = (*KILLS, *STOPS, "marks", "put")
 PUT_BYTES: Final = 64 << 20
+PUTS_AT_ONCE: Final = 8
 NO_MARKS: Final = "1e9"
 """A GT_MARK_SECONDS that nobody reaches."""
 WARM_SHARE: Final = 0.2
@@ -169,15 +171,25 @@ def put(address: str, steps: int, config: dict[str, Any]) -> None:
     gt.connect(address, config=config or None)
     host = np.random.default_rng(0).integers(-9, 10, PUT_BYTES // 4).astype(np.float32)
     copy = np.empty_like(host)
-    run = workloads.put(host)
-    works: dict[str, Callable[[], object]] = {"put": run, "memcpy": lambda: np.copyto(copy, host)}
+    held: list[gt.Tensor] = []
+
+    def several() -> None:
+        for _ in range(PUTS_AT_ONCE):
+            held[:] = [gt.from_numpy(host)]
+        gt.synchronize()
+
+    works: dict[str, tuple[int, Callable[[], object]]] = {
+        "puts": (PUTS_AT_ONCE, several),
+        "put and wait": (1, workloads.put(host)),
+        "memcpy": (1, lambda: np.copyto(copy, host)),
+    }
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for step in range(steps):
         host[0] = step
-        for name, work in works.items():
+        for name, (count, work) in works.items():
             begin = time.perf_counter()
             work()
-            seconds[name].append(time.perf_counter() - begin)
+            seconds[name].append((time.perf_counter() - begin) / count)
         say(step=step, at=time.time())
     right = bool(gt.from_numpy(host).sum().item() == float(host.sum(dtype=np.float64)))
     say(seconds=seconds, right=right, marks=gt.stats()["marks"])
@@ -514,11 +526,13 @@ def putting(steps: int, *, recovers: bool) -> dict[str, Any]:
         speed = {what: PUT_BYTES * len(each) / sum(each) / 1e9 for what, each in counted.items()}
         middle = {what: PUT_BYTES / statistics.median(each) / 1e9 for what, each in counted.items()}
         found |= {"speed": speed, "median": middle}
-        text = (
-            f"put {speed['put']:.2f} GB/s, memcpy {speed['memcpy']:.2f} GB/s, ratio {speed['put'] / speed['memcpy']:.2f}; "
-            f"medians {middle['put']:.2f} and {middle['memcpy']:.2f} GB/s, ratio {middle['put'] / middle['memcpy']:.2f}; "
-            f"{said['marks']} marks"
-        )
+        ratios = [
+            f"{what} {speed[what]:.2f} GB/s, of memcpy {speed[what] / speed['memcpy']:.2f}, "
+            f"median of {middle[what] / middle['memcpy']:.2f}"
+            for what in speed
+            if what != "memcpy"
+        ]
+        text = f"memcpy {speed['memcpy']:.2f} GB/s; {'; '.join(ratios)}; {said['marks']} marks"
     print(f"{'put':16} {name:16} {text}{f', {len(errors)} ERRORS' if errors else ''}", flush=True)
     for error in errors:
         print(f"    {error}", flush=True)
