@@ -154,7 +154,7 @@ def test_a_killed_worker_costs_a_pause_and_not_a_bit(machine: Machine, name: str
 
 
 @pytest.mark.parametrize("rooms", [("dispatcher",), ("worker", "dispatcher")][0 if EFFORT >= 1 else 1 :], ids="-".join)
-@pytest.mark.parametrize("name", CONFIGS if EFFORT >= 1 else ["fully sharded"])
+@pytest.mark.parametrize("name", CONFIGS if EFFORT >= 1 else ["data parallel", "fully sharded"])
 def test_a_killed_dispatcher_costs_a_pause_and_not_a_bit(machine: Machine, name: str, rooms: tuple[str, ...]) -> None:
     kills = max(2, KILLS // 2)
     calm, shaken = undisturbed(machine, name), train(machine, name, kills, 3, rooms=rooms)

@@ -32,10 +32,10 @@ MAX_IDLE_LOSSES: Final = 2
 """After so many disturbances of workers without progress of a program there is none until all have come further: a session that
 goes back again and again without coming further is given up, by design."""
 QUIET_SECONDS: Final = 25.0
-"""Seconds within which all is as before when the last program has ended. For twenty of them workers keep the memory of clients
-mapped."""
+"""Seconds within which all is as before when the last program has ended. For twenty of them workers may keep memory of a client
+mapped that has left them."""
 CLIENT_MEMORY: Final = "/memfd:gt-bulk-N (deleted)"
-"""Memory of clients, which a worker may keep mapped for a while after they have left; it does not count as left open."""
+"""Memory of a client, which no worker may have mapped when what it uses is noted at first."""
 SAMPLE_SECONDS: Final = 1.0
 GROWTH: Final = {"supervisor": 16 << 20, "dispatcher": 128 << 20, "worker": 256 << 20}
 """The most bytes by which a daemon's resident memory may grow."""
@@ -225,7 +225,6 @@ class SoakRun:
             for process in each:
                 try:
                     files = open_files(process.pid)
-                    del files[CLIENT_MEMORY]
                     usage = Usage(process.memory_info().rss, files.total(), files)
                 except (psutil.Error, FileNotFoundError):
                     continue  # it has just ended
@@ -243,13 +242,18 @@ class SoakRun:
 
     def settled(self, before: dict[str, Usage]) -> dict[str, Usage]:
         """What the daemons use when all workers are there and no program; it waits for that, and for no more descriptors than
-        there were."""
-        deadline = time.monotonic() + (QUIET_SECONDS if before else 1.0)
+        there were `before`, or at first for a calm second in which no worker has memory of a client."""
+        deadline = time.monotonic() + QUIET_SECONDS
+        calm_since = 0.0
         while True:
-            found = self.usage()
-            more = [name for name in before if found[name].descriptors > before[name].descriptors]
-            calm = len(self.disturber.joined()) == WORKERS and not self.mark_files() and not more and before
-            if calm or time.monotonic() > deadline:
+            now, found = time.monotonic(), self.usage()
+            if before:
+                more = any(found[name].descriptors > before[name].descriptors for name in before)
+            else:
+                more = CLIENT_MEMORY in found["worker"].open_files
+            calm = len(self.disturber.joined()) == WORKERS and not self.mark_files() and not more
+            calm_since = (calm_since or now) if calm else 0.0
+            if (calm and now - calm_since >= (0.0 if before else 1.0)) or now > deadline:
                 return found
             time.sleep(0.1)
 
