@@ -62,6 +62,8 @@ class Stream:
         """Whether to reconnect when the service is lost, at its address, or (without one) where `discover` then finds one."""
         self.dropped = 0
         self.capabilities: tuple[str, ...] = ()
+        self.joined = 0
+        """How many times a service has let it in."""
         self._state = CONNECTING
         self._text = ""
         self._heard: float | None = None
@@ -287,6 +289,7 @@ class Stream:
             given = message.facts.get("capabilities")
             self.capabilities = tuple(map(str, given)) if isinstance(given, list) else ()
             self._state, self._text = LIVE, ""
+            self.joined += 1
             self._say(m.Watch(self.level, 0))
         elif isinstance(message, (m.Answer, m.Failed)):
             if message.request == self._request:  # of an earlier one nobody wants to know any more

@@ -30,7 +30,6 @@ def restart(
         import time
 
         from gt.errors import SessionError
-        from gt.monitor.snapshot import LIVE
         from gt.monitor.stream import Stream
         from gt.wire import telemetry as t
 
@@ -46,7 +45,7 @@ def restart(
             while found["marking"] and time.monotonic() < deadline:
                 stream.read(ASK_SECONDS)
                 found = stream.restart()
-            ended = time.monotonic()
+            ended, joined = time.monotonic(), stream.joined
             stream.restart(end=True)
             typer.echo(
                 f"the dispatcher at {stream.address} ends; {_count(found['sessions'])} to go on with the next one"
@@ -54,9 +53,7 @@ def restart(
             if not found["supervised"]:
                 typer.echo("start the next one with the same --address and --marks")
                 return
-            while stream.status.state == LIVE and time.monotonic() < ended + wait:
-                stream.read(ASK_SECONDS)
-            while stream.status.state != LIVE:
+            while stream.joined == joined:
                 if time.monotonic() >= ended + wait:
                     raise SessionError(f"no other dispatcher was there within {wait:g} s")
                 stream.read(ASK_SECONDS)

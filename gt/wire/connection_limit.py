@@ -33,7 +33,8 @@ class ConnectionLimit:
         """How many connections were hung up."""
         self.strangers = 0
         """How many connections were refused because of their keys."""
-        self.monitors = [transport.connection_monitor(socket) for socket in sockets]
+        monitors = [transport.limit_connections(socket, limit) for socket in sockets]
+        self.monitors = [(listener, monitor) for listener, monitor in enumerate(monitors) if monitor is not None]
         self.failed = False
         """Whether a bug was met, which is logged once."""
         self.warn_at = 0.0
@@ -44,7 +45,7 @@ class ConnectionLimit:
 
     def _run(self) -> None:
         poller = transport.poller()
-        for monitor in self.monitors:
+        for _, monitor in self.monitors:
             poller.register(monitor, transport.READABLE)
         patience: int | None = None
         while True:
@@ -65,7 +66,7 @@ class ConnectionLimit:
             return None
 
     def _read(self, heard: dict[Any, int]) -> int | None:
-        for listener, monitor in enumerate(self.monitors):
+        for listener, monitor in self.monitors:
             while monitor in heard and (event := transport.connection_event(monitor)) is not None:
                 self._hear(listener, event)
         return None if self.guard is None else int(1000 * self.guard.look())

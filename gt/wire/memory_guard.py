@@ -65,8 +65,8 @@ class MemoryGuard:
 
     def __init__(self, listeners: list[Listener]) -> None:
         self.listeners = listeners
-        self.ended = 0
-        """How many connections were ended."""
+        self._ended = 0
+        """How many connections it has ended itself."""
         self.messages: UnfinishedMessages[_Accepted] = UnfinishedMessages()
         self._message_bytes = [2 * transport.max_frame_bytes(each.socket) for each in listeners]
         self._unix = [transport.endpoint(each.socket).startswith("ipc://") for each in listeners]
@@ -78,6 +78,11 @@ class MemoryGuard:
         self._memory = ResidentMemory()
         self._trims: list[float] = []
         self._warn_at = 0.0
+
+    @property
+    def ended(self) -> int:
+        """How many connections were ended, also by sockets that look after that themselves."""
+        return self._ended + sum(transport.refused(each.socket) for each in self.listeners)
 
     def trust(self, listener: int) -> None:
         """The sender of the last message of a listener is known to be a peer that may be silent from now on. The reader of that
@@ -158,7 +163,7 @@ class MemoryGuard:
                         peers.append(_peer(socket))
                         socket.setsockopt(socketlib.SOL_SOCKET, socketlib.SO_LINGER, _AT_ONCE)
                         socket.shutdown(socketlib.SHUT_RDWR)
-        self.ended += len(peers)
+        self._ended += len(peers)
         if peers and time.monotonic() >= self._warn_at:
             self._warn_at = time.monotonic() + WARN_SECONDS
             log.warning(

@@ -39,7 +39,7 @@ from gt.bounds import (
 )
 from gt.errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 12
+VERSION: Final = 13
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 TOPIC_BYTES: Final = 8

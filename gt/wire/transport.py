@@ -1,8 +1,9 @@
-"""ZeroMQ sockets for all components: the only module that imports zmq.
+"""Sockets for all components: ZeroMQ's, or Unix sockets without it (`gt/unix_sockets`). The only module that imports zmq.
 
-A listening TCP socket that is given a secret key takes only peers whose keys are accepted (CURVE). Every socket has unlimited
-queues: GT's own credits bound what is in flight, and nothing is dropped silently. Sending to a peer that is gone fails visibly.
-Control, bulk and worker-to-worker traffic each have sockets of their own.
+At `ipc` addresses control and bulk sockets are without ZeroMQ. Where its own threads look after connections, between workers and
+for what is published, they are ZeroMQ's there too. A listening TCP socket that is given a secret key takes only peers whose keys
+are accepted (CURVE). Every socket has unlimited queues: GT's own credits bound what is in flight, and nothing is dropped
+silently. Sending to a peer that is gone fails visibly. Control, bulk and worker-to-worker traffic each have sockets of their own.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ipaddress
 import logging
 import os
 import re
+import select
 import socket as socketlib
 import sys
 import threading
@@ -26,10 +28,15 @@ from zmq.utils import z85
 
 from gt.daemon.registry import services
 from gt.errors import ConnectionFailed, GTError
+from gt.unix_sockets.dealer import UnixDealer
+from gt.unix_sockets.router import UnixRouter
+from gt.unix_sockets.stream_socket import StreamSocket
 
 MAX_FRAME_BYTES: Final = (1 << 31) + (1 << 20)
 """The largest frame, in bytes, that a socket accepts; a peer that sends a larger one is disconnected."""
 
+MAX_UNIX_FRAME_BYTES: Final = (1 << 31) - 1
+"""The same on a Unix socket."""
 CURVE_FRAME_BYTES: Final = 64
 """At least what encryption adds to a frame: 33 bytes in CurveZMQ (RFC 26, the MESSAGE command)."""
 CURVE_INITIATE_BYTES: Final = 512
@@ -42,12 +49,14 @@ MAX_PARTS: Final = 8
 """Frames of one message that are kept, more than any message of GT has; a message with so many is refused by whoever reads it."""
 
 log = logging.getLogger(__name__)
+_get: Final = BackendSocket.get
 _send: Final = BackendSocket.send
 """What `Socket.send` calls, without what it does before for sockets of other kinds."""
 _DONTWAIT: Final = int(zmq.DONTWAIT)
 _SNDMORE: Final = int(zmq.SNDMORE | zmq.DONTWAIT)
 _READABLE: Final = int(zmq.POLLIN)
 _SRCFD: Final = int(zmq.SRCFD)
+_EVENTS: Final = int(zmq.EVENTS)
 """As plain integers, because combining enumeration members takes as long as reading the next frame from a socket."""
 
 _NEVER_MS: Final = 24 * 3600 * 1000
@@ -276,6 +285,16 @@ def _bound(socket: zmq.Socket[bytes], address: str, keys: KeyCheck | None) -> zm
 _IN_USE: Final = "{} is in use by another process; choose another --address"
 
 
+def _unix_router(address: str, frame_bytes: int) -> UnixRouter:
+    path = address.removeprefix("ipc://")
+    if _answers(path):
+        raise AddressInUse(_IN_USE.format(address))
+    try:
+        return UnixRouter(path, frame_bytes)
+    except OSError as error:
+        raise AddressRefused(f"cannot listen at {address}: {error.strerror or error}") from None
+
+
 def _answers(path: str) -> bool:
     """Whether a process listens at a socket's path."""
     with socketlib.socket(socketlib.AF_UNIX) as probe:
@@ -293,8 +312,11 @@ def _exchange_heartbeats(socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
 
 
-def unlink(socket: zmq.Socket[bytes]) -> None:
+def unlink(socket: Socket) -> None:
     """Remove the path of a listening `ipc` socket, which ZeroMQ leaves behind when the process ends."""
+    if isinstance(socket, UnixRouter):
+        socket.unlink()
+        return
     address = endpoint(socket)
     if address.startswith("ipc://"):
         Path(address.removeprefix("ipc://")).unlink(missing_ok=True)
@@ -302,10 +324,12 @@ def unlink(socket: zmq.Socket[bytes]) -> None:
 
 def router(
     address: str, frame_bytes: int = MAX_FRAME_BYTES, keys: KeyCheck | None = None, *, heartbeats: bool = False
-) -> zmq.Socket[bytes]:
-    """A listening ROUTER that reports when a peer is gone. A peer that sends a frame of more than `frame_bytes` is
-    disconnected. With `keys`, peers on TCP need one. With `heartbeats` ZeroMQ's own threads look after its connections. Raises
-    `AddressInUse` or `AddressRefused`."""
+) -> Socket:
+    """A listening socket that knows its peers by their identities, and reports when one is gone. A peer that sends a frame of
+    more than `frame_bytes` is disconnected. With `keys`, peers on TCP need one. With `heartbeats` ZeroMQ's own threads look
+    after its connections. Raises `AddressInUse` or `AddressRefused`."""
+    if address.startswith("ipc://") and not heartbeats:
+        return _unix_router(address, frame_bytes)
     socket = _socket(zmq.ROUTER)
     socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes + (0 if keys is None else CURVE_FRAME_BYTES))
     if heartbeats:
@@ -326,7 +350,7 @@ def publisher(address: str, keys: KeyCheck | None = None) -> zmq.Socket[bytes]:
     return _bound(socket, address, keys)
 
 
-def subscription(publisher: zmq.Socket[bytes], sender: MessageSender | None = None) -> tuple[bytes, bool] | None:
+def subscription(publisher: Socket, sender: MessageSender | None = None) -> tuple[bytes, bool] | None:
     """A ticket that arrived (with True), or that was withdrawn or whose connection is gone (with False); None if there is
     none. `sender` is told who has sent it."""
     frames = receive(publisher, sender)
@@ -392,15 +416,29 @@ class SingleConnection:
         self.socket.close(linger=linger)
 
 
-class Dealer(SingleConnection):
-    """A DEALER connected to a `router`."""
+class Dealer:
+    """A connection to a `router`, which must have been made with the same `heartbeats`."""
 
     def __init__(
         self, address: str, identity: bytes, keys: CurveKeys | None = None, *, heartbeats: bool = False
     ) -> None:
-        socket = _socket(zmq.DEALER)
-        socket.setsockopt(zmq.IDENTITY, identity)
-        super().__init__(socket, address, keys, heartbeats=heartbeats)
+        self.socket: Socket
+        self._end: UnixDealer | SingleConnection
+        if address.startswith("ipc://") and not heartbeats:
+            self.socket = self._end = UnixDealer(address.removeprefix("ipc://"), identity, MAX_UNIX_FRAME_BYTES)
+        else:
+            self.socket = _socket(zmq.DEALER)
+            self.socket.setsockopt(zmq.IDENTITY, identity)
+            self._end = SingleConnection(self.socket, address, keys, heartbeats=heartbeats)
+
+    @property
+    def broken(self) -> bool:
+        """Whether the connection has ended, or could not be made."""
+        return self._end.broken
+
+    def close(self, linger: int = 0) -> None:
+        """Close it; what was sent may leave within `linger` milliseconds."""
+        self._end.close(linger)
 
 
 class SubscriberSocket(SingleConnection):
@@ -421,13 +459,20 @@ def new_identity() -> bytes:
     return b"g" + os.urandom(15)
 
 
-def endpoint(socket: zmq.Socket[bytes]) -> str:
+def endpoint(socket: Socket) -> str:
     """The address of a listening socket, with the port that was chosen for it."""
+    if isinstance(socket, UnixRouter):
+        return f"ipc://{socket.path}"
+    assert isinstance(socket, zmq.Socket), "a dealer does not listen"
     return str(socket.getsockopt(zmq.LAST_ENDPOINT).decode())  # type: ignore[union-attr]
 
 
-def send(socket: zmq.Socket[bytes], frames: list[Any], peer: bytes | None = None) -> bool:
-    """Send without waiting, by a `router` to this `peer`; False if the peer is gone. Large frames are not copied."""
+def send(socket: Socket, frames: list[Any], peer: bytes | None = None) -> bool:
+    """Send without waiting, by a `router` to this `peer`; False if the peer is gone."""
+    if isinstance(socket, UnixDealer):
+        return socket.send(frames)
+    if isinstance(socket, UnixRouter):
+        return peer is not None and socket.send(frames, peer)
     try:
         if peer is not None:
             _send(socket, peer, _SNDMORE)
@@ -458,14 +503,16 @@ class MessageSender:
     __slots__ = ("finished", "frame")
 
     def __init__(self) -> None:
-        self.frame: zmq.Frame | None = None
+        self.frame: zmq.Frame | StreamSocket | None = None
         self.finished: set[int] | None = None
         """The descriptors of connections by which whole messages have come, while somebody wants to know."""
 
     def descriptor(self) -> int:
         """That of the connection by which the message has come; -1 if it is not known."""
+        if not isinstance(self.frame, zmq.Frame):
+            return -1
         try:
-            return -1 if self.frame is None else int(self.frame.get(_SRCFD))
+            return int(self.frame.get(_SRCFD))
         except zmq.ZMQError:  # the end of a subscription has none
             return -1
 
@@ -473,6 +520,8 @@ class MessageSender:
         """Who that was, on a socket that listens at `address`."""
         if self.frame is None:
             return PeerCredentials()
+        if isinstance(self.frame, StreamSocket):
+            return PeerCredentials(*self.frame.process)
         if not address.startswith("ipc://"):
             return PeerCredentials(key=_property(self.frame, "User-Id"))
         found = _PEER_PROCESS.search(_property(self.frame, "Peer-Address"))
@@ -490,11 +539,17 @@ def _property(frame: zmq.Frame, name: str) -> str:
         return ""
 
 
-def receive(
-    socket: zmq.Socket[bytes], sender: MessageSender | None = None, *, polled: bool = False
-) -> list[Any] | None:
-    """The frames of one message (large ones uncopied, in ZeroMQ's memory), or None if there is none. `sender` is told who has
-    sent it. `polled`: a poll has just found one."""
+def receive(socket: Socket, sender: MessageSender | None = None, *, polled: bool = False) -> list[Any] | None:
+    """The frames of one message (large ones uncopied, in the memory in which they came), or None if there is none; on a `router`,
+    its sender's identity before them. `sender` is told who has sent it. `polled`: a poll has just found one."""
+    if isinstance(socket, UnixDealer):
+        return socket.receive(polled=polled)
+    if isinstance(socket, UnixRouter):
+        if (found := socket.receive(polled=polled)) is None:
+            return None
+        if sender is not None:
+            sender.frame = found[0]
+        return [found[0].identity, *found[1]]
     if not polled and not zmq.zmq_poll([(socket, _READABLE)], 0):  # cheaper than an exception, or asking for its events
         return None
     try:
@@ -527,9 +582,14 @@ ENDED: Final = int(zmq.EVENT_DISCONNECTED)
 REFUSED: Final = int(_HANDSHAKE_FAILURES)
 
 
-def connection_monitor(listening: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-    """A socket that tells of each connection that a listening one accepts, of its end, and of those that it refuses because of
-    their keys. It may be read in another thread."""
+def limit_connections(listening: Socket, limit: int) -> zmq.Socket[bytes] | None:
+    """Have a listening socket hang up connections with a descriptor from `limit` on. Where that is ZeroMQ's somebody else must do
+    it: a socket that tells of each connection that is accepted, of its end, and of those that are refused because of their keys.
+    It may be read in another thread."""
+    if isinstance(listening, UnixRouter):
+        listening.limit = limit
+        return None
+    assert isinstance(listening, zmq.Socket), "a dealer does not listen"
     return listening.get_monitor_socket(ACCEPTED | ENDED | REFUSED)
 
 
@@ -544,15 +604,72 @@ def connection_event(monitor: zmq.Socket[bytes]) -> ConnectionEvent | None:
     )
 
 
-def max_frame_bytes(listening: zmq.Socket[bytes]) -> int:
-    """The largest frame that a socket accepts."""
+def max_frame_bytes(listening: Socket) -> int:
+    """The largest frame that a listening socket accepts."""
+    if isinstance(listening, UnixRouter):
+        return listening.frame_bytes
+    assert isinstance(listening, zmq.Socket), "a dealer does not listen"
     return int(listening.getsockopt(zmq.MAXMSGSIZE))
 
 
-def poller() -> zmq.Poller:
+def refused(listening: Socket) -> int:
+    """How many connections a listening socket has ended or refused by itself, as far as that is known."""
+    return listening.refused if isinstance(listening, UnixRouter) else 0
+
+
+class Poller:
+    """Waits for sockets and file descriptors to become readable."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._descriptors: dict[Any, int] = {}
+        """Of all that is registered."""
+        self._registered: dict[int, Any] = {}
+        self._unix: list[UnixDealer | UnixRouter] = []
+        self._zmq: list[zmq.Socket[bytes]] = []
+
+    def register(self, source: Any, _flags: int = 0) -> None:
+        """Wait for this socket or descriptor, too."""
+        descriptor = source if isinstance(source, int) else int(source.fileno())
+        self._descriptors[source] = descriptor
+        self._registered[descriptor] = source
+        self._poll.register(descriptor, select.POLLIN)
+        if isinstance(source, zmq.Socket):
+            self._zmq.append(source)
+        elif isinstance(source, UnixDealer | UnixRouter):
+            self._unix.append(source)
+
+    def unregister(self, source: Any) -> None:
+        """Wait for it no longer; it may be closed already."""
+        descriptor = self._descriptors.pop(source)
+        del self._registered[descriptor]
+        self._poll.unregister(descriptor)
+        for some in (self._zmq, self._unix):
+            if source in some:
+                some.remove(source)
+
+    def __contains__(self, source: Any) -> bool:
+        return source in self._descriptors
+
+    def poll(self, timeout: float | None = None) -> list[tuple[Any, int]]:
+        """What is readable, at once or within so many milliseconds (None: whenever that is). It may return nothing earlier."""
+        ready: list[tuple[Any, int]] = [(each, READABLE) for each in self._unix if each.has_more]
+        ready += [(each, READABLE) for each in self._zmq if _has_message(each)]
+        for descriptor, _ in self._poll.poll(0 if ready else timeout):
+            source = self._registered[descriptor]
+            if not isinstance(source, zmq.Socket) or _has_message(source):
+                ready.append((source, READABLE))
+        return ready
+
+
+def _has_message(socket: zmq.Socket[bytes]) -> bool:
+    return bool(_get(socket, _EVENTS) & _READABLE)  # type: ignore[operator]
+
+
+def poller() -> Poller:
     """A poller for sockets and file descriptors."""
-    return zmq.Poller()
+    return Poller()
 
 
-READABLE: Final = zmq.POLLIN
-Socket = zmq.Socket[bytes]
+READABLE: Final = int(zmq.POLLIN)
+Socket = zmq.Socket[bytes] | UnixDealer | UnixRouter

@@ -25,10 +25,11 @@ STEP_SECONDS = 0.05
 class Ends:
     """A router, a connection to it, and the time."""
 
-    def __init__(self, address: str, frame_bytes: int) -> None:
+    def __init__(self, address: str, frame_bytes: int, *, heartbeats: bool = False) -> None:
         self.now = 0.0
-        self.router = SessionRouter(address, frame_bytes)
-        self.connection = Connection(address, lease=5.0, clock=lambda: self.now)
+        self.router = SessionRouter(address, frame_bytes, heartbeats=heartbeats)
+        address = transport.endpoint(self.router.socket)
+        self.connection = Connection(address, lease=5.0, clock=lambda: self.now, heartbeats=heartbeats)
         self.heard: list[bytes] = []
         self.got: list[bytes] = []
 
@@ -62,9 +63,9 @@ class Ends:
         self.router.socket.close(linger=0)
 
 
-@pytest.fixture
-def ends(tmp_path: Path) -> Iterator[Ends]:
-    made = Ends(f"ipc://{tmp_path}/s", 1000)
+@pytest.fixture(params=["unix", "tcp"])
+def ends(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Ends]:
+    made = Ends(f"ipc://{tmp_path}/s" if request.param == "unix" else "tcp://127.0.0.1:*", 1000)
     yield made
     made.close()
 
@@ -178,8 +179,9 @@ def test_a_stream_goes_on_after_the_end_of_its_connection(ends: Ends, silent: bo
     assert (ends.connection.lease, ends.connection.failed, ends.connection.closed) == (7.0, "", False)
 
 
-def test_who_computes_for_long_is_not_silent(ends: Ends) -> None:
+def test_who_computes_for_long_is_not_silent(tmp_path: Path) -> None:
     """Where ZeroMQ exchanges the heartbeats, an end may answer nothing for as long as it likes."""
+    ends = Ends(f"ipc://{tmp_path}/s", 1000, heartbeats=True)
     patient = Connection(ends.connection.address, lease=math.inf, clock=lambda: ends.now, heartbeats=True)
     patient.send([b"a"])
     for _ in range(200):
@@ -190,6 +192,7 @@ def test_who_computes_for_long_is_not_silent(ends: Ends) -> None:
         if ends.heard:
             break
     patient.close()
+    ends.close()
     assert ends.heard == [b"a"]
 
 

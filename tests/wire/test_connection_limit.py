@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gt.unix_sockets.router import UnixRouter
 from gt.wire import transport
 from gt.wire.connection_limit import ConnectionLimit
 
@@ -45,13 +46,14 @@ def test_a_bug_of_the_guard_is_logged_once_and_connections_go_on(
     """ZeroMQ's own thread waits when a thousand events are unread, so more than that come."""
     caplog.set_level(logging.ERROR)
     address = f"ipc://{tmp_path}/s"
-    router = transport.router(address, 1000)
+    router = transport.router(address, 1000, heartbeats=True)  # ZeroMQ's
+    assert not isinstance(router, UnixRouter)
     guard: Any = BrokenGuard()
     limit = ConnectionLimit([router], 1 << 20, guard)
     limit.start()
     until = time.monotonic() + 60
     for number in range(1500):
-        dealer = transport.Dealer(address, transport.new_identity())
+        dealer = transport.Dealer(address, transport.new_identity(), heartbeats=True)
         transport.send(dealer.socket, [b"hello"])
         while (heard := transport.receive(router)) is None:
             assert time.monotonic() < until, f"connection {number} is not served"

@@ -1,0 +1,231 @@
+"""The listening end of connections, each known by the identity that its other end has said.
+
+All that a connection may cost is bounded here: how many there are, how many of them say nothing, and the bytes of messages that
+do not end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import select
+import socket as sockets
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Final
+
+from gt.bounds import MAX_UNFINISHED_BYTES
+
+from .framing import MAGIC, MAX_IDENTITY_BYTES
+from .stream_socket import StreamSocket, readable
+
+log = logging.getLogger("gt.wire")
+MAX_NAMELESS: Final = 256
+"""Connections that have not said who they are; the oldest makes room for the next."""
+MAX_EVENTS: Final = 256
+"""Connections that are read in one turn."""
+BACKLOG: Final = 1024
+"""Connections that wait to be accepted."""
+WARN_SECONDS: Final = 60.0
+"""The seconds between two warnings."""
+
+
+class UnixRouter:
+    """Listens at `path`. One thread may use it. A peer that sends a frame of more than `frame_bytes` is disconnected. A
+    connection whose descriptor is `limit` or more is hung up. Raises `OSError` if it cannot listen."""
+
+    def __init__(self, path: str, frame_bytes: int) -> None:
+        self.path = Path(path)
+        self.frame_bytes = frame_bytes
+        self.limit = 1 << 31
+        self.refused = 0
+        """How many connections were ended for what they sent, or because there were too many."""
+        self._listening = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
+        try:
+            self.path.unlink(missing_ok=True)
+            self._listening.bind(path)
+            self._listening.listen(BACKLOG)
+        except OSError:
+            self._listening.close()
+            raise
+        self._inode = self.path.stat().st_ino
+        self._listening.setblocking(False)
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        """A descriptor to give up for a moment when there is none to accept a connection with."""
+        self._epoll = select.epoll()
+        self._epoll.register(self._listening, select.EPOLLIN)
+        self._streams: dict[int, StreamSocket] = {}
+        """All connections, by descriptor."""
+        self._peers: dict[bytes, StreamSocket] = {}
+        """Those that have said who they are."""
+        self._nameless: dict[StreamSocket, None] = {}
+        """The others, oldest first."""
+        self._ready: deque[StreamSocket] = deque()
+        """Those with messages that nobody has taken."""
+        self._unfinished: dict[StreamSocket, int] = {}
+        """The bytes of messages that have not ended."""
+        self._empty = False
+        """Whether nothing was left when it was last read."""
+        self._warn_at = 0.0
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when something has come."""
+        return self._epoll.fileno()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether messages have been read that nobody has taken: they do not make the descriptor readable."""
+        return bool(self._ready)
+
+    def poll(self, timeout: float) -> bool:
+        """Wait for a message, at most so many milliseconds."""
+        return self.has_more or readable(self.fileno(), timeout)
+
+    def send(self, frames: list[Any], peer: bytes) -> bool:
+        """Send a message to a peer. Never waits. Returns False if it is not connected."""
+        stream = self._peers.get(peer)
+        return stream is not None and stream.send(frames)
+
+    def receive(self, *, polled: bool = False) -> tuple[StreamSocket, list[Any]] | None:
+        """The next message, and the connection by which it came; None if there is none. Connections take turns. `polled`: a poll
+        has just found one."""
+        ready = self._ready
+        if polled:
+            self._empty = False
+        while not ready:
+            if self._empty:
+                self._empty = False
+                return None
+            self._read()
+        stream = ready.popleft()
+        message = stream.messages.popleft()
+        if stream.messages:
+            ready.append(stream)
+        return stream, message
+
+    def _read(self) -> None:
+        """Read what has come by all connections."""
+        events = self._epoll.poll(0, MAX_EVENTS)
+        self._empty = len(events) < MAX_EVENTS
+        for descriptor, _ in events:
+            stream = self._streams.get(descriptor)
+            if stream is None:
+                self._accept()
+            elif not stream.ended:  # else it was ended in this turn
+                self._empty &= not stream.read()
+                self._heard(stream)
+
+    def _heard(self, stream: StreamSocket) -> None:
+        """Something has come by a connection, perhaps its end."""
+        if stream.messages and not stream.identity:
+            self._name(stream)
+        if stream.messages and stream not in self._ready:
+            self._ready.append(stream)
+        if stream.ended:
+            if stream.offence:
+                self._refuse(stream, stream.offence)
+            else:
+                self._forget(stream)
+        elif stream.reader.rest:
+            self._unfinished[stream] = len(stream.reader.rest)
+            if len(self._unfinished) > 1 or len(stream.reader.rest) > MAX_UNFINISHED_BYTES:
+                self._bound_unfinished()
+        elif self._unfinished:
+            self._unfinished.pop(stream, None)
+
+    def _name(self, stream: StreamSocket) -> None:
+        """Read the first message of a connection, which says who it is."""
+        first = stream.messages.popleft()
+        if len(first) != 2 or first[0] != MAGIC or not 0 < len(first[1]) <= MAX_IDENTITY_BYTES or not first[1][0]:
+            stream.ended, stream.offence = True, "it does not say who it is"
+            stream.messages.clear()
+            return
+        stream.identity = bytes(first[1])
+        self._nameless.pop(stream, None)
+        before = self._peers.pop(stream.identity, None)
+        if before is not None:  # a new connection of a peer replaces its last, which may seem to live
+            self._forget(before)
+            before.messages.clear()  # none of it was acknowledged, so it comes again
+            if before in self._ready:
+                self._ready.remove(before)
+        self._peers[stream.identity] = stream
+
+    def _bound_unfinished(self) -> None:
+        """End connections, those with the longest first, while messages that have not ended take too much memory."""
+        while sum(self._unfinished.values()) > MAX_UNFINISHED_BYTES:
+            longest = max(self._unfinished, key=self._unfinished.__getitem__)
+            self._refuse(longest, "messages that do not end take too much memory")
+
+    def _accept(self) -> None:
+        """Accept who wants to connect."""
+        for _ in range(MAX_EVENTS):
+            try:
+                socket, _address = self._listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    continue  # who wanted to connect is gone
+                os.close(self._spare)
+                with contextlib.suppress(OSError):
+                    self._listening.accept()[0].close()
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                self._count_refused("there is no descriptor for them")
+                continue
+            stream = StreamSocket(socket, self.frame_bytes)
+            if socket.fileno() >= self.limit:
+                stream.close()
+                self._count_refused(f"{self.limit} descriptors are in use")
+                continue
+            stream.ask_process()
+            self._streams[socket.fileno()] = stream
+            self._nameless[stream] = None
+            self._epoll.register(socket, select.EPOLLIN)
+            stream.read()  # who connects says something at once
+            self._heard(stream)
+            if len(self._nameless) > MAX_NAMELESS:
+                self._refuse(next(iter(self._nameless)), "too many say nothing")
+
+    def _refuse(self, stream: StreamSocket, reason: str) -> None:
+        """End a connection."""
+        self._forget(stream)
+        self._count_refused(f"process {stream.process.pid} of user {stream.process.uid}: {reason}")
+
+    def _count_refused(self, reason: str) -> None:
+        self.refused += 1
+        if time.monotonic() >= self._warn_at:
+            self._warn_at = time.monotonic() + WARN_SECONDS
+            log.warning("connections were ended or refused: %s; more are only counted", reason)
+
+    def _forget(self, stream: StreamSocket) -> None:
+        """Close a connection. What has come by it can still be taken."""
+        if self._streams.pop(stream.socket.fileno(), None) is None:
+            return
+        self._epoll.unregister(stream.socket)
+        self._nameless.pop(stream, None)
+        self._unfinished.pop(stream, None)
+        if self._peers.get(stream.identity) is stream:
+            del self._peers[stream.identity]
+        stream.close()
+
+    def close(self, linger: int = 0) -> None:
+        """Close all connections, and listen no more; what was sent may leave within `linger` milliseconds."""
+        until = time.monotonic() + linger / 1000
+        for stream in list(self._streams.values()):
+            stream.close(int(1000 * max(0.0, until - time.monotonic())))
+        self._streams.clear()
+        self._peers.clear()
+        self._ready.clear()
+        self.unlink()
+        self._listening.close()
+        self._epoll.close()
+        os.close(self._spare)
+
+    def unlink(self) -> None:
+        """Remove the path at which it listens, unless another one listens there by now."""
+        with contextlib.suppress(OSError):
+            if self.path.stat().st_ino == self._inode:
+                self.path.unlink()

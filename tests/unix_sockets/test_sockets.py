@@ -1,0 +1,248 @@
+"""A router and dealers over real Unix sockets, in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gt.bounds import MAX_UNFINISHED_BYTES
+from gt.unix_sockets import router as router_module
+from gt.unix_sockets.dealer import UnixDealer
+from gt.unix_sockets.framing import MAGIC, WORD, packed
+from gt.unix_sockets.router import UnixRouter
+
+FRAME_BYTES = 32 << 20
+TIMEOUT_MS = 20_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "s")
+
+
+@pytest.fixture
+def router(path: str) -> Iterator[UnixRouter]:
+    made = UnixRouter(path, FRAME_BYTES)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def dealer(router: UnixRouter) -> Iterator[UnixDealer]:
+    made = UnixDealer(str(router.path), b"g-dealer", FRAME_BYTES)
+    yield made
+    made.close()
+
+
+def heard(router: UnixRouter) -> tuple[bytes, list[bytes]]:
+    """The next message, once it is there."""
+    while (found := router.receive()) is None:
+        assert router.poll(TIMEOUT_MS)
+    return found[0].identity, [bytes(frame) for frame in found[1]]
+
+
+def answer(dealer: UnixDealer) -> list[bytes]:
+    while (found := dealer.receive()) is None:
+        assert dealer.poll(TIMEOUT_MS)
+        assert not dealer.broken
+    return [bytes(frame) for frame in found]
+
+
+def until_broken(router: UnixRouter, dealer: UnixDealer) -> None:
+    while not dealer.broken:
+        assert dealer.poll(TIMEOUT_MS)
+        dealer.receive()
+        router.receive()
+
+
+def raw(router: UnixRouter) -> socket.socket:
+    """A connection that says nothing by itself."""
+    made = socket.socket(socket.AF_UNIX)
+    made.settimeout(TIMEOUT_MS / 1000)
+    made.connect(str(router.path))
+    return made
+
+
+def test_messages_go_both_ways_and_know_their_sender(router: UnixRouter, dealer: UnixDealer) -> None:
+    assert dealer.send([b"question", b""])
+    while (found := router.receive()) is None:
+        assert router.poll(TIMEOUT_MS)
+    stream, frames = found
+    assert (stream.identity, frames) == (b"g-dealer", [b"question", b""])
+    assert stream.process == (os.geteuid(), os.getpid())
+    assert router.send([b"answer"], b"g-dealer")
+    assert answer(dealer) == [b"answer"]
+    assert not router.send([b"answer"], b"g-nobody")
+
+
+def test_several_messages_in_one_read_make_their_socket_ready(router: UnixRouter, dealer: UnixDealer) -> None:
+    """The kernel has nothing any more then, so whoever polls a descriptor asks the socket first."""
+    for number in range(3):
+        dealer.send([b"%d" % number])
+    assert heard(router)[1] == [b"0"]
+    assert router.has_more
+    assert router.poll(0)
+    assert [heard(router)[1] for _ in range(2)] == [[b"1"], [b"2"]]
+    assert not router.has_more
+    for number in range(2):
+        router.send([b"%d" % number], b"g-dealer")
+    assert answer(dealer) == [b"0"]
+    assert dealer.poll(0)
+    assert answer(dealer) == [b"1"]
+    assert dealer.receive() is None
+
+
+def test_what_there_is_no_room_for_is_sent_by_a_thread(router: UnixRouter, dealer: UnixDealer) -> None:
+    """More than the kernel takes, in messages of all sizes: nobody waits, and all arrive in order."""
+    messages = [[b"%d" % number, bytes([number]) * (number * 50_000)] for number in range(40)]
+    for message in messages:
+        assert dealer.send(message)
+    assert [heard(router) for _ in messages] == [(b"g-dealer", message) for message in messages]
+    for message in messages:
+        assert router.send(message, b"g-dealer")
+    assert [answer(dealer) for _ in messages] == messages
+
+
+def test_what_was_sent_leaves_before_the_socket_is_closed(router: UnixRouter, dealer: UnixDealer) -> None:
+    dealer.send([b"small"])
+    assert heard(router)[1] == [b"small"]
+    dealer.send([b"last words"])
+    dealer.close(linger=1000)
+    assert heard(router)[1] == [b"last words"]
+
+
+def test_connections_take_turns(router: UnixRouter, dealer: UnixDealer) -> None:
+    other = UnixDealer(str(router.path), b"g-other", FRAME_BYTES)
+    for _ in range(3):
+        dealer.send([b""])
+        other.send([b""])
+    peers = [heard(router)[0] for _ in range(6)]
+    assert peers[0] != peers[1]
+    assert sorted(peers) == [b"g-dealer"] * 3 + [b"g-other"] * 3
+    other.close()
+
+
+def test_a_new_connection_replaces_the_one_before(router: UnixRouter, dealer: UnixDealer) -> None:
+    dealer.send([b"one"])
+    assert heard(router)[1] == [b"one"]
+    again = UnixDealer(str(router.path), b"g-dealer", FRAME_BYTES)
+    again.send([b"two"])
+    assert heard(router)[1] == [b"two"]
+    until_broken(router, dealer)
+    router.send([b"answer"], b"g-dealer")
+    assert answer(again) == [b"answer"]
+    again.close()
+
+
+def test_a_broken_connection_is_noticed_and_its_descriptor_falls_silent(path: str) -> None:
+    """Whoever polls it does not spin until the connection is opened again."""
+    router = UnixRouter(path, FRAME_BYTES)
+    dealer = UnixDealer(path, b"g-dealer", FRAME_BYTES)
+    dealer.send([b"one"])
+    assert heard(router)[1] == [b"one"]
+    router.send([b"last words"], b"g-dealer")
+    router.close()
+    assert answer(dealer) == [b"last words"]
+    while not dealer.broken:
+        assert dealer.poll(TIMEOUT_MS)
+        assert dealer.receive() is None
+    assert not dealer.poll(0)
+    assert not dealer.send([b"two"])
+    assert dealer.receive() is None
+    dealer.close()
+
+
+def test_who_connects_to_nobody_is_broken_at_once(path: str) -> None:
+    dealer = UnixDealer(path, b"g-dealer", FRAME_BYTES)
+    assert dealer.broken
+    assert not dealer.poll(0)
+    assert not dealer.send([b"one"])
+    dealer.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        packed([b"GET / HTTP/1.1"]), packed([MAGIC]), packed([MAGIC, b""]), packed([MAGIC, b"\0zero"]),
+        packed([MAGIC, bytes(256)]), WORD.pack(2 * FRAME_BYTES + 2), b"\xff" * 64,
+    ],
+)  # fmt: skip
+def test_a_connection_that_does_not_say_who_it_is_is_ended(router: UnixRouter, said: bytes) -> None:
+    with raw(router) as stranger:
+        stranger.sendall(said)
+        assert router.poll(TIMEOUT_MS)
+        while router.receive() is not None or router.poll(0):
+            pass
+        assert stranger.recv(1) == b""
+    assert router.refused == 1
+
+
+def test_many_that_say_nothing_make_room(
+    router: UnixRouter, dealer: UnixDealer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router_module, "MAX_NAMELESS", 3)
+    with contextlib.ExitStack() as stack:
+        strangers = [stack.enter_context(raw(router)) for _ in range(5)]
+        dealer.send([b"one"])
+        assert heard(router)[1] == [b"one"]
+        for stranger in strangers[:2]:
+            assert stranger.recv(1) == b""
+        assert router.refused == 2
+        dealer.send([b"two"])
+        assert heard(router)[1] == [b"two"]
+
+
+def test_messages_that_do_not_end_are_bounded_together(router: UnixRouter, dealer: UnixDealer) -> None:
+    """The connections with the longest are ended, and the others go on."""
+    strangers = []
+    count = MAX_UNFINISHED_BYTES // FRAME_BYTES + 1
+    for number in range(count):
+        stranger = UnixDealer(str(router.path), b"g%d" % number, FRAME_BYTES)
+        stranger.send([b"whole"])
+        assert heard(router)[1] == [b"whole"]
+        strangers.append(stranger)
+    unfinished = packed([bytes(FRAME_BYTES - 1024)])[:-1]
+    for stranger in strangers:
+        send: Any = stranger._stream
+        at = 0
+        while at < len(unfinished) and not stranger.broken:
+            try:
+                at += send._send(unfinished[at:])
+            except BlockingIOError:
+                router.receive()
+            except OSError:
+                break
+    for _ in range(2):
+        dealer.send([b"one"])
+        assert heard(router)[1] == [b"one"]
+    assert router.refused == 1
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_connections_beyond_the_limit_are_hung_up(router: UnixRouter, dealer: UnixDealer) -> None:
+    dealer.send([b"one"])
+    assert heard(router)[1] == [b"one"]
+    router.limit = 3
+    with raw(router) as stranger:
+        assert router.poll(TIMEOUT_MS)
+        assert router.receive(polled=True) is None
+        assert stranger.recv(1) == b""
+    assert router.refused == 1
+    dealer.send([b"two"])
+    assert heard(router)[1] == [b"two"]
+
+
+def test_the_path_goes_with_its_owner_and_not_with_an_earlier_one(path: str) -> None:
+    first = UnixRouter(path, FRAME_BYTES)
+    second = UnixRouter(path, FRAME_BYTES)
+    first.close()
+    assert Path(path).exists()
+    second.close()
+    assert not Path(path).exists()
