@@ -64,6 +64,7 @@ from gt.worker.base.events import (
     Unreachable,
 )
 from gt.worker.device.async_copies import Staging
+from gt.worker.device.heap import long_lived
 from gt.worker.device.malloc_tuning import keep_freed_memory
 from gt.worker.device.nvml import HealthSamples, NvmlGpu
 from gt.worker.execution.device_failure import DeviceFailed
@@ -148,6 +149,7 @@ class WorkerShell:
             communicators=self._communicators(computed, timeout),
             card=card,
             running_words=None if self.running_plan is None else self.running_plan.words,
+            long_lived=long_lived,
             instruments=Instruments(
                 time.monotonic_ns,
                 self._memory,
@@ -458,6 +460,8 @@ class WorkerShell:
         for them, so that few slots are used again and again and stay in caches; no longer, because they may be far behind."""
         if self.core.busy:
             return PAUSE_MS if self.memory.lent >= CROWDED_SLOTS else 0
+        if self.core.fuses:
+            return 0
         staging = self.core.backend.staging
         if staging is not None and (pause := self._asking(staging)) is not None:
             return pause

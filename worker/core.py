@@ -17,6 +17,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from functools import partial
 from operator import length_hint
@@ -79,7 +80,8 @@ class WorkerCore:
     links to workers that cannot read its memory are measured; with a `packer`, pieces for them may be compressed. Finished
     work is reported at once, or by the shell when `reports` say so. With `instruments` it can be watched, with a `limiter` its
     memory is limited, with `communicators` GPUs do moves together by NCCL, with a `card` they lend each other memory.
-    In `running_words` it tells which plan it is computing (`gt/wire/running_plan.py`).
+    In `running_words` it tells which plan it is computing (`gt/wire/running_plan.py`). Programs are made in what `long_lived`
+    returns (`worker/device/heap.py`).
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class WorkerCore:
         communicators: Communicators | None = None,
         card: CardMemory | None = None,
         running_words: Words | None = None,
+        long_lived: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.backend = backend
         self.running_words = running_words if running_words is not None else [0, 0, 0]
@@ -128,7 +131,7 @@ class WorkerCore:
         """The CUDA graphs of its programs, on a GPU."""
         if limiter is not None and self.graphs is not None:
             limiter.shares_with(self.graphs)
-        self.programs = ProgramCache(backend, self.graphs)
+        self.programs = ProgramCache(backend, self.graphs, long_lived)
         self.executed = 0
         if backend.checks is not None and backend.flags is not None:
             self.deferred_checks = DeferredChecks(backend.checks, backend.flags, self.out)
@@ -162,6 +165,8 @@ class WorkerCore:
             self._arrivals()
             if self.running is not None:
                 self._resume(self.running, now)
+            if event is None and self.fuses and not self.queue:
+                self.programs.turn()
             while self.queue and self.running is None and self.stored.ready(self.queue[0]):
                 self._act(self.queue.popleft(), now)
         except Exception:
@@ -291,6 +296,11 @@ class WorkerCore:
         ):
             return False
         return any(in_flight.ready for in_flight in running.moves) or not running.moves[0].waiting
+
+    @property
+    def fuses(self) -> bool:
+        """Whether hot programs are to be fused yet: the shell must call with the time while nothing else happens."""
+        return bool(self.programs.fusing)
 
     @property
     def asks(self) -> bool:

@@ -14,16 +14,17 @@ from typing import Any, Final, NamedTuple
 from gt.worker.base.backend import Backend
 from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.thread_pool import ThreadPool
-from gt.worker.fusion.chains import Chain, fuse
+from gt.worker.fusion.chains import Chain, fusing
 from gt.worker.fusion.cpu import chain_lowering, strip_executor
 from gt.worker.fusion.cpu.background_matmul import ActionSteps, set_aside
 from gt.worker.fusion.cpu.row_parallel import RowParallelAction, RowParallelGroup, with_row_parallel_groups
 from gt.worker.fusion.cuda import fused_kernel
+from gt.worker.fusion.incremental import Incremental, at_once, finished
 from gt.worker.program.compiler import Action, Program, ProgramStep, Slots, action_of
 
 HOT_RUN: Final = 3
-"""The run at which a program is fused: from then on this saves more than it costs. It changes only the time. (On a GPU it is
-the first run, because fused kernels add up rows in an order of their own.)"""
+"""The run from which on a program is fused: from then on this saves more than it costs. It changes only the time. (On a GPU it
+is the first run, because fused kernels add up rows in an order of their own.)"""
 
 
 class ChainExecutor(NamedTuple):
@@ -31,7 +32,7 @@ class ChainExecutor(NamedTuple):
 
     able: Callable[[KernelCall], bool]
     worth: Callable[[Chain], bool]
-    compile: Callable[[Chain, tuple[int, ...], Action], Action | None]
+    compile: Callable[[Chain, tuple[int, ...], Action], Incremental[Action | None]]
     loose: bool = False
     """Whether it accepts chains of loose forms."""
     thread_pool: ThreadPool | None = None
@@ -53,7 +54,7 @@ def on_gpu(xp: Any) -> ChainExecutor:
     return ChainExecutor(
         fused_kernel.able,
         fused_kernel.worth,
-        lambda chain, dead, by_steps: fused_kernel.compile_chain(chain, xp, dead, by_steps),
+        lambda chain, dead, by_steps: at_once(fused_kernel.compile_chain(chain, xp, dead, by_steps)),
         loose=True,
     )
 
@@ -65,12 +66,17 @@ def executor(backend: Backend) -> ChainExecutor:
 
 def fused(program: Program, executor: ChainExecutor) -> Program:
     """The program with each chain as one action. Poison and errors are still handled step by step."""
+    return finished(fusing_program(program, executor))
+
+
+def fusing_program(program: Program, executor: ChainExecutor) -> Incremental[Program]:
+    """`fused`, piece by piece; the program itself stays as it is."""
     wanted = {slot for _, slot in program.survivors + program.relocated}
     blocks: list[list[ProgramStep]] = []
     actions: list[list[Action]] = []
     starts: list[Sequence[int]] = []
     for number in range(len(program.blocks) - 1, -1, -1):
-        block, acts, firsts = _fused_block(program.blocks[number], wanted, executor)
+        block, acts, firsts = yield from _fused_block(program.blocks[number], wanted, executor)
         blocks.append(block)
         actions.append(acts)
         starts.append(firsts)
@@ -83,20 +89,20 @@ def fused(program: Program, executor: ChainExecutor) -> Program:
 
 def _fused_block(
     steps: list[ProgramStep], wanted: set[int], executor: ChainExecutor
-) -> tuple[list[ProgramStep], list[Action], list[int]]:
+) -> Incremental[tuple[list[ProgramStep], list[Action], list[int]]]:
     """The steps of a block in the order in which they run as chains, the actions, and the index of each action's first step."""
-    order = fuse(steps, wanted, executor.able, executor.worth, loose=executor.loose)
+    order = yield from fusing(steps, wanted, executor.able, executor.worth, loose=executor.loose)
     whole = order if executor.thread_pool is None else with_row_parallel_groups(steps, order, executor.thread_pool)
-    groups = _grouped(steps, whole, wanted, executor)
+    groups = yield from _grouped(steps, whole, wanted, executor)
     if executor.thread_pool is not None:
-        groups = set_aside(groups, wanted, executor.thread_pool)
+        groups = yield from set_aside(groups, wanted, executor.thread_pool)
     starts = list(itertools.accumulate((len(group.steps) for group in groups), initial=0))[:-1]
     return [step for group in groups for step in group.steps], [group.action for group in groups], starts
 
 
 def _grouped(
     steps: list[ProgramStep], order: Sequence[Chain | int | RowParallelGroup], wanted: set[int], executor: ChainExecutor
-) -> list[ActionSteps]:
+) -> Incremental[list[ActionSteps]]:
     """Steps in the order in which they run, with those of a chain or row-parallel group together."""
     if all(isinstance(each, int) for each in order):
         return [ActionSteps(step.action, [step]) for step in steps]
@@ -105,13 +111,15 @@ def _grouped(
     dead: list[tuple[int, ...]] = []
     seen: set[int] = set()
     for step in reversed(flat):
+        yield
         touched = dict.fromkeys((*step.tensors, step.writes))
         dead.append(tuple(slot for slot in touched if slot in dying and slot not in seen))
         seen.update(touched)
-    flat = [
-        replace(step, action=action_of(step.kernel, step.reads, step.writes, dies, step.into), dead=dies)
-        for step, dies in zip(flat, reversed(dead), strict=True)
-    ]
+    for at, dies in enumerate(reversed(dead)):
+        yield
+        step = flat[at]
+        action = action_of(step.kernel, step.reads, step.writes, dies, step.into)
+        flat[at] = replace(step, action=action, dead=dies)
     groups: list[ActionSteps] = []
     at = 0
     for each in order:
@@ -125,7 +133,7 @@ def _grouped(
             compiled = RowParallelAction(members, (wanted | beside) & inside, executor.thread_pool, dies)
         elif isinstance(each, Chain):
             dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead))
-            compiled = executor.compile(each, dies, _one_by_one(members, dies))
+            compiled = yield from executor.compile(each, dies, _one_by_one(members, dies))
         groups += (
             [ActionSteps(step.action, [step]) for step in members]
             if compiled is None

@@ -1,4 +1,9 @@
-"""The plans that a worker knows, and their programs: compiled at the first run, fused at the run at which they are hot.
+"""The plans that a worker knows, and their programs: compiled at the first run, fused from the run on at which they are hot.
+
+To fuse a long program takes many times as long as to run it, so on a CPU this is done piece by piece (`turn`): some pieces
+with each run of any plan, by number and not by the clock, and more while the worker has nothing else to do. The fused program
+takes over at the first run at which it is ready, which changes no bit. On a GPU a program is fused before its first run,
+since its bits would change.
 
 A program refers to ranks, and not to workers. So the programs of plans that were dropped are kept for a while: when a session
 goes back to a mark (`marks.py`), its plans come again with other numbers, on a mesh with another number, and are not compiled
@@ -12,7 +17,8 @@ that cannot be compiled at all leaves poison (`WorkerCore._pass_over`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -20,16 +26,24 @@ from gt.ir.instruction import Plan
 from gt.ir.instruction_bytes import split_plan, unpack_plan
 from gt.worker.base.backend import Backend
 from gt.worker.cuda_graphs.graphs import CudaGraphs
+from gt.worker.fusion.incremental import Incremental
 from gt.worker.program.compiler import Program, compile_plan
 from gt.worker.telemetry.nvtx_ranges import NvtxRange, with_ranges
 from gt.worker.telemetry.recorder import WorkerRecording
 
 from .execution import MeshInfo
-from .optimize import HOT_RUN, executor, fused
+from .optimize import HOT_RUN, executor, fused, fusing_program
 
 log = logging.getLogger(__name__)
 MAX_SPARE_STEPS: Final = 1 << 14
 """The most steps of programs that are kept after their plans were dropped; a step takes one or two KiB."""
+MIN_TURN_PIECES: Final = 128
+"""Pieces of fusing done with a run, at least: a third of a millisecond. Programs of some ten steps are ready with them."""
+STEPS_PER_PIECE: Final = 40
+"""Steps of the program that runs for each piece that is done with it: a piece takes 2 µs, and a step half of one and more."""
+IDLE_TURN_PIECES: Final = 128
+"""Pieces done at once while there is nothing else to do: what comes then waits a third of a millisecond."""
+UNFUSED: Final = "a plan of %s runs unfused, as fusing it failed; please report this"
 
 
 class ProgramKey(NamedTuple):
@@ -47,8 +61,15 @@ class ProgramKey(NamedTuple):
 class ProgramCache:
     """Plans and programs, by the numbers that the dispatcher gives to plans."""
 
-    def __init__(self, backend: Backend, graphs: CudaGraphs | None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        graphs: CudaGraphs | None,
+        long_lived: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`long_lived`: what is entered to make programs (`worker/device/heap.py`)."""
         self.backend = backend
+        self.long_lived = long_lived
         self.graphs = graphs
         self.plans: dict[int, bytes] = {}
         self.compiled: dict[int, Program] = {}
@@ -58,6 +79,8 @@ class ProgramCache:
         """The programs of plans that were dropped, the oldest first. None with CUDA graphs, which have memory of the GPU."""
         self.spare_steps = 0
         """The steps of all these."""
+        self.fusing: dict[int, Incremental[Program]] = {}
+        """The plans that are being fused, in the order in which they became hot."""
 
     def define(self, number: int, body: bytes) -> None:
         """Learn a plan and its number."""
@@ -67,6 +90,8 @@ class ProgramCache:
         """Forget a plan."""
         self.plans.pop(number, None)
         program, key = self.compiled.pop(number, None), self.keys.pop(number, None)
+        if self.fusing.pop(number, None) is not None and program is not None:
+            program.runs = HOT_RUN - 1  # it is hot, and not fused
         if program is None or key is None or self.graphs is not None:
             return
         self._take_spare(key)
@@ -91,14 +116,32 @@ class ProgramCache:
         if program.runs < HOT_RUN:
             program.runs += 1
             if program.runs == HOT_RUN:
-                program = self.compiled[number] = self._heated(program)
+                program = self._hot(number, program)
+        if self.fusing:
+            self.turn(max(MIN_TURN_PIECES, _steps(program) // STEPS_PER_PIECE))
+            program = self.compiled[number]
         return program
+
+    def turn(self, pieces: int = IDLE_TURN_PIECES) -> None:
+        """Fuse the oldest of the hot programs a bit further, by so many pieces at most."""
+        number, work = next(iter(self.fusing.items()))
+        try:
+            with self.long_lived():
+                for _ in range(pieces):
+                    next(work)
+        except StopIteration as end:
+            self.compiled[number] = end.value
+            del self.fusing[number]
+        except Exception:
+            log.exception(UNFUSED, lines_of(self.compiled[number].plan))
+            del self.fusing[number]
 
     def _compiled(self, number: int, info: MeshInfo, recording: WorkerRecording | None) -> Program:
         if recording is not None:
             recording.compiled += 1
-        plan = self.plan(number)
-        program = compile_plan(plan, info.mesh, info.rank, self.backend, info.cards)
+        with self.long_lived():
+            plan = self.plan(number)
+            program = compile_plan(plan, info.mesh, info.rank, self.backend, info.cards)
         program.runs = HOT_RUN - 1 if plan.hot or self.backend.thread_pool is None else 0
         return program
 
@@ -115,21 +158,27 @@ class ProgramCache:
             return None
         return replace(program, plan=replace(program.plan, mesh=info.mesh.number), mesh=info.mesh)
 
-    def _heated(self, program: Program) -> Program:
-        """The fused program, or if fusing fails the program as it is, which does the same."""
+    def _hot(self, number: int, program: Program) -> Program:
+        """The program for a plan's run at which it becomes hot: if fusing fails, the program as it is, which does the same."""
+        if self.backend.thread_pool is not None:
+            self.fusing[number] = fusing_program(program, executor(self.backend))
+            return program
         try:
             hot = fused(program, executor(self.backend))
             if self.backend.marks is not None:
-                return with_ranges(hot, NvtxRange(*self.backend.marks))
-            return hot if self.graphs is None else self.graphs.program(hot)
+                hot = with_ranges(hot, NvtxRange(*self.backend.marks))
+            elif self.graphs is not None:
+                hot = self.graphs.program(hot)
+            self.compiled[number] = hot
         except Exception:
-            log.exception("a plan of %s runs unfused, as fusing it failed; please report this", lines_of(program.plan))
-            return program
+            log.exception(UNFUSED, lines_of(program.plan))
+        return self.compiled[number]
 
     def check(self) -> None:
         """The invariants between events."""
         assert set(self.compiled) <= set(self.plans)
         assert set(self.keys) == set(self.compiled)
+        assert set(self.fusing) <= set(self.compiled)
         assert self.spare_steps == sum(map(_steps, self.spare.values())) <= MAX_SPARE_STEPS
 
 

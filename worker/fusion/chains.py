@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -27,11 +27,13 @@ from .chain_shapes import (
     FusableStep,
     OperandViews,
     Shape,
+    ViewedOperand,
     bare_of,
     column_of,
     is_column,
     space_of,
 )
+from .incremental import Incremental, finished
 from .reduction_axis import reduction_axes
 
 MAX_SIBLING_MEMBERS: Final = 24
@@ -105,6 +107,18 @@ def fuse(
     `wanted` are the slots that are read after the block; `able` says which calls an executor has, `worth` which chains pay, and
     `loose` that its chains may be (`chain_shapes.py`).
     """
+    return finished(fusing(steps, wanted, able, worth, loose=loose))
+
+
+def fusing(
+    steps: Sequence[FusableStep],
+    wanted: Iterable[int],
+    able: Callable[[KernelCall], bool],
+    worth: Callable[[Chain], bool],
+    *,
+    loose: bool = False,
+) -> Incremental[list[Chain | int]]:
+    """`fuse`, piece by piece."""
     made = {step.writes: at for at, step in enumerate(steps)}
     if len(made) < len(steps) or any(step.writes in step.reads for step in steps):
         return list(
@@ -112,15 +126,17 @@ def fuse(
         )  # slots are written again, as sums over microbatches: order is part of the meaning
     views, kept = OperandViews(steps, made, loose=loose), set(wanted)
     reduced = reduction_axes(steps, made, kept, able, views) if loose else [0] * len(steps)
-    groups = _ChainSearch(steps, made, able, views, reduced).groups()
+    groups = yield from _ChainSearch(steps, made, able, views, reduced).groups()
     drawer = _ChainDrawer(steps, made, kept, views, {at for group in groups if group.chains for at in group.members})
+    yield from drawer.read()
     ordered: list[Chain | int] = []
     for group in _sorted(groups):
+        yield
         if not group.chains:
             if group.members[0] not in drawer.seen_through:
                 ordered.append(group.members[0])
             continue
-        chain = drawer.chain(group)
+        chain = yield from drawer.chain(group)
         if worth(chain):
             ordered.append(chain)
         else:
@@ -150,8 +166,9 @@ class _ChainSearch:
         self.readers: dict[tuple[int, bool], int] = {}
         """By slot the last step that is in a chain and reads all of a tensor; apart for column reductions and all others."""
 
-    def groups(self) -> list[_GrowingChain]:
+    def groups(self) -> Incremental[list[_GrowingChain]]:
         for at, step in enumerate(self.steps):
+            yield
             group = self._joined(at)
             if group is None:
                 group = _GrowingChain(None, 0, [at], {self.made[slot] for slot in step.reads if slot in self.made})
@@ -193,8 +210,7 @@ class _ChainSearch:
         home.rows = home.rows or self.reduced[at] > 0
         self._remember(at, shape, home)
         home.members.append(at)
-        home.before |= before
-        home.before.difference_update(home.members)
+        home.before.update([each for each in before if self.group[each] is not home])
         return self._with_columns(home, at, before) if self.loose else home
 
     def _sibling(self, at: int, shape: Shape, before: set[int]) -> _GrowingChain | None:
@@ -358,19 +374,27 @@ class _ChainDrawer:
         self.steps = steps
         self.made = made
         self.kept = kept
-        self.seen = {at: views.of(at) for at in members}
+        self.views = views
+        self.members = members
+        self.seen: dict[int, list[ViewedOperand]] = {}
         """What each member reads."""
         self.readers: dict[int, set[int]] = {}
-        for at, step in enumerate(steps):
-            for slot in step.reads:
-                if slot in made:
-                    self.readers.setdefault(made[slot], set()).add(at)
         self.seen_through: set[int] = set()
         """The views that nobody needs but members of chains, who see through them."""
+
+    def read(self) -> Incremental[None]:
+        """Note who reads what."""
+        for at, step in enumerate(self.steps):
+            yield
+            if at in self.members:
+                self.seen[at] = self.views.of(at)
+            for slot in step.reads:
+                if slot in self.made:
+                    self.readers.setdefault(self.made[slot], set()).add(at)
         every = [seen for found in self.seen.values() for seen in found]
-        needed = {*kept, *(seen.slot for seen in every)}
+        needed = {*self.kept, *(seen.slot for seen in every)}
         for at in sorted({view for seen in every for view in seen.views}, reverse=True):
-            if steps[at].writes not in needed and self.readers[at] <= members | self.seen_through:
+            if self.steps[at].writes not in needed and self.readers[at] <= self.members | self.seen_through:
                 self.seen_through.add(at)
 
     def _leaves(self, at: int, inside: set[int]) -> bool:
@@ -380,7 +404,7 @@ class _ChainDrawer:
             for reader in self.readers.get(at, ())
         )
 
-    def chain(self, group: _GrowingChain) -> Chain:
+    def chain(self, group: _GrowingChain) -> Incremental[Chain]:
         """The chain of a group, as executors see it."""
         assert group.shape is not None, "a group that is a chain has a space"
         inside = set(group.members)
@@ -392,6 +416,7 @@ class _ChainDrawer:
         helpers: set[int] = set()
         drafts: list[tuple[KernelCall, list[Key], int]] = []
         for at in group.members:
+            yield
             call = self.steps[at].call
             assert call is not None, "only what has a call is a member"
             short = joined > 0 and call.result.shape == bare and OPS[call.op].family in ELEMENTWISE_FAMILIES
@@ -408,26 +433,24 @@ class _ChainDrawer:
             drafts.append((call, keys, self.steps[at].writes))
         numbers = {key: number for number, key in enumerate([*sources, *((slot, ()) for _, _, slot in drafts)])}
         column = column_of(group.shape, joined)
-        values = tuple(
-            ChainValue(
-                call,
-                tuple(numbers[each] for each in keys),
-                call.result.shape in (column, bare) and call.result.shape != group.shape,
-                slot,
-            )
-            for call, keys, slot in drafts
-        )
-        outputs = tuple(number for number, at in enumerate(group.members) if self._leaves(at, inside))
+        values: list[ChainValue] = []
+        outputs: list[int] = []
+        for number, (at, (call, keys, slot)) in enumerate(zip(group.members, drafts, strict=True)):
+            yield
+            is_column = call.result.shape in (column, bare) and call.result.shape != group.shape
+            values.append(ChainValue(call, tuple([numbers[each] for each in keys]), is_column, slot))
+            if self._leaves(at, inside):
+                outputs.append(number)
         made_of = tuple(sources.values())
         return Chain(
-            tuple(sorted(inside | helpers)), group.shape, joined, made_of, values, outputs,
-            _rowwise(made_of, values, outputs),
+            tuple(sorted(inside | helpers)), group.shape, joined, made_of, tuple(values), tuple(outputs),
+            (yield from _rowwise(made_of, values, outputs)),
         )  # fmt: skip
 
 
 def _rowwise(
-    sources: tuple[ChainSource, ...], values: tuple[ChainValue, ...], outputs: tuple[int, ...]
-) -> tuple[tuple[int, ...], ...]:
+    sources: Sequence[ChainSource], values: Sequence[ChainValue], outputs: Collection[int]
+) -> Incremental[tuple[tuple[int, ...], ...]]:
     """Groups of sources, of each of which one must lie row by row in memory.
 
     NumPy lays a result as its operands lie: row by row as soon as one that has the result's shape does. What is added up
@@ -441,6 +464,7 @@ def _rowwise(
         shapes.append(source.spec.shape if isinstance(source.spec, Spec) else ())
         laid.append(frozenset((number,)) if len(shapes[-1]) > 1 else frozenset())
     for number, value in enumerate(values):
+        yield
         shape = value.call.result.shape
         found: frozenset[int] = frozenset()
         if OPS[value.call.op].family not in ELEMENTWISE_FAMILIES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -205,7 +206,12 @@ def test_a_plan_that_cannot_be_fused_runs_as_it_is(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A mistake in what only makes plans faster costs that and nothing else; the log says so once."""
-    monkeypatch.setattr("gt.worker.execution.program_cache.fused", lambda *_: 1 // 0)
+
+    def failing(*_: Any) -> Iterator[None]:
+        yield
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("gt.worker.execution.program_cache.fusing_program", failing)
     group = Ranks(1)
     group.store(1, numbers(4, 3))
     plan, _ = group.define(one("neg", spec(float32, (4, 3))), [WHOLE])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +18,10 @@ from gt.ir.instruction import Plan
 from gt.ir.instruction_bytes import pack_plan, split_plan, unpack_plan
 from gt.ir.spec import spec
 from gt.wire import messages as m
+from gt.worker.device.heap import long_lived
 from gt.worker.execution import program_cache
+from gt.worker.execution.optimize import HOT_RUN
+from gt.worker.execution.program_cache import IDLE_TURN_PIECES, MIN_TURN_PIECES
 from gt.worker.program.compiler import Program
 
 
@@ -120,3 +125,94 @@ def test_a_plan_is_split_behind_the_number_of_its_mesh() -> None:
     for wrong in (b"", b"\x9b", b"x", b"\x92\xa1a", b"\x91\xc0"):
         with pytest.raises(ProtocolError):
             split_plan(wrong)
+
+
+def long_chain(group: Ranks, steps: int = 200) -> tuple[int, Plan]:
+    """A plan that is fused in many turns."""
+    lines = Lines()
+    x = lines.input(2, 2)
+    y = x
+    for _ in range(steps):
+        y = lines.op("add", y, x)
+    return group.define(lines.segment(y), [WHOLE])
+
+
+def is_fused(program: Program) -> bool:
+    return len(program.actions[0]) < len(program.blocks[0])
+
+
+def test_a_long_program_is_fused_beside_the_stream_and_takes_over_at_the_run_at_which_it_is_ready() -> None:
+    """Some pieces with each run, whichever plan runs; it has the same bits before and after, and nothing is fused twice."""
+    group = Ranks(1)
+    group.store(1, numbers(2, 2))
+    number, _ = long_chain(group)
+    other, _ = group.define(one("neg", spec(float32, (2, 2))), [WHOLE])
+    fused_at: list[int] = []
+    results = set()
+    for run in range(60):
+        group.tell(0, group.execute(number if run % 2 or run < HOT_RUN else other, [1], base=1000 * (run + 1)))
+        if run % 2 or run < HOT_RUN:
+            results.add(group.stored(1000 * (run + 1) + 199).tobytes())
+        if is_fused(program(group, number)):
+            fused_at.append(run)
+    assert len(results) == 1
+    assert fused_at == [*range(fused_at[0], 60)]
+    pieces = 9 * 200
+    assert HOT_RUN + pieces // MIN_TURN_PIECES // 2 < fused_at[0] < HOT_RUN + 2 * pieces // MIN_TURN_PIECES
+    assert not group.cores[0].fuses
+
+
+def test_an_idle_worker_fuses_what_is_hot() -> None:
+    """Whoever drives the core is told to call it, and the next run finds the program ready."""
+    group = Ranks(1)
+    group.store(1, numbers(2, 2))
+    number, _ = long_chain(group)
+    core = group.cores[0]
+    for run in range(HOT_RUN):
+        assert not core.fuses
+        group.tell(0, group.execute(number, [1], base=1000 * (run + 1)))
+    turns = 0
+    while core.fuses:
+        turns += 1
+        assert not is_fused(program(group, number))
+        group.tell(0, None)
+    assert is_fused(program(group, number))
+    assert 1 < turns <= 10 * 200 // IDLE_TURN_PIECES
+
+
+def test_a_plan_that_is_dropped_while_it_is_fused_is_hot_again_when_it_comes_again() -> None:
+    group = Ranks(1)
+    group.store(1, numbers(2, 2))
+    number, plan = long_chain(group)
+    for run in range(HOT_RUN):
+        group.tell(0, group.execute(number, [1], base=1000 * (run + 1)))
+    assert group.cores[0].fuses
+    again(group, plan, 9, [0])
+    assert not group.cores[0].fuses
+    for run in range(HOT_RUN + 30):
+        group.tell(0, group.execute(9, [1], base=1000 * (run + 10)))
+    assert is_fused(program(group, 9))
+
+
+def test_programs_have_no_reference_cycles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker keeps them from the garbage collector, so they must go without it."""
+    monkeypatch.setattr(program_cache, "MAX_SPARE_STEPS", 0)
+    group = Ranks(1)
+    group.store(1, numbers(2, 2))
+    enabled, frozen = gc.isenabled(), gc.get_freeze_count()
+    try:
+        with long_lived():
+            assert not gc.isenabled()
+            number, _ = long_chain(group)
+            for run in range(HOT_RUN + 30):
+                group.tell(0, group.execute(number, [1], base=1000 * (run + 1)))
+            found = program(group, number)
+            assert is_fused(found)
+            gone = [weakref.ref(action) for action in (*(step.action for step in found.blocks[0]), *found.actions[0])]
+            del found
+            group.tell(0, m.DropPlan(number))
+            assert [each() for each in gone if each() is not None] == []
+        assert gc.isenabled() == enabled
+        assert gc.get_freeze_count() > frozen
+    finally:
+        gc.unfreeze()

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from gt.worker.device.thread_pool import ThreadPool
+from gt.worker.fusion.incremental import Incremental
 from gt.worker.kernels.matmul import MIN_SHARED_MULTIPLICATIONS
 from gt.worker.program.compiler import LAYOUT_OPS, Action, ProgramStep, Slots
 
@@ -78,7 +79,7 @@ def settle(slots: Slots, failed: Callable[[ProgramStep, Exception], None]) -> No
                 failed(value.step, error)
 
 
-def set_aside(groups: list[ActionSteps], wanted: set[int], thread_pool: ThreadPool) -> list[ActionSteps]:
+def set_aside(groups: list[ActionSteps], wanted: set[int], thread_pool: ThreadPool) -> Incremental[list[ActionSteps]]:
     """The groups of a block, its late-read products begun where they were and met where they are read.
 
     A view of such a product, as a weight's gradient is, waits with it. `wanted`: slots that are read after the block.
@@ -86,7 +87,13 @@ def set_aside(groups: list[ActionSteps], wanted: set[int], thread_pool: ThreadPo
     writes = [step.writes for group in groups for step in group.steps]
     if thread_pool.threads == 1 or len(set(writes)) < len(writes):  # slots are written again, as sums over microbatches
         return groups
-    costs = [sum(map(_cost, group.steps)) for group in groups]
+    costs: list[int] = []
+    for group in groups:
+        cost = 0
+        for step in group.steps:
+            yield
+            cost += _cost(step)
+        costs.append(cost)
     readers: dict[int, list[int]] = {}
     for at, group in enumerate(groups):
         for slot in {slot for step in group.steps for slot in step.reads}:

@@ -11,6 +11,7 @@ from gt.ir.dtypes import HALF_DTYPES, DType
 from gt.ir.spec import Spec
 from gt.worker.base.kernel_call import KernelCall
 from gt.worker.fusion.chains import Chain, ChainValue
+from gt.worker.fusion.incremental import Incremental
 from gt.worker.op_table.cpu_lowering import Register, UfuncDraft
 from gt.worker.op_table.op_table import ALONG_ROWS, CHECKED_INTEGERS, CPU_LOWERINGS, LATE_READERS
 
@@ -39,23 +40,23 @@ def _casts_alike(source: DType, target: DType) -> bool:
     return source is not target and (source.kind in "biu" or target.kind == "b" or source.kind == target.kind)
 
 
-def draft_of(chain: Chain, joined: int, *, whole: bool) -> ChainDraft:
+def draft_of(chain: Chain, joined: int, *, whole: bool) -> Incremental[ChainDraft]:
     """The calls of a chain whose columns are joined along so many of the last dimensions."""
     draft = ChainDraft(tuple(range(-joined, 0)), whole, len(chain.sources))
     first = len(chain.sources)
     uses = {operand: at for at, value in enumerate(chain.values) for operand in value.operands}
     registers = list(range(first))
+    outputs = set(chain.outputs)
     for at, value in enumerate(chain.values):
+        yield
         args = [registers[operand] for operand in value.operands]
-        spent = {
-            registers[n] for n in value.operands if n >= first and uses[n] == at and n - first not in chain.outputs
-        }
+        spent = {registers[n] for n in value.operands if n >= first and uses[n] == at and n - first not in outputs}
         reads_late = value.call.op in LATE_READERS
         if not reads_late:
             for number in spent:
                 draft.give(number)
         dtype = value.call.result.dtype.numpy
-        if at in chain.outputs:
+        if at in outputs:
             out = draft.count
             draft.outputs.append((Register(out, value.column, dtype), value))
             draft.count += 1
@@ -67,6 +68,6 @@ def draft_of(chain: Chain, joined: int, *, whole: bool) -> ChainDraft:
         if reads_late:
             for number in spent:
                 draft.give(number)
-        if first + at not in uses and at not in chain.outputs:
+        if first + at not in uses and at not in outputs:
             draft.give(out)
     return draft

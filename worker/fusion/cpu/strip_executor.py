@@ -23,6 +23,7 @@ from gt.ir.spec import Spec
 from gt.worker.device.exclusive_array import take_exclusive
 from gt.worker.device.thread_pool import SCRATCH_BYTES, ThreadPool
 from gt.worker.fusion.chains import Chain
+from gt.worker.fusion.incremental import Incremental
 from gt.worker.fusion.merge_dims import MergedSpace, merged_space
 from gt.worker.op_table.cpu_lowering import GENERAL, UNARY, Registers, UfuncCall
 from gt.worker.op_table.op_table import LATE_READERS
@@ -242,10 +243,10 @@ class StripExecutor:
 
 def _whole(
     chain: Chain, thread_pool: ThreadPool, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
-) -> Callable[[Slots], None]:
+) -> Incremental[Callable[[Slots], None]]:
     """The action of a chain that is one strip: nothing is cut, so nothing is merged."""
     ndim = len(chain.shape)
-    draft = draft_of(chain, chain.joined, whole=True)
+    draft = yield from draft_of(chain, chain.joined, whole=True)
     steps = _in_runs(draft.calls, {register.number for register, _ in draft.outputs})
     column = chain.shape[: ndim - chain.joined] + (1,) * chain.joined
     rest: Registers = [None] * draft.count
@@ -257,13 +258,11 @@ def _whole(
     rowwise = _rowwise(chain)
     results = [(register.number, value.slot) for register, value in draft.outputs]
     writers = {step.out: step.function for step in reversed(draft.calls)}
-    shapes = [each.spec.shape if isinstance(each.spec, Spec) else () for each in chain.sources]
-    shapes += [value.call.result.shape for value in chain.values]
     empties = [  # functions of NumPy make a result where they are given none
         (register.number, value.call.result.shape, register.dtype)
         for register, value in draft.outputs
         if not isinstance(writers[register.number], np.ufunc)
-        or all(shapes[operand] != value.call.result.shape for operand in value.operands)
+        or all(_shape_of(chain, operand) != value.call.result.shape for operand in value.operands)
     ]
 
     def action(slots: Slots) -> None:
@@ -287,6 +286,14 @@ def _whole(
             slots[slot] = None
 
     return action
+
+
+def _shape_of(chain: Chain, operand: int) -> tuple[int, ...]:
+    """The shape of a source or value."""
+    if operand >= len(chain.sources):
+        return chain.values[operand - len(chain.sources)].call.result.shape
+    known = chain.sources[operand].spec
+    return known.shape if isinstance(known, Spec) else ()
 
 
 def _in_runs(steps: Sequence[UfuncCall], made: set[int]) -> list[tuple[Callable[..., Any], int, int, int]]:
@@ -349,13 +356,13 @@ def run(steps: Sequence[UfuncCall], registers: Registers) -> None:
 
 def compile_chain(
     chain: Chain, thread_pool: ThreadPool, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
-) -> Callable[[Slots], None] | None:
+) -> Incremental[Callable[[Slots], None] | None]:
     """The action that runs a chain over slots; None when its rows are too long for the scratch memory."""
     space = merged_space(chain)
-    draft = draft_of(chain, len(space.shape) - space.edge, whole=False)
+    draft = yield from draft_of(chain, len(space.shape) - space.edge, whole=False)
     cut = geometry(chain, space, draft, thread_pool.threads)
     if cut is None:
         return None
     if cut.peeled == 0 and cut.rows == space.shape[0]:
-        return _whole(chain, thread_pool, dead, by_steps)
+        return (yield from _whole(chain, thread_pool, dead, by_steps))
     return StripExecutor(chain, thread_pool, dead, by_steps, cut, draft)
