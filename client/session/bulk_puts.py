@@ -142,10 +142,10 @@ class BulkPuts:
             part = put.parts[box]
             yield from self.outbox.add(identity, (PUT, client, tensor, worker), part, box, self.pool.place(part))
 
-    def break_off(self, lost: int) -> None:
-        """Forget where parts went, because worker `lost` (-1: none, -2: all) is gone, or another session number
-        holds. What others have been lent they still read, and marks may refer to what the lost one was lent."""
-        self.outbox.break_off(lost)
+    def break_off(self, lost: int, *, renumbered: bool) -> None:
+        """Forget where parts went, because worker `lost` (-1: none, -2: all) is gone, or another session number holds
+        (`renumbered`). What others have been lent they still read, and marks may refer to what the lost one was lent."""
+        self.outbox.break_off(lost, renumbered=renumbered)
         for put in self.waiting.values():
             put.guess = put.offered = ()
         self.known.clear()

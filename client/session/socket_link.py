@@ -260,11 +260,11 @@ class SocketLink:
 
     def break_off(self, lost: int) -> None:
         """Let no bulk data that is on its way go on: without those of worker `lost` the other parts of tensors serve nobody."""
-        self._break_off(lost)
+        self._break_off(lost, renumbered=False)
         self.give_up_lost()
 
-    def _break_off(self, lost: int) -> None:
-        self.puts.break_off(lost)
+    def _break_off(self, lost: int, *, renumbered: bool) -> None:
+        self.puts.break_off(lost, renumbered=renumbered)
         self.fetches.break_off()
         self.memory.renew()  # a worker that is not as dead as it seems may still read and write there
 
@@ -275,7 +275,7 @@ class SocketLink:
     def rewind(self, client: int, lost: int, puts: Mapping[int, BulkPut]) -> None:
         """Break off all bulk data, and go on under another session number; the messages of `puts` are sent again."""
         self.absent = False
-        self._break_off(lost)
+        self._break_off(lost, renumbered=True)
         self.client = self.fetches.client = client
         self.puts.waiting.clear()
         self.puts.again(puts)

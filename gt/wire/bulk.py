@@ -146,16 +146,18 @@ class Outbox:
             for key in [key for key in table if key[1] == client]:
                 del table[key]
 
-    def break_off(self, lost: int) -> None:
+    def break_off(self, lost: int, *, renumbered: bool) -> None:
         """Forget all streams, because their receivers do not want them any more. What was lent stays as it is until it is given
-        back; worker `lost` (-1: none, -2: all) will give nothing back (`give_up_lost`)."""
+        back; worker `lost` (-1: none, -2: all) will give nothing back (`give_up_lost`). Grants that have come for streams to be
+        added are those of the same session, unless it has another number now."""
         self.returning |= self.lent
         if lost == ALL_WORKERS:
             self.lost.update(key[3] for key in self.returning)
         else:
             self.lost.add(lost)
-        for table in (self.streams, self.lent, self.early):
+        for table in (self.streams, self.lent):
             table.clear()
+        self.early = {} if renumbered else {key: grant for key, grant in self.early.items() if key[3] != lost}
         self.near.clear()
 
     def give_up_lost(self) -> None:

@@ -107,7 +107,7 @@ def test_when_workers_are_gone_nothing_goes_where_it_went() -> None:
     put(puts, 1, numbers(), (WHOLE,))
     borrow(puts, 1, 0)
     assert len(begin(puts, 2, numbers(7))) == 1
-    puts.break_off(-1)
+    puts.break_off(-1, renumbered=True)
     assert (puts.outbox.lent, puts.known, dict(puts.shown), puts.outbox.near) == ({}, {}, {}, set())
     list(puts.cut(2, places((WHOLE,)), 1))
     np.testing.assert_array_equal(borrow(puts, 2, 0), numbers(7))
@@ -195,7 +195,7 @@ def test_a_put_that_was_called_off_leaves_nothing() -> None:
 
 def rewind(puts: BulkPuts, kept: dict[int, BulkPut], lost: int) -> None:
     """A session goes back: its puts are sent again, as client 2."""
-    puts.break_off(lost)
+    puts.break_off(lost, renumbered=True)
     puts.pool.renew()
     puts.waiting.clear()
     puts.again(kept)
