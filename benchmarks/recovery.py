@@ -23,7 +23,8 @@ Two kinds do no harm:
 
 * `marks`: the same training of `--mark-steps` steps, in turns with marks as often as by default and with none (GT_MARK_SECONDS
   very large), the order within a pair drawn by lot: the median of the pairs' ratios of time with 95 % confidence, as
-  `compare.py` has it. The first fifth of the steps is not counted.
+  `compare.py` has it, and that of their ratios of processor time of all processes, which others on the machine disturb less. The
+  first fifth of the steps is not counted.
 * `put`: 64 MiB put at each step, in turns with a memcpy of as much, while the session keeps what it sends (and again with
   GT_RECOVERY=0): eight at a time until the worker has the last, as a program puts its batches while others are computed; and each
   until the worker has it. All bytes by all seconds, medians beside that.
@@ -53,7 +54,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import compare
 import numpy as np
@@ -151,7 +152,7 @@ def train(address: str, steps: int, config: dict[str, Any]) -> None:
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
-        say(step=step, at=time.time())
+        say(step=step, at=time.time(), used=time.process_time())
     weights = hashlib.sha256()
     for parameter in model.parameters():
         weights.update(parameter.detach().numpy().tobytes())
@@ -352,6 +353,8 @@ class Run:
     returns: int = 0
     """How often the session went back and on."""
     errors: list[str] = field(default_factory=list)
+    processor_seconds: float = 0.0
+    """The processor time of all processes in the steps that are counted, where no harm is done."""
 
     @property
     def outcome(self) -> tuple[Any, ...]:
@@ -373,10 +376,17 @@ def trained(
                 _await_step(child, moment)
                 time.sleep(chance.random() * 0.05)
                 run.pauses.append(_harm(kind, service, child, chance, lease, run))
+            began = 0.0
+            if not harms:
+                _await_step(child, int(steps * WARM_SHARE))
+                began = _processor_seconds(service)
             deadline = PATIENCE + steps
             child.await_line(
                 lambda: bool(child.said) and "losses" in child.said[-1], "an end of the training", deadline
             )
+            if not harms:
+                program = [said["used"] for said in child.said if said.get("step", -1) >= int(steps * WARM_SHARE)]
+                run.processor_seconds = _processor_seconds(service) - began + program[-1] - program[0]
         except Failed as error:
             run.errors.append(str(error))
         child.end()
@@ -388,6 +398,12 @@ def trained(
         run.errors += service.errors()
         run.returns = len(service.returns())
     return run
+
+
+def _processor_seconds(service: Service) -> float:
+    """The processor time that the daemons of a service have taken, in seconds."""
+    times = [each.cpu_times() for room in ("dispatcher", "worker") for each in service.daemons(room)]
+    return sum(each.user + each.system for each in times)
 
 
 def _steps(child: Child) -> list[tuple[int, float]]:
@@ -470,32 +486,51 @@ def _of(seconds: Sequence[float]) -> str:
 # undisturbed
 
 
-def mark_pair(name: str, steps: int) -> tuple[float, float, int, list[str]]:
-    """The seconds of a training with marks, and of one without, in an order drawn by lot; how many marks there were; errors."""
+class MarkPair(NamedTuple):
+    """A training with marks, and the same without: the seconds and the processor seconds of both; how many marks there were, and
+    errors."""
+
+    seconds: tuple[float, float] = (0.0, 0.0)
+    processor_seconds: tuple[float, float] = (0.0, 0.0)
+    marks: int = 0
+    errors: list[str] = []  # noqa: RUF012 — nobody adds to it
+
+
+def mark_pair(name: str, steps: int) -> MarkPair:
+    """A pair, in an order drawn by lot."""
     found: dict[bool, Run] = {}
     for marks in random.sample((False, True), 2):
         found[marks] = trained("marks", name, steps, {} if marks else {"GT_MARK_SECONDS": NO_MARKS})
-    errors = [error for run in found.values() for error in run.errors]
-    if found[False].outcome != found[True].outcome:
+    on, off = found[True], found[False]
+    errors = [*on.errors, *off.errors]
+    if off.outcome != on.outcome:
         errors.append("marks change bits")
     if errors:
-        return 0.0, 0.0, 0, errors
-    seconds = {marks: run.steps[-1][1] - run.steps[int(steps * WARM_SHARE)][1] for marks, run in found.items()}
-    count = found[True].result["marks"]
-    return seconds[True], seconds[False], count, [] if count else [f"no mark in {seconds[True]:.1f} s: do more steps"]
+        return MarkPair(errors=errors)
+    first, second = (run.steps[-1][1] - run.steps[int(steps * WARM_SHARE)][1] for run in (on, off))
+    count = on.result["marks"]
+    none = [] if count else [f"no mark in {first:.1f} s: do more steps"]
+    return MarkPair((first, second), (on.processor_seconds, off.processor_seconds), count, none)
 
 
 def marked(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """What marks cost an undisturbed training; prints a line."""
     pairs = [mark_pair(name, options.mark_steps) for _ in range(options.pairs)]
-    errors = [error for pair in pairs for error in pair[3]]
-    ratios = [on / off for on, off, _, _ in pairs if off]
+    errors = [error for pair in pairs for error in pair.errors]
     found: dict[str, Any] = {"kind": "marks", "config": name, "pairs": pairs, "errors": errors, "equal": True}
     text = "no ratio was measured"
-    if len(ratios) == len(pairs):
-        found["ratio"] = ratio = compare.interval(ratios)
-        marks = sum(pair[2] for pair in pairs) / sum(pair[0] for pair in pairs)
-        text = f"{len(pairs)} pairs, with marks / without = {compare.said(ratio)}, {marks:.2f} marks a second"
+    if not errors:
+        ratios = {
+            what: compare.interval([on / off for on, off in each])
+            for what, each in (
+                ("time", [pair.seconds for pair in pairs]),
+                ("processor time", [pair.processor_seconds for pair in pairs]),
+            )
+        }
+        found["ratios"] = ratios
+        marks = sum(pair.marks for pair in pairs) / sum(pair.seconds[0] for pair in pairs)
+        said = "; ".join(f"{what} with marks / without = {compare.said(ratio)}" for what, ratio in ratios.items())
+        text = f"{len(pairs)} pairs, {said}; {marks:.2f} marks a second"
     print(f"{'marks':16} {name:16} {text}{f', {len(errors)} ERRORS' if errors else ''}", flush=True)
     for error in errors:
         print(f"    {error}", flush=True)
