@@ -1,5 +1,6 @@
-"""Messages over Unix stream sockets, between processes of one machine: what `gt/wire/transport.py` uses in place of ZeroMQ there.
+"""ZeroMQ's DEALER and ROUTER over Unix stream sockets, used by the thread that has something to say: `gt/wire/transport.py` takes
+them between processes of one machine.
 
-It may import nothing but bounds and errors. The thread that uses a socket sends and receives by itself, so a message wakes one
-thread, its receiver, where ZeroMQ wakes three.
+They speak ZeroMQ's protocol, so its own DEALER may connect to the router. But a message wakes one thread, its receiver, where
+ZeroMQ, which has a thread of its own at either end, wakes three. The package may import nothing but bounds and errors.
 """

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 import select
 import socket as sockets
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from gt.bounds import MAX_UNFINISHED_BYTES
 
-from .framing import MAGIC, MAX_IDENTITY_BYTES
+from .framing import MAX_IDENTITY_BYTES, opening
 from .stream_socket import StreamSocket, readable
 
 log = logging.getLogger("gt.wire")
+PEER_KINDS: Final = (b"DEALER", b"REQ", b"ROUTER")
+"""Those that ZeroMQ lets connect to a ROUTER."""
 MAX_NAMELESS: Final = 256
 """Connections that have not said who they are; the oldest makes room for the next."""
 MAX_EVENTS: Final = 256
@@ -63,6 +67,7 @@ class UnixRouter:
         """Those that have said who they are."""
         self._nameless: dict[StreamSocket, None] = {}
         """The others, oldest first."""
+        self._numbers = itertools.count(1)
         self._ready: deque[StreamSocket] = deque()
         """Those with messages that nobody has taken."""
         self._unfinished: dict[StreamSocket, int] = {}
@@ -120,8 +125,8 @@ class UnixRouter:
 
     def _heard(self, stream: StreamSocket) -> None:
         """Something has come by a connection, perhaps its end."""
-        if stream.messages and not stream.identity:
-            self._name(stream)
+        if not stream.identity and stream.reader.facts is not None:
+            self._name(stream, stream.reader.facts)
         if stream.messages and stream not in self._ready:
             self._ready.append(stream)
         if stream.ended:
@@ -136,14 +141,14 @@ class UnixRouter:
         elif self._unfinished:
             self._unfinished.pop(stream, None)
 
-    def _name(self, stream: StreamSocket) -> None:
-        """Read the first message of a connection, which says who it is."""
-        first = stream.messages.popleft()
-        if len(first) != 2 or first[0] != MAGIC or not 0 < len(first[1]) <= MAX_IDENTITY_BYTES or not first[1][0]:
-            stream.ended, stream.offence = True, "it does not say who it is"
+    def _name(self, stream: StreamSocket, facts: Mapping[bytes, bytes]) -> None:
+        """Know a connection by what it has said of itself; one that has said no identity is given one, which begins with zero."""
+        identity = facts.get(b"identity", b"")
+        if facts.get(b"socket-type") not in PEER_KINDS or len(identity) > MAX_IDENTITY_BYTES or identity[:1] == b"\0":
+            stream.ended, stream.offence = True, "it is no DEALER, or has an identity that none may have"
             stream.messages.clear()
             return
-        stream.identity = bytes(first[1])
+        stream.identity = identity or b"\0" + next(self._numbers).to_bytes(8, "big")
         self._nameless.pop(stream, None)
         before = self._peers.pop(stream.identity, None)
         if before is not None:  # a new connection of a peer replaces its last, which may seem to live
@@ -181,6 +186,7 @@ class UnixRouter:
                 self._count_refused(f"{self.limit} descriptors are in use")
                 continue
             stream.ask_process()
+            stream.send_bytes(opening(b"ROUTER"))
             self._streams[socket.fileno()] = stream
             self._nameless[stream] = None
             self._epoll.register(socket, select.EPOLLIN)

@@ -63,9 +63,12 @@ class StreamSocket:
 
     def send(self, frames: list[Any]) -> bool:
         """Send a message. Never waits. Returns False if the connection has ended."""
+        return self.send_bytes(packed(frames))
+
+    def send_bytes(self, data: bytes) -> bool:
+        """The same of what is packed, whole messages or commands."""
         if self.unheard:
             return False
-        data = packed(frames)
         if self.backlog:
             with self._lock:
                 if self.backlog:  # else all of it was sent in this moment
@@ -110,6 +113,9 @@ class StreamSocket:
             data = self._recv(READ_BYTES)
             if data:
                 self.reader.feed(data, self.messages)
+                if self.reader.answers:
+                    self.send_bytes(self.reader.answers)
+                    self.reader.answers = b""
                 return len(data) == READ_BYTES
         except BlockingIOError:
             return False

@@ -1,7 +1,7 @@
-"""Sockets for all components: ZeroMQ's, or Unix sockets without it (`gt/unix_sockets`). The only module that imports zmq.
+"""Sockets for all components: libzmq's, or those of `gt/unix_sockets`, which speak its protocol. No other module imports zmq.
 
-At `ipc` addresses control and bulk sockets are without ZeroMQ. Where its own threads look after connections, between workers and
-for what is published, they are ZeroMQ's there too. A listening TCP socket that is given a secret key takes only peers whose keys
+At `ipc` addresses control and bulk sockets are without libzmq. Where its own threads look after connections, between workers and
+for what is published, they are libzmq's there too. A listening TCP socket that is given a secret key takes only peers whose keys
 are accepted (CURVE). Every socket has unlimited queues: GT's own credits bound what is in flight, and nothing is dropped
 silently. Sending to a peer that is gone fails visibly. Control, bulk and worker-to-worker traffic each have sockets of their own.
 """

@@ -24,8 +24,6 @@ MAX_GROWN_BYTES = 1024 * MIB
 second, by which time it is confirmed. Usually some 300 MiB."""
 VALUES = np.arange(1 << 19, dtype=np.float32)
 """So large that it goes by the bulk socket."""
-UNIX = b""
-"""In place of such a type: a peer of a Unix socket without ZeroMQ."""
 ATTACKS = {
     "control": (b"DEALER", MIB),
     "tiny frames": (b"DEALER", 0),
@@ -42,7 +40,7 @@ def _no_session() -> Iterator[None]:
 
 
 class Attacker:
-    """A thread that sends one message without an end until its connection ends, by ZMTP 3.0 or in the form for Unix sockets."""
+    """A thread that sends one message without an end, by ZMTP 3.0, until its connection ends."""
 
     def __init__(self, address: str, kind: bytes, frame_bytes: int) -> None:
         self.socket = _connected(address)
@@ -55,32 +53,20 @@ class Attacker:
 
     def _run(self, kind: bytes, frame_bytes: int) -> None:
         head = b"\x03" + frame_bytes.to_bytes(8, "big") if frame_bytes > 255 else bytes([1, frame_bytes])
-        if kind == UNIX:
-            head = _word(frame_bytes, more=True)
         frames = (head + bytes(frame_bytes)) * max(1, MIB // 16 // (len(head) + frame_bytes))
         try:
-            if kind == UNIX:
-                self.socket.sendall(_word(9, more=True) + b"GT unix 1" + _word(16) + b"g" + os.urandom(15))
-            else:
-                self._greet(kind)
+            self.socket.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
+            unread = 64
+            while unread:
+                unread -= len(self.socket.recv(unread))
+            ready = b"\x05READY" + _property(b"Socket-Type", kind) + _property(b"Identity", b"g" + os.urandom(15))
+            self.socket.sendall(bytes([4, len(ready)]) + ready)
             while not self.stopped:
                 self.socket.sendall(frames)
         except OSError as error:
             self.ended = repr(error)
         finally:
             self.socket.close()
-
-    def _greet(self, kind: bytes) -> None:
-        self.socket.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
-        unread = 64
-        while unread:
-            unread -= len(self.socket.recv(unread))
-        ready = b"\x05READY" + _property(b"Socket-Type", kind) + _property(b"Identity", b"g" + os.urandom(15))
-        self.socket.sendall(bytes([4, len(ready)]) + ready)
-
-
-def _word(size: int, *, more: bool = False) -> bytes:
-    return (2 * size + more).to_bytes(4, "little")
 
 
 def _connected(address: str) -> socket.socket:
@@ -150,10 +136,8 @@ def test_a_session_goes_on_beside_messages_that_do_not_end(machine: Machine, pla
     address, dispatcher = started(machine, place.format(machine.temp))
     session = gt.connect(address)
     program = Program(dispatcher)
-    without_zeromq = (address, session.facts["bulk_address"]) if place.startswith("ipc") else ()
     for name, where in sockets(program.process, address, str(session.facts["bulk_address"])).items():
-        kind, frame_bytes = ATTACKS[name]
-        attacker = Attacker(where, UNIX if where in without_zeromq else kind, frame_bytes)
+        attacker = Attacker(where, *ATTACKS[name])
         try:
             while attacker.thread.is_alive():
                 program.step()

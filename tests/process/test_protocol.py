@@ -140,9 +140,9 @@ class BulkSession(Session):
         return sender, msgpack.unpackb(header), payload
 
 
-@pytest.fixture
-def address(machine: Machine) -> str:
-    return machine.service(1, "--insecure")[0]
+@pytest.fixture(params=["tcp://127.0.0.1:*", "ipc://{}/dispatcher"])
+def address(machine: Machine, request: pytest.FixtureRequest) -> str:
+    return machine.service(1, "--insecure", "--address", request.param.format(machine.temp))[0]
 
 
 @pytest.fixture

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 from gt.bounds import MAX_UNFINISHED_BYTES
 from gt.unix_sockets import router as router_module
 from gt.unix_sockets.dealer import UnixDealer
-from gt.unix_sockets.framing import MAGIC, WORD, packed
+from gt.unix_sockets.framing import GREETING, opening, packed
 from gt.unix_sockets.router import UnixRouter
 
 FRAME_BYTES = 32 << 20
@@ -67,6 +69,14 @@ def raw(router: UnixRouter) -> socket.socket:
     made.settimeout(TIMEOUT_MS / 1000)
     made.connect(str(router.path))
     return made
+
+
+def is_ended(stranger: socket.socket) -> bool:
+    """Whether a connection is ended, and its other end has said nothing but who it is."""
+    said = b""
+    while part := stranger.recv(1 << 10):
+        said += part
+    return said in (b"", opening(b"ROUTER"))
 
 
 def test_messages_go_both_ways_and_know_their_sender(router: UnixRouter, dealer: UnixDealer) -> None:
@@ -169,17 +179,18 @@ def test_who_connects_to_nobody_is_broken_at_once(path: str) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        packed([b"GET / HTTP/1.1"]), packed([MAGIC]), packed([MAGIC, b""]), packed([MAGIC, b"\0zero"]),
-        packed([MAGIC, bytes(256)]), WORD.pack(2 * FRAME_BYTES + 2), b"\xff" * 64,
+        b"GET / HTTP/1.1", opening(b"SUB"), opening(b"DEALER", b"\0zero"), opening(b"DEALER", bytes(256)),
+        GREETING + packed([b"before READY"]), opening(b"DEALER", b"g") + b"\x02" + (FRAME_BYTES + 1).to_bytes(8, "big"),
+        b"\xff" * 64,
     ],
 )  # fmt: skip
-def test_a_connection_that_does_not_say_who_it_is_is_ended(router: UnixRouter, said: bytes) -> None:
+def test_a_connection_that_says_what_it_may_not_is_ended(router: UnixRouter, said: bytes) -> None:
     with raw(router) as stranger:
         stranger.sendall(said)
         assert router.poll(TIMEOUT_MS)
         while router.receive() is not None or router.poll(0):
             pass
-        assert stranger.recv(1) == b""
+        assert is_ended(stranger)
     assert router.refused == 1
 
 
@@ -192,7 +203,7 @@ def test_many_that_say_nothing_make_room(
         dealer.send([b"one"])
         assert heard(router)[1] == [b"one"]
         for stranger in strangers[:2]:
-            assert stranger.recv(1) == b""
+            assert is_ended(stranger)
         assert router.refused == 2
         dealer.send([b"two"])
         assert heard(router)[1] == [b"two"]
@@ -233,10 +244,42 @@ def test_connections_beyond_the_limit_are_hung_up(router: UnixRouter, dealer: Un
     with raw(router) as stranger:
         assert router.poll(TIMEOUT_MS)
         assert router.receive(polled=True) is None
-        assert stranger.recv(1) == b""
+        assert is_ended(stranger)
     assert router.refused == 1
     dealer.send([b"two"])
     assert heard(router)[1] == [b"two"]
+
+
+@pytest.mark.parametrize("identity", [b"g-zeromq", b""])
+def test_a_dealer_of_zeromqs_own_is_served(router: UnixRouter, identity: bytes) -> None:
+    """One without an identity is given one; its heartbeats are answered; it may be closed and come again."""
+    with zmq.Context() as context:
+        for _ in range(2):
+            dealer = context.socket(zmq.DEALER)
+            dealer.setsockopt(zmq.RCVTIMEO, TIMEOUT_MS)
+            dealer.setsockopt(zmq.LINGER, 0)
+            dealer.setsockopt(zmq.HEARTBEAT_IVL, 20)
+            dealer.setsockopt(zmq.HEARTBEAT_TIMEOUT, 200)
+            if identity:
+                dealer.setsockopt(zmq.ROUTING_ID, identity)
+            dealer.connect(f"ipc://{router.path}")
+            ended = dealer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+            for number, size in enumerate((1, 300, 100_000) * 20):
+                dealer.send_multipart([b"%d" % number, bytes(size)])
+                peer, frames = heard(router)
+                assert frames == [b"%d" % number, bytes(size)]
+                assert peer == identity or (peer[:1] == b"\0" and not identity)
+                assert router.send([b"answer", bytes(size)], peer)
+                assert dealer.recv_multipart() == [b"answer", bytes(size)]
+            until = time.monotonic() + 0.5
+            while time.monotonic() < until:  # pings alone
+                router.poll(20)
+                assert router.receive(polled=True) is None
+            assert not ended.poll(0)
+            ended.close(linger=0)
+            dealer.disable_monitor()
+            dealer.close(linger=0)
+    assert router.refused == 0
 
 
 def test_the_path_goes_with_its_owner_and_not_with_an_earlier_one(path: str) -> None:
