@@ -206,7 +206,7 @@ class WorkerShell:
         """Whether the thread that sends heartbeats runs."""
         self.facts: dict[str, Any] = {}
         """What it says of itself."""
-        self.joins_since = 0.0
+        self.joins_since = self.trim_at = 0.0
         """Since when it waits for a dispatcher."""
         self.stopping = False
         self.rejoins = False
@@ -372,7 +372,8 @@ class WorkerShell:
         """Do the periodic work between two events: time, memory, reports, events for watchers."""
         if idle or (self.core.backend.staging is not None and self.core.asks):
             self._handle(None)
-        if idle:
+        if now >= self.trim_at:  # also where messages come all the time
+            self.trim_at = now + TICK_SECONDS
             self.pool.trim(now)
             if self.streams.borrower is not None:
                 self.streams.borrower.trim(now)
