@@ -45,8 +45,10 @@ def backward(
         inputs=starts,
         accumulate=True,
     )
+    if starts is None:
+        return
     with emission_context.with_changes(phase="backward", grad=create_graph):
-        for tensor, gradient, placeless in zip(starts or (), found, computed, strict=True):
+        for tensor, gradient, placeless in zip(starts, found, computed, strict=True):
             if placeless and gradient is not None:
                 hooks.retained(tensor)(gradient)
 

@@ -30,6 +30,8 @@ from gt.client.tensor.tensor import Tensor
 from gt.errors import CompileError
 from gt.ir.dtypes import DType
 
+from .same_objects import same_objects  # not compiled
+
 MAX_GUARDED_OBJECTS: Final = 50_000
 """Objects that are guarded at most: they are looked at in every call."""
 _ATOMS: Final = (
@@ -73,13 +75,12 @@ def same_atom(a: Any, b: Any) -> bool:
 class ObjectGuard:
     """A guard on the objects that one place held, each with its path."""
 
-    __slots__ = ("ids", "names", "reads", "values")
+    __slots__ = ("names", "reads", "values")
 
     def __init__(self, reads: list[Callable[[], Iterable[Any]]], names: Callable[[int], str]) -> None:
         self.reads = reads
         self.names = names
         self.values = self.read()
-        self.ids = [*map(id, self.values)]
 
     def read(self) -> list[Any]:
         """The objects that the place holds now."""
@@ -94,7 +95,6 @@ class ObjectGuard:
             if new is not old and not same_atom(new, old):
                 return f"{self.names(place)} is {_describe(new)}" + (f", not {_describe(old)}" if is_atom(old) else "")
         self.values = now
-        self.ids = [*map(id, now)]
         return None
 
 
@@ -134,12 +134,13 @@ class Guards:
         empty = [isinstance(table, dict) and not table for table in tables]
         self._reads = [read for read, none in zip(reads, empty, strict=True) if not none]
         self._empty = [table for table, none in zip(tables, empty, strict=True) if none]
-        self._ids = [each for guard in self.object_guards for each in guard.ids]
+        self._values = [each for guard in self.object_guards for each in guard.values]
 
     def changed(self) -> str | None:
         """What is not as it was found, in words; None when all guards hold."""
         try:
-            if [*map(id, chain.from_iterable([read() for read in self._reads]))] == self._ids and not any(self._empty):
+            now = [*chain.from_iterable([read() for read in self._reads])]
+            if same_objects(now, self._values) and not any(self._empty):
                 return None
         except KeyError as error:
             return f"{error.args[0]} is gone"
@@ -147,7 +148,7 @@ class Guards:
             what = guard.changed()
             if what is not None:
                 return what
-        self._ids = [each for guard in self.object_guards for each in guard.ids]
+        self._values = [each for guard in self.object_guards for each in guard.values]
         return None
 
     def _visit(self, path: str, value: Any) -> None:
@@ -178,7 +179,7 @@ class Guards:
 
     def _guard(self, reads: list[Callable[[], Iterable[Any]]], names: Callable[[int], str]) -> None:
         guard = ObjectGuard(reads, names)
-        self._size += len(guard.ids)
+        self._size += len(guard.values)
         if self._size > MAX_GUARDED_OBJECTS:
             raise CompileError(f"it can reach more than {MAX_GUARDED_OBJECTS} Python objects ({names(-1)} among them)")
         self.object_guards.append(guard)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gt.client.autograd import checkpoint
 from gt.client.segment.signature import Signature
@@ -17,11 +17,13 @@ from gt.client.segment.value import TensorValue
 from gt.client.tensor import custom_function, tape
 from gt.client.tensor.emission_context import Context
 from gt.client.tensor.tape import Leaf, TapeNode, Vertex
-from gt.client.tensor.tensor import Tensor
+from gt.client.tensor.tensor import Tensor, TensorState
 from gt.client.tensor.views import ViewDerivation
 from gt.errors import CompileError
 
 from .guards import is_atom
+
+_new: Final = Tensor.__new__  # not compiled
 
 
 class OldHandle(NamedTuple):
@@ -316,12 +318,12 @@ class RebuiltOutputs:
         made, found, handles = self.made, self.found, self.handles
         for template in templates.handles:
             number = template.value
-            tensor: Tensor = Tensor.__new__(template.kind)
+            tensor: TensorState = _new(template.kind)
             tensor._value = made[number] if number >= 0 else found[~number]
             tensor._edge = None if template.edge is None else self.edge(template.edge)
             tensor._version = template.version
             tensor._view = None if template.base is None else self._view(template)
-            handles.append(tensor)
+            handles.append(tensor)  # type: ignore[arg-type]  # it was made as one
         for leaf, fresh in zip(self.leaves, templates.leaves, strict=True):
             leaf.grad = None if fresh.grad is None else self.handle(fresh.grad)
 

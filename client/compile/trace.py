@@ -19,7 +19,7 @@ from gt.client.segment.value import TensorValue
 from gt.client.session import session
 from gt.client.tensor import emission_context, grad_mode, views
 from gt.client.tensor.tape import Leaf
-from gt.client.tensor.tensor import Tensor
+from gt.client.tensor.tensor import Tensor, TensorState
 from gt.errors import CompileError
 from gt.ir.dtypes import get_default_dtype
 from gt.ir.ops import OPS
@@ -186,15 +186,19 @@ class CallTrace:
             elif kind == REACHED_SOURCE:
                 handles.append(what)
             else:
-                leaf = handles[what]._leaf()
-                gradient = None if leaf is None else leaf.grad
+                holder: TensorState = handles[what]
+                edge = holder._edge
+                leaf: Leaf | None = edge if type(edge) is Leaf else holder._leaf()  # type: ignore[attr-defined]  # a method
+                gradient: TensorState | None = None if leaf is None else leaf.grad
                 if gradient is None or gradient._view is not None or gradient._edge is not None:
                     return "a gradient"
-                if gradient._value.spec is not handles[what]._value.spec:
+                if gradient._value.spec is not holder._value.spec:
                     return "a gradient"
-                handles.append(gradient)
+                handles.append(gradient)  # type: ignore[arg-type]  # it is one
         for place, present in self.with_gradient:
-            leaf = handles[place]._leaf()
+            holder = handles[place]
+            edge = holder._edge
+            leaf = edge if type(edge) is Leaf else holder._leaf()
             if (leaf is not None and leaf.grad is not None) is not present:
                 return "whether there is a gradient"
         for place, argument in self.shared:
@@ -265,8 +269,9 @@ class CallTrace:
         for place in self.given:
             views.leave(handles[place])
         for place, number, versions, edge in self.effects:
-            handle = handles[place]
-            handle._value = value = rebuilt.value(number)
+            handle: TensorState = handles[place]
+            value: TensorValue = rebuilt.value(number)
+            handle._value = value
             handle._version += versions
             if edge is not UNCHANGED_EDGE:
                 handle._edge = rebuilt.edge(edge)
@@ -274,7 +279,9 @@ class CallTrace:
                 handle._edge.value = value
         rebuilt.make_handles(self.outputs)
         for place, gradient in self.gradients:
-            leaf: Any = handles[place]._leaf()
+            holder: TensorState = handles[place]
+            at = holder._edge
+            leaf: Any = at if type(at) is Leaf else holder._leaf()  # type: ignore[attr-defined]  # a method
             leaf.grad = None if gradient is None else rebuilt.handle(gradient)
         return rebuilt.result(self.result)
 

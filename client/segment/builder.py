@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import compress
-from sys import getrefcount
 from typing import Any, Final
 
 from gt.bounds import MAX_IDS
@@ -20,8 +19,9 @@ from gt.wire.messages import Define, Drop, Free, Run
 
 from .loop_period import LoopPeriods
 from .open_segment import BuilderSession, Lock, OpenSegment
+from .reference_counts import shared  # not compiled
 from .signature import TracedSegment, segment_of
-from .value import UNSHARED_REFERENCES, DeathNotice, TensorValue, sent_value
+from .value import TensorValue
 
 FLUSH_LENGTH: Final = 512
 """Instructions after which a segment is flushed by itself."""
@@ -60,7 +60,8 @@ class Builder(OpenSegment):
 
     def allocate(self, spec: Spec) -> TensorValue:
         """The value of a tensor that comes from outside (a put). Its id lies before those of all results."""
-        value = sent_value(self, self.puts, spec)
+        value = TensorValue(self, self.puts, spec)
+        value.watch()
         self.puts += 1
         return value
 
@@ -131,9 +132,10 @@ class Builder(OpenSegment):
     def _alive(self) -> bytes:
         """One byte for each result, 1 if anything refers to it; from now on the builder hears of their deaths."""
         values = self.values
-        alive = bytes(map(UNSHARED_REFERENCES.__lt__, map(getrefcount, values)))
+        alive = shared(values)
+        value: TensorValue
         for value in compress(values, alive):
-            value.notice = DeathNotice(self, value.id)
+            value.watch()
         return alive
 
     def _definition(
@@ -184,7 +186,7 @@ class Builder(OpenSegment):
             base = self.base
             self.base = base + len(traced.record)
             numbers = [value.id for value in inputs]
-            bind([sent_value(self, base + at, spec) for at, spec in traced.results])
+            bind(self._survivors(base, traced.results))
             foreign, self.foreign = self.foreign, []
             inputs.clear()
             dying, freed = self._deaths({number: ~slot for slot, number in enumerate(numbers)})
@@ -194,6 +196,18 @@ class Builder(OpenSegment):
             self.session.sink(messages)
             del foreign
         self.session.pace()
+
+    def _survivors(self, base: int, results: list[tuple[int, Spec]]) -> list[TensorValue]:
+        """The values of those outputs that outlive a run; `base` is the id of the first output."""
+        made: list[TensorValue] = []
+        for at, spec in results:
+            value: TensorValue = TensorValue.__new__(TensorValue)  # half the time of a call that runs an `__init__`
+            value.owner = self
+            value.id = base + at
+            value.spec = spec
+            value.watch()
+            made.append(value)
+        return made
 
     def check(self) -> None:
         """The invariants of a builder between calls."""

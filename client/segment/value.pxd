@@ -2,13 +2,17 @@
 
 cimport cython
 
+cdef class DeathNotice
+
 @cython.freelist(512)
 cdef class TensorValue:
     cdef public object owner
     cdef public long long id
     cdef public object spec
-    cdef public object notice
+    cdef public DeathNotice notice
+    cpdef watch(self)
 
+@cython.freelist(64)
 cdef class DeathNotice:
     cdef public object owner
     cdef public long long id

@@ -13,3 +13,5 @@ cdef class LastSignature:
     cdef public object first
     cdef public object second
     cdef public Signature signature
+
+cpdef Signature _find(tuple key, str op, tuple attributes, Context context, FrameType frame)

@@ -102,6 +102,7 @@ def emit(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
     values: list[Any] = []
     key: list[Any] = [op, context, attributes]
     recording = False
+    mine: OpenSegment | None = None
     for operand in operands:
         kind = _KINDS.get(type(operand))
         if kind is None:
@@ -111,18 +112,23 @@ def emit(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
             if tensor._edge is not None:
                 recording = True
             value: TensorValue = tensor._value
+            mine = value.owner
             values.append(value)
             key.append(value.spec)
         else:
             values.append(operand)
             key.append(kind)
-    signature: Signature = _find(tuple(key), op, attributes, context, _getframe(CALLER), len(operands))
-    builder: OpenSegment = session.builder()
-    value = builder.emit(signature, values)
-    out = Tensor(value)
+    signature: Signature = _find(tuple(key), op, attributes, context, _getframe(CALLER))
+    if mine is None or mine.thread != _get_ident():
+        mine = session.builder()
+    result: TensorValue = mine.emit(signature, values)
+    out: TensorState = _new(Tensor)
+    out._value = result
+    out._edge = out._view = None
+    out._version = 0
     if recording and context.grad and signature.differentiable is not None:
-        out._edge = _record(signature, context, operands, values, value)
-    return out
+        out._edge = _record(signature, context, operands, values, result)
+    return out  # type: ignore[return-value]  # it was made as one
 
 
 def emit_cat(parts: Sequence[Tensor], axis: int) -> Tensor:
@@ -163,7 +169,7 @@ def emit_unary(op: str, x: Any, *attributes: Any) -> Tensor:
     frame: FrameType = _getframe(OUTER)
     signature: Signature | None = _direct.get((op, context, attributes, value.spec, id(frame.f_code), frame.f_lasti))
     if signature is None:
-        signature = _find((op, context, attributes, value.spec), op, attributes, context, frame, 1)
+        signature = _find((op, context, attributes, value.spec), op, attributes, context, frame)
     builder: OpenSegment = value.owner
     if builder.thread != _get_ident():
         builder = session.builder()
@@ -195,7 +201,7 @@ def emit_binary(op: str, a: Any, b: Any) -> Tensor:
         (op, context, (), first.spec, second.spec, id(frame.f_code), frame.f_lasti)
     )
     if signature is None:
-        signature = _find((op, context, (), first.spec, second.spec), op, (), context, frame, 2)
+        signature = _find((op, context, (), first.spec, second.spec), op, (), context, frame)
     builder: OpenSegment = first.owner
     if builder.thread != _get_ident():
         builder = session.builder()
@@ -221,7 +227,7 @@ def emit_with_float(op: str, x: Any, number: Any) -> Tensor:
     frame: FrameType = _getframe(OUTER)
     signature: Signature | None = _direct.get((op, context, (), value.spec, "f", id(frame.f_code), frame.f_lasti))
     if signature is None:
-        signature = _find((op, context, (), value.spec, "f"), op, (), context, frame, 2)
+        signature = _find((op, context, (), value.spec, "f"), op, (), context, frame)
     builder: OpenSegment = value.owner
     if builder.thread != _get_ident():
         builder = session.builder()
@@ -326,10 +332,12 @@ def binary_operator(  # noqa: C901 — every call into which it would be divided
     return method
 
 
-def _find(
-    key: tuple[Any, ...], op: str, attributes: tuple[Any, ...], context: Context, frame: FrameType, arity: int
-) -> Signature:
-    """The signature of an instruction asked for in `frame`: looked for outwards, to the first frame that is the user's."""
+def _find(key: tuple[Any, ...], op: str, attributes: tuple[Any, ...], context: Context, frame: FrameType) -> Signature:
+    """The signature of an instruction asked for in `frame`: looked for outwards, to the first frame that is the user's.
+
+    The key is op, context, attributes and what each operand is.
+    """
+    arity = len(key) - 3
     if context.site is not None:
         return _signatures.get(key) or _sign(key, op, attributes, context, None, arity)
     direct = True

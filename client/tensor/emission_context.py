@@ -5,8 +5,6 @@ A context is immutable and interned, so signatures are found by its identity. Ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,6 +47,8 @@ class Context:
 
 CONTEXT: Final[ContextVar[Context]] = ContextVar("gt_context", default=Context((), "forward", None, True))  # noqa: B039 — nobody changes it
 _contexts: dict[tuple[Any, ...], Context] = {}
+_changed: dict[tuple[Any, ...], Context] = {}
+"""By a context and changes to it the changed one."""
 
 
 def current() -> Context:
@@ -75,14 +75,19 @@ def interned(
     return found
 
 
-@contextmanager
-def using(context: Context) -> Iterator[None]:
+class using:  # noqa: N801  # read as `with emission_context.using(...)`
     """Emit in `context` inside the `with`."""
-    token = CONTEXT.set(context)
-    try:
-        yield
-    finally:
-        CONTEXT.reset(token)
+
+    __slots__ = ("context", "token")
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def __enter__(self) -> None:
+        self.token = CONTEXT.set(self.context)
+
+    def __exit__(self, *_: object) -> None:
+        CONTEXT.reset(self.token)
 
 
 def enter(context: Context) -> Context:
@@ -92,10 +97,14 @@ def enter(context: Context) -> Context:
     return before
 
 
-@contextmanager
-def with_changes(**changes: Any) -> Iterator[None]:
-    """Emit in the current context with some of its fields changed."""
+def with_changes(**changes: Any) -> using:
+    """Emit in the current context with some of its fields changed, inside the `with`."""
     now = CONTEXT.get()
-    fields = {name: getattr(now, name) for name in CONTEXT_FIELDS}
-    with using(interned(**(fields | changes))):
-        yield
+    key = (now, *changes.items())
+    found = _changed.get(key)
+    if found is None:
+        if len(_changed) >= MAX_CONTEXTS:
+            _changed.clear()
+        fields = {name: getattr(now, name) for name in CONTEXT_FIELDS}
+        found = _changed[key] = interned(**(fields | changes))
+    return using(found)

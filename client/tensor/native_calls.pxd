@@ -32,6 +32,12 @@ cdef extern from *:
         return made;
     }
 
+    static CYTHON_INLINE int gt_same(PyObject *now, PyObject *before) {
+        Py_ssize_t size = PyList_GET_SIZE(now);
+        return PyList_GET_SIZE(before) == size
+            && memcmp(((PyListObject *)now)->ob_item, ((PyListObject *)before)->ob_item, size * sizeof(PyObject *)) == 0;
+    }
+
     #define gt_code(frame) ((PyObject *)PyFrame_GetCode((PyFrameObject *)(frame)))
     #define gt_place(frame) PyFrame_GetLasti((PyFrameObject *)(frame))
     #define gt_address(object) ((Py_ssize_t)(object))
@@ -41,6 +47,7 @@ cdef extern from *:
     object _get_context "gt_context"(object)
     object _new "gt_new"(object)
     Py_ssize_t id "gt_address"(object)
+    bint same_objects "gt_same"(list, list)
     object code_of_frame "gt_code"(object)
     int place_in_frame "gt_place"(object)
     ctypedef class types.FrameType [object PyObject, check_size ignore]:

@@ -2,6 +2,7 @@
 
 from gt.client.segment.signature cimport Signature
 from gt.client.segment.value cimport TensorValue
+from gt.client.tensor.tensor cimport TensorState
 
 cdef class Leaf:
     cdef public TensorValue value

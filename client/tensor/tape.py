@@ -19,7 +19,7 @@ from gt.errors import GradientError
 from gt.ir.dtypes import DType
 
 from . import emission_context
-from .tensor import Tensor
+from .tensor import Tensor, TensorState
 
 if TYPE_CHECKING:
     from .deferred_gradients import DeferredGradient
@@ -240,14 +240,32 @@ def record(
     output: TensorValue,
 ) -> TapeNode:
     """The node of an instruction just emitted, some operand of which requires grad."""
-    edges = tuple([getattr(operand, "_edge", None) for operand in operands])
+    tensor: TensorState
+    found: list[Any] = []
+    for operand in operands:
+        if isinstance(operand, TensorState):
+            tensor = operand
+            found.append(tensor._edge)
+        else:
+            found.append(None)
+    edges = tuple(found)
     wanted = tuple([edge is not None for edge in edges])
     plan = signature.saves.get(wanted)
     if plan is None:
         plan = signature.saves[wanted] = _plan_saves(signature, wanted)
     kept, output_kept, _ = plan
     saved = kept if type(kept) is tuple else [v if keep else None for v, keep in zip(values, kept, strict=True)]
-    return TapeNode(signature, context, edges, wanted, saved, output if output_kept else None)
+    node: TapeNode = TapeNode.__new__(TapeNode)
+    node.signature = signature
+    node.context = context
+    node.edges = edges
+    node.wants = wanted
+    node.saved = saved
+    node.output = output if output_kept else None
+    node.hooks = None
+    node.order = next(VERTEX_NUMBERS)
+    node.create_graph = False
+    return node
 
 
 def _plan_saves(signature: Signature, wanted: tuple[bool, ...]) -> tuple[Any, bool, bool]:

@@ -19,7 +19,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from .modules import FOLDERS, MANIFEST, MODULES, digests, source
 
@@ -34,20 +34,35 @@ class BuildError(Exception):
 
 def build(folder: Path, root: Path = CLIENT) -> bool:
     """Builds all modules into `folder`, at once or not at all; False if what is there is from these sources already."""
-    sources = digests(root)
-    manifest = {"suffix": SUFFIX, "modules": list(MODULES), "sources": sources}
+    manifest = {"suffix": SUFFIX, "modules": list(MODULES), "sources": digests(root)}
     made = folder / MANIFEST
-    if made.is_file() and json.loads(made.read_text()) == manifest:
+    before = json.loads(made.read_text()) if made.is_file() else {}
+    if before == manifest:
         return False
     with tempfile.TemporaryDirectory(prefix="gt-native-") as scratch:
         tree, out = Path(scratch, "tree"), Path(scratch, "out")
         out.mkdir()
         _copy(root, tree / "gt" / "client")
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            list(threads.map(lambda module: _compile(module, tree, out), MODULES))
+            left = [module for module in MODULES if not _copied(module, folder, out, before, manifest)]
+            list(threads.map(lambda module: _compile(module, tree, out), left))
         (out / MANIFEST).write_text(json.dumps(manifest, indent=1))
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(out, folder)
+    return True
+
+
+def _copied(module: str, folder: Path, out: Path, before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Copies a module that was compiled before from the same source and declarations; returns whether there was one."""
+    own = str(source(module, Path()))
+    seen = [
+        {path: digest for path, digest in manifest.get("sources", {}).items() if path == own or path.endswith(".pxd")}
+        for manifest in (before, now)
+    ]
+    file = folder / f"{module}{SUFFIX}"
+    if before.get("suffix") != SUFFIX or seen[0] != seen[1] or not file.is_file():
+        return False
+    shutil.copy2(file, out)
     return True
 
 
@@ -58,7 +73,8 @@ def _copy(root: Path, to: Path) -> None:
     (to / "__init__.py").touch()
     for folder in {source(module, root).parent for module in MODULES}:
         copied = to / folder.relative_to(root)
-        copied.mkdir()
+        copied.mkdir(parents=True, exist_ok=True)
+        (copied.parent / "__init__.py").touch()
         for path in (*folder.glob("*.py"), *folder.glob("*.pxd")):
             lines = path.read_text().splitlines(keepends=True)
             (copied / path.name).write_text("".join("\n" if line.endswith(NOT_COMPILED) else line for line in lines))

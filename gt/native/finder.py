@@ -1,26 +1,23 @@
 """The finder of compiled modules: it imports them in place of their sources where they were built from these.
 
-`import gt` installs it. All of them are taken, or none, since they know each other's layout. `GT_NATIVE=0` leaves them aside.
+`import gt` installs it, so it is small: what it needs it imports with the client. All modules are taken, or none, since they know
+each other's layout. `GT_NATIVE=0` leaves them aside.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import sys
 from functools import cache
-from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
+    from pathlib import Path
     from types import ModuleType
 
 __all__ = ["NativeChoice", "NativeFinder", "choice", "choose", "install"]
-
-_log = logging.getLogger("gt")
 
 
 class NativeChoice:
@@ -36,6 +33,7 @@ class NativeChoice:
 
 def choose(folders: Sequence[Path], root: Path, wanted: str) -> NativeChoice:
     """Which form to import. `root` is the folder of the client's sources, `wanted` the value of GT_NATIVE."""
+    import json
     from importlib.machinery import EXTENSION_SUFFIXES
 
     from .modules import MANIFEST, digests
@@ -61,11 +59,14 @@ def choose(folders: Sequence[Path], root: Path, wanted: str) -> NativeChoice:
 @cache
 def choice() -> NativeChoice:
     """The form that this process imports."""
+    import logging
+    from pathlib import Path
+
     from .modules import FOLDERS, PACKAGE
 
     made = choose(FOLDERS, Path(sys.modules[PACKAGE].__path__[0]), os.environ.get("GT_NATIVE", ""))
     if made.stale:
-        _log.warning("%s; `make native` compiles them anew", made.reason)
+        logging.getLogger("gt").warning("%s; `make native` compiles them anew", made.reason)
     return made
 
 

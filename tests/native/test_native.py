@@ -130,6 +130,27 @@ def test_a_module_is_compiled_and_found_fresh(tmp_path: Path, monkeypatch: pytes
     assert spec is not None
 
 
+def test_only_what_changed_is_compiled_anew(root: Path, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them where a declaration changed, which the others may have read."""
+    compiled: list[str] = []
+
+    def compile_one(module: str, tree: Path, out: Path) -> None:
+        compiled.append(module)
+        (out / f"{module}{EXTENSION_SUFFIXES[0]}").write_text("compiled")
+
+    monkeypatch.setattr(build, "_compile", compile_one)
+    for module in MODULES:
+        (built / f"{module}{EXTENSION_SUFFIXES[0]}").write_text("compiled")
+    assert not build.build(built, root)
+    source(MODULES[3], root).write_text("# it was changed\n")
+    assert build.build(built, root)
+    assert compiled == [MODULES[3]]
+    assert len(list(built.glob(f"*{EXTENSION_SUFFIXES[0]}"))) == len(MODULES)
+    source(MODULES[0], root).with_suffix(".pxd").write_text("# it was changed\n")
+    assert build.build(built, root)
+    assert compiled[1:] == list(MODULES)
+
+
 @pytest.mark.process
 def test_both_forms_do_the_same() -> None:
     """The other tests run one form of the hot modules, these both."""

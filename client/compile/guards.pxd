@@ -1,0 +1,3 @@
+# What `make native` compiles `guards.py` with.
+
+from gt.client.tensor.native_calls cimport same_objects
