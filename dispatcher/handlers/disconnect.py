@@ -97,7 +97,7 @@ class Disconnect:
         self.surveys.lost(worker)
         if service.recording is not None:
             service.recording.worker_lost(worker, reason)
-        spare = service.replace(worker) if worker.duty is IN_SERVICE else None
+        spare = service.replace(worker, returns=loss.returns) if worker.duty is IN_SERVICE else None
         if loss.returns and spare is None and worker.duty is not SPARE:
             service.expect(len(service.in_service) + 1)
         self._worker_lost(worker, reason, loss._replace(returns=loss.returns or spare is not None))

@@ -17,7 +17,17 @@ from .events import Send
 from .numbers import Numbers, first_numbers
 from .records import MOST_IN_FLIGHT, ClientRecord, MeshRecord, WorkerRecord
 from .standby_copies import Replacement, StandbyCopies
-from .worker_duty import IN_SERVICE, LEAVING, SPARE, WorkerDuty, WorkersBefore, duty_of_new, next_spare, process_key
+from .worker_duty import (
+    IN_SERVICE,
+    LEAVING,
+    SPARE,
+    WorkerDuty,
+    WorkersBefore,
+    duty_of_new,
+    next_spare,
+    process_key,
+    reads_files_of,
+)
 
 if TYPE_CHECKING:
     from gt.dispatcher.telemetry.recorder import DispatcherRecorder
@@ -182,9 +192,11 @@ class DispatcherState:
                 self.put_in_service(spare, "others have not come")
         self.expect_nobody()
 
-    def replace(self, gone: WorkerRecord) -> WorkerRecord | None:
-        """Put a spare in the place of a worker that is in service no longer. Returns the spare, if there is one."""
-        found = next_spare(self.workers.values())
+    def replace(self, gone: WorkerRecord, *, returns: bool = False) -> WorkerRecord | None:
+        """Put a spare in the place of a worker that is in service no longer. Returns the spare, if there is one. If the worker
+        `returns`, that is better than a spare which cannot read its files, as one on another machine."""
+        near = [worker for worker in self.workers.values() if reads_files_of(gone, worker)]
+        found = next_spare(near) or (None if returns else next_spare(self.workers.values()))
         if found is not None:
             self.put_in_service(found, f"it takes the place of worker {gone.number}")
         return found

@@ -64,3 +64,9 @@ def duty_of_new(*, asks: bool, spares: int, kept: int, short: bool, complete: bo
 def next_spare(workers: Iterable[WorkerRecord]) -> WorkerRecord | None:
     """The spare that takes the next free place: the one that has waited longest."""
     return min((each for each in workers if each.duty is SPARE), key=lambda each: each.number, default=None)
+
+
+def reads_files_of(gone: WorkerRecord, spare: WorkerRecord) -> bool:
+    """Whether a spare has the files that a worker has written for marks, as far as is known."""
+    folder = gone.facts.get("mark_folder")
+    return not folder or spare.facts.get("mark_folder") == folder

@@ -105,3 +105,24 @@ def test_watchers_and_programs_are_told() -> None:
     answers = each.hears("c", m.Answer)
     assert [facts["duty"] for _, facts in answers[0].facts["workers"]] == ["spare", "in service", "in service"]
     assert (answers[1].facts["workers"], answers[1].facts["spares"]) == (2, 1)
+
+
+def test_a_spare_elsewhere_does_not_take_the_place_of_a_worker_that_returns() -> None:
+    """It could not read what the lost one has written for marks; one on the same machine does, before others."""
+    each = Service(0, config=ALL, expected=2)
+    each.join("far", spare=True, marks=True, mark_folder="b")
+    for name in ("w0", "w1"):
+        each.join(name, marks=True, mark_folder="a")
+    each.client(resends=True)
+    each.put(1)
+    each.done()
+    mark = settled_mark(each)
+    lose(each, "w1")
+    each.say("c", m.Resume(each.core.service.clients[b"c"].number, mark))
+    assert not each.hears("far", m.RestoreMark), "the one that is started again is waited for"
+    each.join("w2", marks=True, mark_folder="a")
+    restore(each, mark)
+    assert members(each) == (1, 3)
+    lose(each, "w2", returns=False)
+    each.say("c", m.Resume(each.core.service.clients[b"c"].number, mark))
+    assert each.hears("far", m.RestoreMark), "nobody else comes"
