@@ -6,6 +6,7 @@ What has several results is one array: each result flattened, one after the othe
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from functools import partial
@@ -79,6 +80,11 @@ def _lu(call: KernelCall) -> Callable[[Any], tuple[Any, ...]]:
     return kernel
 
 
+MIN_SINGLE_SIDE: Final = 128
+"""Rows and columns of a matrix of float32, at least, from which it is computed in single precision on a CPU
+(`worker/kernels/lapack.py`)."""
+SINGLE_OPS: Final = frozenset(("cholesky", "eigh", "inverse", "qr", "svd"))
+"""Ops beside `solve` that are."""
 _PARTS: Final = {"svd": _svd, "qr": _qr, "eigh": _eigh, "eig": _eig, "slogdet": _slogdet, "lu": _lu}
 """What gives several results, each of which is flattened behind the dimensions of the stack."""
 _FUNCTIONS: Final = {"cholesky": "cholesky", "inverse": "inv", "det": "det"}
@@ -138,14 +144,26 @@ def linalg(call: KernelCall) -> Kernel:
         return lambda _x: xp.zeros(result.shape, dtype)
     if op in _FUNCTIONS or op == "matrix_exp":
         function = partial(_exponential, xp) if op == "matrix_exp" else getattr(xp.linalg, _FUNCTIONS[op])
+        if op in SINGLE_OPS and xp is np and work == np.float32:
+            function = _in_single(call, function, lambda lapack: lapack.FUNCTIONS[op])
         return _refusing(xp, lambda x: function(x.astype(work, copy=False)).astype(dtype, copy=False))
     parts = _PARTS[op](call)
+    if op in SINGLE_OPS and xp is np and work == np.float32:
+        parts = _in_single(call, parts, lambda lapack: lapack.PARTS[op](bool(call.attributes.get("full"))))
 
     def kernel(x: Any) -> Any:
         made = [part.reshape(*stack, -1) for part in parts(x.astype(work, copy=False))]
         return xp.concatenate(made, -1).astype(dtype, copy=False)
 
     return _refusing(xp, kernel)
+
+
+def _in_single(call: KernelCall, function: Kernel, find: Callable[[Any], Kernel]) -> Kernel:
+    """The function for matrices of float32 on a CPU: NumPy's in double precision, or in single precision if they are large."""
+    if min(call.tensor(0).shape[-2:]) < MIN_SINGLE_SIDE:
+        return function
+    lapack = importlib.import_module("gt.worker.kernels.lapack")  # which imports SciPy's linear algebra
+    return partial(lapack.over_stacks, find(lapack), function)
 
 
 def _refusing(xp: Any, kernel: Kernel) -> Kernel:
@@ -167,7 +185,9 @@ def solve(call: KernelCall) -> Kernel:
     dtype, work = result.dtype.numpy, wide(result.dtype).numpy
     if result.size == 0:
         return lambda _a, _b: xp.zeros(result.shape, dtype)
-    function = xp.linalg.solve
+    function: Any = xp.linalg.solve
+    if xp is np and work == np.float32:
+        function = _in_single(call, function, lambda lapack: lapack.solve)
     stacks = [call.tensor(at).shape[:-2] for at in range(2)]
     stack = np.broadcast_shapes(*stacks)
 
