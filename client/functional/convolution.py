@@ -202,7 +202,12 @@ def input_gradient(x: tuple[int, ...], w: Tensor, g: Tensor, attributes: dict[st
 
 
 def weight_gradient(x: Tensor, w: tuple[int, ...], g: Tensor, attributes: dict[str, Any]) -> Tensor:
-    """The gradient of `conv` in a weight of shape `w`: examples and channels change places."""
+    """The gradient of `conv` in a weight of shape `w`: examples and channels change places.
+
+    Of what `conv` gave and its input, the one that is spread further is the weight: what lies apart in a weight costs nothing.
+    """
+    if math.prod(attributes["spreads"]) > math.prod(attributes["strides"]):
+        return _turned_weight_gradient(x, w, g, attributes)
     pads = []
     for at, (size, kernel, made) in enumerate(zip(x.shape[3:], w[3:], g.shape[3:], strict=True)):
         before = attributes["pads"][2 * at]
@@ -212,6 +217,19 @@ def weight_gradient(x: Tensor, w: tuple[int, ...], g: Tensor, attributes: dict[s
     turned = emission.emit("permute", (x,), (2, 1, 0, *space)), emission.emit("permute", (g,), (1, 2, 0, *space))
     out = _correlated(*turned, attributes["dilations"], pads, attributes["spreads"], attributes["strides"])
     return emission.emit("permute", (out,), (1, 2, 0, *space))
+
+
+def _turned_weight_gradient(x: Tensor, w: tuple[int, ...], g: Tensor, attributes: dict[str, Any]) -> Tensor:
+    """The same with x as the weight: it has the elements of each dimension of space backwards."""
+    pads = []
+    for at, (size, kernel, made) in enumerate(zip(x.shape[3:], w[3:], g.shape[3:], strict=True)):
+        before = (kernel - 1) * attributes["dilations"][at] - attributes["pads"][2 * at]
+        reach = (size - 1) * attributes["spreads"][at] + (kernel - 1) * attributes["dilations"][at]
+        pads += [before, reach - (made - 1) * attributes["strides"][at] - before]
+    space = tuple(range(3, x.ndim))
+    moved = emission.emit("permute", (g,), (2, 1, 0, *space)), emission.emit("permute", (x,), (1, 2, 0, *space))
+    out = _correlated(*moved, attributes["dilations"], pads, attributes["strides"], attributes["spreads"])
+    return _turned(emission.emit("permute", (out,), (1, 2, 0, *space)))
 
 
 # windows

@@ -1,10 +1,12 @@
 """Convolutions on a CPU: some examples at a time, by as many threads as there are.
 
-There are three ways, of which shapes choose one. *Columns*: windows are copied next to each other ("im2col"), each a column of a
+There are four ways, of which shapes choose one. *Columns*: windows are copied next to each other ("im2col"), each a column of a
 matrix, and the arithmetic is a product. *Rows*: the same turned, each window a row, where windows are longer than there are
-many, as in the gradient of a weight: then runs of elements stay together in the copy. *Taps*: of an input that is spread
-apart by zeros, as in the gradient of a convolution with strides, nothing is copied: each element of the window meets the
-input as it is, and the products are laid where they belong and added, in the order of the window.
+many, as in the gradient of a weight: then runs of elements stay together in the copy. The other two are for an input that is
+spread apart by zeros, as in a transposed convolution, and multiply no zeros: each element of the window meets the input as it
+is. *Taps*: these products are laid where they belong and added, one element of the window after the other. *Tiles*: where the
+input is spread far apart, as many elements of the window as lie between two of the input's are laid at once: side by side they
+fill the result.
 
 How many examples are taken at a time follows from shapes alone, so bits do not depend on who computes them.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -33,6 +35,8 @@ MIN_PRODUCT_ROWS: Final = 64
 """The same of rows."""
 MAX_TAPS: Final = 64
 """Elements of a window, at most, that are taken one by one."""
+MIN_TILE_WIDTH: Final = 4
+"""How far apart elements of the last dimension lie at least where tiles are laid: these are copied in runs as long."""
 MIN_SHARED_ELEMENTS: Final = 256 << 10
 """Windows' elements from which threads share a convolution: it takes tens of microseconds to wake them."""
 
@@ -44,7 +48,8 @@ class ConvForm(NamedTuple):
     step: int
     inner: int
     outer: int
-    """Of columns and rows: the elements of a window, and the windows of an example; of taps the products, and the positions."""
+    """Of columns and rows: the elements of a window, and the windows of an example; of taps and tiles the products, and the
+    positions."""
 
 
 def form_of(call: KernelCall) -> ConvForm:
@@ -53,17 +58,30 @@ def form_of(call: KernelCall) -> ConvForm:
     sizes, counts, space = w.shape[3:], call.result.shape[3:], x.shape[3:]
     groups, itemsize = x.shape[1], wide(call.result.dtype).numpy.itemsize
     most, inner, outer = windows_at_once(call)
-    rows = sizes[-1] > counts[-1]
-    if max(a["spreads"]) > 1 and max(a["strides"]) == 1 and not rows and math.prod(sizes) <= MAX_TAPS:
+    way = _spread_way(call)
+    if way is not None:
         inner, outer = math.prod(sizes) * w.shape[1], math.prod(space)
-        return ConvForm(
-            "taps", max(1, min(x.shape[0], CACHED_WINDOW_BYTES // (groups * inner * outer * itemsize))), inner, outer
-        )
+        near = CACHED_WINDOW_BYTES // (groups * inner * outer * itemsize)
+        near = max(near, -(-MIN_PRODUCT_ROWS // outer)) if way == "tiles" else near
+        return ConvForm(way, max(1, min(x.shape[0], near)), inner, outer)
+    rows = sizes[-1] > counts[-1]
     near = max(
         CACHED_WINDOW_BYTES // (groups * inner * outer * itemsize),
         -(-(MIN_PRODUCT_ROWS if rows else MIN_PRODUCT_COLUMNS) // outer),
     )
     return ConvForm("rows" if rows else "columns", max(1, min(x.shape[0], most, near)), inner, outer)
+
+
+def _spread_way(call: KernelCall) -> str | None:
+    """The way of an input that is spread apart, if it is and meeting each element of the window takes less than windows do."""
+    x, w, a = call.tensor(0), call.tensor(1), call.attributes
+    sizes, space = w.shape[3:], x.shape[3:]
+    apart = a["spreads"]
+    if max(apart) == 1 or max(a["strides"]) > 1 or math.prod(space) > math.prod(call.result.shape[3:]):
+        return None
+    if max(a["dilations"]) == 1 and apart[-1] >= MIN_TILE_WIDTH:
+        return "tiles"
+    return "taps" if math.prod(sizes) <= MAX_TAPS else None
 
 
 def _shared(call: KernelCall, form: ConvForm) -> bool:
@@ -79,6 +97,11 @@ def scratch(call: KernelCall) -> int:
     groups = x.shape[1]
     elements = groups * form.step * form.inner * form.outer
     if form.way == "taps":
+        beside = w.size
+    elif form.way == "tiles":
+        whole = [(n + (k - 1) // s) * s for n, k, s in zip(x.shape[3:], w.shape[3:], a["spreads"], strict=True)]
+        elements += form.step * groups * (x.shape[2] * form.outer + w.shape[1] * math.prod(whole))
+        elements += 3 * np.getbufsize()  # of a ufunc, whose operands have many dimensions
         beside = w.size
     else:
         elements += form.step * math.prod(call.result.shape[1:])
@@ -103,9 +126,9 @@ def conv(call: KernelCall) -> Kernel:
     made, counts = w.shape[1], result.shape[3:]
     chunks = [(start, min(start + form.step, examples)) for start in range(0, examples, form.step)]
     thread_pool = call.thread_pool if _shared(call, form) else None
-    times = form.step * groups * form.inner * form.outer * (x.shape[2] if form.way == "taps" else made)
+    times = form.step * groups * form.inner * form.outer * (x.shape[2] if form.way in ("taps", "tiles") else made)
     matmul = product(call, times, wide(result.dtype)) if len(chunks) == 1 else np.matmul
-    compute = {"columns": _columns, "rows": _rows, "taps": _taps}[form.way](call, form, matmul)
+    compute = {"columns": _columns, "rows": _rows, "taps": _taps, "tiles": _tiles}[form.way](call, form, matmul)
 
     def kernel(x: Any, w: Any) -> Any:
         x, w = x.astype(work, copy=False), w.astype(work, copy=False)
@@ -209,7 +232,96 @@ def _taps(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
             here[...] = 0
             products = matmul(turned, flat[first:last]).reshape(last - first, groups, count, made, *space)
             for to, source in places:
-                here[to] += products[source]
+                place = here[to]
+                np.add(place, products[source], place)
+
+        return part
+
+    return way
+
+
+class _Block(NamedTuple):
+    """As many elements of the window as lie between two of the input's, along each axis; or what is left of the window."""
+
+    taps: tuple[slice, ...]
+    """Those elements, last to first: so they lie in the result."""
+    columns: slice
+    """Their columns of the products."""
+    laid: tuple[slice, ...]
+    """Where they lie in the whole: of each axis the tiles, and the places in a tile."""
+    shape: tuple[int, ...]
+
+
+def _blocks(made: int, sizes: tuple[int, ...], space: Sequence[int], spreads: Sequence[int]) -> list[_Block]:
+    """The blocks of a window, in its order."""
+    counts = [-(-size // apart) for size, apart in zip(sizes, spreads, strict=True)]
+    found: list[_Block] = []
+    column = 0
+    for at in np.ndindex(*counts):
+        taps: list[slice] = []
+        laid: list[slice] = []
+        for number, count, size, apart, length in zip(at, counts, sizes, spreads, space, strict=True):
+            first, last = number * apart, min(size, (number + 1) * apart)
+            taps.append(slice(last - 1, first - 1 if first else None, -1))
+            start = count - 1 - number
+            laid += [slice(start, start + length), slice(apart - (last - first), apart)]
+        shape = tuple([len(range(*each.indices(size))) for each, size in zip(taps, sizes, strict=True)])
+        width = made * math.prod(shape)
+        found.append(_Block(tuple(taps), slice(column, column + width), tuple(laid), shape))
+        column += width
+    return found
+
+
+def _tiles(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
+    x, w, a = call.tensor(0), call.tensor(1), call.attributes
+    examples, groups, channels, *space = x.shape
+    made, sizes, counts, spreads = w.shape[1], w.shape[3:], call.result.shape[3:], a["spreads"]
+    blocks, ndim = _blocks(made, sizes, space, spreads), len(sizes)
+    tiles = [n + (k - 1) // s for n, k, s in zip(space, sizes, spreads, strict=True)]
+    split = [size for pair in zip(tiles, spreads, strict=True) for size in pair]
+    width = made * math.prod(sizes)
+    to: list[slice] = []
+    source: list[slice] = []
+    for before, apart, size, count, number in zip(a["pads"][::2], spreads, sizes, counts, tiles, strict=True):
+        start = before + 1 - -(-size // apart) * apart  # where the first tile would begin
+        low, high = max(0, start), min(count, start + number * apart)
+        to.append(slice(low, max(low, high)))
+        source.append(slice(low - start, max(low, high) - start))
+    lengths = tuple([number * apart for number, apart in zip(tiles, spreads, strict=True)])
+    in_place = source == [slice(0, length) for length in lengths] and lengths == counts
+    reached = all(each == slice(0, count) for each, count in zip(to, counts, strict=True))
+    covered = len(blocks) == 1 and blocks[0].shape == tuple(spreads)
+    # products [g, n, position …, o, tap …] as they lie in tiles [n, g, o, position, tap, …]
+    order = (1, 0, 2 + ndim, *(place for axis in range(ndim) for place in (2 + axis, 3 + ndim + axis)))
+    inner = (0, 2, 1, *range(3, 3 + ndim))
+
+    def way(x: Any, w: Any, out: Any) -> Part:
+        right = np.empty((groups, channels, width), w.dtype)
+        for block in blocks:
+            piece = w[(..., *block.taps)].transpose(inner)
+            right[..., block.columns] = piece.reshape(groups, channels, -1)
+        flat = x.reshape(examples, groups, channels, form.outer)
+
+        def part(first: int, last: int) -> None:
+            count, here = last - first, out[first:last]
+            left = flat[first:last].transpose(1, 0, 3, 2).reshape(groups, count * form.outer, channels)
+            products = matmul(left, right)
+            shape = (count, groups, made, *split)
+            whole = here.reshape(shape) if in_place else np.empty(shape, here.dtype)
+            if not covered:
+                whole[...] = 0
+            for block in blocks:
+                piece = products[..., block.columns].reshape(groups, count, *space, made, *block.shape).transpose(order)
+                if covered:
+                    whole[...] = piece
+                else:
+                    place = whole[(..., *block.laid)]
+                    np.add(place, piece, place)
+            if not in_place:
+                if not reached:
+                    here[...] = 0
+                tiled = whole.reshape(count, groups, made, *lengths)
+                here[(..., *to)] = tiled[(..., *source)]
 
         return part
 

@@ -103,6 +103,33 @@ def test_a_network_learns_as_in_pytorch(workers: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("size", "options"),
+    [
+        (16, {"stride": 16}), (16, {"stride": 16, "padding": 3}), (9, {"stride": 4, "padding": 2}),
+        (5, {"stride": 8}), (4, {"stride": (4, 5), "dilation": 2}), (3, {"stride": 2, "padding": 1}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("transposed", [False, True])
+def test_large_strides_with_gradients(size: int, options: dict[str, Any], transposed: bool) -> None:
+    """Of an input and a weight, of a convolution and its transpose: windows that touch, overlap and leave gaps."""
+    random = np.random.default_rng(3)
+    x = random.standard_normal((2, 4, 3, 4) if transposed else (2, 4, 37, 41))
+    w = random.standard_normal((4, 3, size, size) if transposed else (6, 2, size, size))
+    options = {**options, "groups": 1 if transposed else 2}
+    name = "conv_transpose2d" if transposed else "conv2d"
+    theirs = [torch.from_numpy(each).requires_grad_() for each in (x, w)]
+    ours = [gt.from_numpy(each).requires_grad_() for each in (x, w)]
+    expected = getattr(torch.nn.functional, name)(*theirs, **options)
+    with gt.signal.context("net"):
+        found = getattr(F, name)(*ours, **options)
+    close(found, expected)
+    (expected**2).sum().backward()
+    (found**2).sum().backward()
+    for mine, other in zip(ours, theirs, strict=True):
+        close(mine.grad, other.grad)
+
+
+@pytest.mark.parametrize(
     "of",
     [
         lambda lib, x, w: lib.conv2d(x, w, stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2),

@@ -56,10 +56,12 @@ def plain(x: Array, w: Array, call: KernelCall) -> Array:
     examples=st.sampled_from([1, 3, 8]), groups=st.integers(1, 2), channels=st.integers(1, 3), made=st.integers(1, 3),
     space=st.tuples(st.integers(1, 9), st.integers(1, 9)), sizes=st.tuples(st.integers(1, 4), st.integers(1, 5)),
     strides=PAIRS, spreads=PAIRS, dilations=PAIRS, pads=st.tuples(*[st.integers(-1, 4)] * 4), near=st.sampled_from([1, 1 << 20]),
+    width=st.sampled_from([1, 2, 4]),
 )  # fmt: skip
 def test_it_is_what_a_convolution_is(
     examples: int, groups: int, channels: int, made: int, space: tuple[int, int], sizes: tuple[int, int],
     strides: tuple[int, int], spreads: tuple[int, int], dilations: tuple[int, int], pads: tuple[int, ...], near: int,
+    width: int,
 ) -> None:  # fmt: skip
     """Padded, cropped, spread, with strides and dilations; exactly, for small integers, whoever computes it."""
     x, w = (examples, groups, channels, *space), (groups, made, channels, *sizes)
@@ -72,6 +74,7 @@ def test_it_is_what_a_convolution_is(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conv_cpu, "CACHED_WINDOW_BYTES", near)
         patch.setattr(conv_cpu, "MIN_PRODUCT_COLUMNS", 8)
+        patch.setattr(conv_cpu, "MIN_TILE_WIDTH", width)
         patch.setattr(conv_cpu, "MIN_SHARED_ELEMENTS", 1)
         calls = [
             call_of(x, w, thread_pool, **attributes)
@@ -106,6 +109,22 @@ def test_shapes_choose_the_way() -> None:
     assert form_of(call_of((32, 1, 32, 16, 16), (1, 16, 32, 3, 3), None, **both)).way == "columns"
 
 
+@pytest.mark.parametrize(
+    ("size", "apart", "pads"),
+    [(16, 16, (15, 15)), (16, 16, (12, 18)), (20, 16, (19, 19)), (5, 8, (4, 6)), (33, 8, (20, 1)), (9, 4, (-1, 6))],
+)
+def test_what_lies_far_apart_is_laid_in_tiles(size: int, apart: int, pads: tuple[int, int]) -> None:
+    """Windows as wide as the elements lie apart, wider and narrower, padded and cropped; no product is of a zero."""
+    x, w = (3, 2, 5, 3, 4), (2, 3, 5, size, size)
+    attributes = {"strides": (1, 1), "spreads": (apart, apart), "dilations": (1, 1), "pads": pads * 2}
+    call = call_of(x, w, ThreadPool(2), **attributes)
+    form = form_of(call)
+    assert (form.way, form.inner, form.outer) == ("tiles", 3 * size * size, 12)
+    random = np.random.default_rng(2)
+    a, b = (random.integers(-4, 5, shape).astype(np.float32) for shape in (x, w))
+    np.testing.assert_array_equal(conv(call)(a, b), plain(a, b, call))
+
+
 def test_bits_do_not_depend_on_how_many_lanes_there_are() -> None:
     """In none of the ways."""
     random = np.random.default_rng(1)
@@ -114,6 +133,7 @@ def test_bits_do_not_depend_on_how_many_lanes_there_are() -> None:
         ((32, 1, 16, 20, 20), (1, 32, 16, 3, 3), ones),
         ((32, 1, 8, 14, 14), (1, 16, 8, 14, 14), ones),
         ((32, 1, 16, 16, 16), (1, 16, 16, 3, 3), {**ones, "spreads": (2, 2), "pads": (1, 2, 1, 2)}),
+        ((32, 1, 24, 4, 4), (1, 3, 24, 16, 16), {**ones, "spreads": (16, 16), "pads": (15, 15, 15, 15)}),
     ):
         a, b = (random.standard_normal(shape).astype(np.float32) for shape in (x, w))
         kernels = [conv(call_of(x, w, ThreadPool(threads), **attributes)) for threads in (1, 2, 3)]

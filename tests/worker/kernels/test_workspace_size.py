@@ -48,6 +48,8 @@ CASES: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
     *(attended(g, c, m) for g in (False, True) for c in (False, True) for m in (False, True)),
     ("conv", (numbers(64, 1, 8, 24, 24), numbers(1, 16, 8, 3, 3)), CONV),
     ("conv", (numbers(3, 2, 8, 40, 40), numbers(2, 4, 8, 5, 5)), {**CONV, "strides": (2, 2)}),
+    ("conv", (numbers(40, 2, 8, 8, 8), numbers(2, 4, 8, 8, 8)), {**CONV, "spreads": (8, 8), "pads": (7,) * 4}),
+    ("conv", (numbers(40, 2, 8, 8, 8), numbers(2, 4, 8, 9, 9)), {**CONV, "spreads": (8, 8), "pads": (5,) * 4}),
     *(("argsort", (numbers(50, 2000),), {"axis": axis, "descending": d}) for axis in (0, 1) for d in (False, True)),
     *((name, (numbers(100, 1000),), {"axis": 1}) for name in ("cumsum", "cumprod", "argcummax", "argcummin")),
     *((name, (symmetric(200),), {}) for name in ("cholesky", "inverse", "det", "matrix_exp")),
