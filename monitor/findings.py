@@ -19,7 +19,17 @@ GATHER_KINDS: Final = ("all-gather", "gather")
 MAX_KEPT_EVENTS: Final = 500
 """The most errors and decisions that are kept verbatim."""
 OP_GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "products": ("matmul", "conv", "attention", "attention_grad", "linalg", "solve", "fft"),
+    "products": (
+        "matmul",
+        "conv",
+        "attention",
+        "attention_grad",
+        "recurrence",
+        "recurrence_grad",
+        "linalg",
+        "solve",
+        "fft",
+    ),
     "element-wise": ("unary", "binary", "cast", "where", "creation", "random", "follow", "tag"),
     "reductions": ("reduction", "arg", "along", "search"),
     "indexing": (

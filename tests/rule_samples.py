@@ -274,6 +274,32 @@ def attentions(op: str) -> Iterator[Sample]:
         yield Sample(op, (*operands, *masks), {"causal": causal}, edge)
 
 
+def recurrences(op: str) -> Iterator[Sample]:
+    """All steps there and back; of a GRU with and without a bias under the reset."""
+    cell = op.removesuffix("_grad")
+    gates, states, planes, first = {"lstm": (4, 2, 6, 1), "gru": (3, 1, 5, 1), "rnn": (1, 1, 1, 0)}[cell]
+    for rows, steps, size, reverse, other, edge in (
+        (5, 3, 2, False, True, False), (4, 2, 3, True, True, False), (5, 3, 2, True, False, True), (1, 1, 1, False, False, True),
+        (0, 2, 2, False, True, True),
+    ):  # fmt: skip
+        weight, more = floats(gates * size, size), {"relu": other} if cell == "rnn" else {}
+        if op == cell:
+            inner = [floats(size)] * (cell == "gru" and other)
+            attributes = more or {"kept": other}
+            begin = [floats(rows, size) for _ in range(states)]
+            yield Sample(
+                op,
+                (floats(rows, steps, gates * size), weight, *begin, *inner),
+                {"reverse": reverse, **attributes},
+                edge,
+            )
+            continue
+        given = [floats(steps, rows, size), *(floats(rows, size) for _ in range(states))]
+        before = [floats(rows, size)] * first
+        attributes = {"reverse": reverse, "states": other, **more}
+        yield Sample(op, (floats(steps, planes, rows, size), weight, *before, *given), attributes, edge)
+
+
 def solves(op: str) -> Iterator[Sample]:
     for a, b, edge in (
         ((4, 4), (4, 5), False), ((3, 4, 4), (3, 4, 2), False), ((4, 4), (5, 4, 3), False), ((5, 1, 3, 3), (4, 3, 2), False),
@@ -386,7 +412,8 @@ FAMILIES = {
     "reduction": reductions, "arg": args, "reshape": reshapes, "permute": permutes, "expand": expands, "cat": cats,
     "slice": slices, "update_slice": slices, "gather": gathers, "scatter_add": gathers, "take": takes,
     "scatter": gathers, "segment_sum": segment_sums, "matmul": matmuls,
-    "attention": attentions, "attention_grad": attentions, "solve": solves, "linalg": matrices, "fft": transforms,
+    "attention": attentions, "attention_grad": attentions, "recurrence": recurrences, "recurrence_grad": recurrences,
+    "solve": solves, "linalg": matrices, "fft": transforms,
     "conv": convs, "windows": sliding, "overlap_add": overlaps,
     "along": alongs, "search": searches, "compress": compressions, "permutation": swaps,
     "rows": row_orders, "tag": tags, "follow": follows,

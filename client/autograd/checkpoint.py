@@ -54,6 +54,10 @@ class Recomputation(Vertex):
         self.enter(create_graph)
         return [(results[number]._edge, part) for number, part in gradient.by_result.items()]
 
+    def is_spent(self) -> bool:
+        """Whether it was walked."""
+        return self.again is None
+
     def free(self) -> None:
         """Let the arguments go."""
         self.again = None

@@ -11,10 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from gt.client.autograd import checkpoint
 from gt.client.segment.signature import Signature
 from gt.client.segment.value import TensorValue
-from gt.client.tensor import custom_function, tape
 from gt.client.tensor.emission_context import Context
 from gt.client.tensor.tape import Leaf, TapeNode, Vertex
 from gt.client.tensor.tensor import Tensor, TensorState
@@ -78,6 +76,15 @@ class NodeTemplate(NamedTuple):  # noqa: PLW1641  # nobody hashes templates
         return isinstance(other, NodeTemplate) and self[2:] == other[2:]
 
 
+class VertexTemplate(NamedTuple):
+    """The template of another vertex, of which one more can be made from its form."""
+
+    kind: type[Vertex]
+    parts: tuple[Any, ...]
+    edges: tuple[Any, ...]
+    values: tuple[int, ...]
+
+
 class NewVertex(NamedTuple):
     """A vertex that the call recorded."""
 
@@ -126,7 +133,7 @@ class OutputTemplates(NamedTuple):
     """The templates of all that a call makes, each kind in an order in which it can be made."""
 
     leaves: list[LeafTemplate]
-    vertices: list[NodeTemplate]
+    vertices: list[NodeTemplate | VertexTemplate]
     handles: list[HandleTemplate]
 
 
@@ -220,7 +227,7 @@ class TemplateBuilder:
                     stack.append(edge)
                 else:
                     outside |= not self._steady(edge)
-        if not outside and all(map(_is_spent, seen.values())):
+        if not outside and all(not vertex.hooks and vertex.is_spent() for vertex in seen.values()):
             self._edges[id(top)] = SpentEdge(top)
             return
         for vertex in sorted(seen.values(), key=lambda vertex: vertex.order):
@@ -228,10 +235,17 @@ class TemplateBuilder:
                 self._edges[id(vertex)] = self._recorded(vertex)
 
     def _recorded(self, vertex: Vertex) -> NewVertex:
-        if type(vertex) is not TapeNode or vertex.hooks:
+        form = vertex.form()
+        if vertex.hooks or (type(vertex) is not TapeNode and form is None):
             what = "a hook" if vertex.hooks else vertex.name()
             raise CompileError(f"it returns a tensor whose gradient goes through {what}: call backward() inside")
         self._alive.append(vertex)
+        if form is not None:
+            behind = tuple([self.edge(edge) for edge in vertex.edges])
+            values = tuple([self._value(value) for value in form.values])
+            self.outputs.vertices.append(VertexTemplate(type(vertex), form.parts, behind, values))
+            return NewVertex(len(self.outputs.vertices) - 1)
+        assert type(vertex) is TapeNode
         kept = vertex.saved
         saved = (
             None
@@ -278,20 +292,6 @@ def same_result(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _is_spent(vertex: Vertex) -> bool:
-    """Whether nothing that belongs to one call hangs on this vertex: it was walked, or saved nothing."""
-    if vertex.hooks:
-        return False
-    if type(vertex) is TapeNode:
-        return vertex.output is None and not any(isinstance(value, TensorValue) for value in vertex.saved or ())
-    if isinstance(vertex, checkpoint.Recomputation):
-        return vertex.again is None
-    return (
-        isinstance(vertex, (tape.Port, custom_function._Call))
-        and getattr(getattr(vertex, "ctx", None), "_saved", None) is None
-    )
-
-
 class RebuiltOutputs:
     """The outputs of one later call, from old handles, the edges that they had when it began, and values found and made."""
 
@@ -308,7 +308,7 @@ class RebuiltOutputs:
         self.found = found
         self.made = made
         self.handles: list[Tensor] = []
-        self.vertices: list[TapeNode] = []
+        self.vertices: list[Vertex] = []
         self.leaves: list[Leaf] = [Leaf(self.value(leaf.value), param=leaf.param) for leaf in templates.leaves]
         for vertex in templates.vertices:
             self.vertices.append(self._vertex(vertex))
@@ -346,7 +346,10 @@ class RebuiltOutputs:
             return self.edges[template.place]
         return self.vertices[template.number] if kind is NewVertex else self.leaves[template.number]
 
-    def _vertex(self, template: NodeTemplate) -> TapeNode:
+    def _vertex(self, template: NodeTemplate | VertexTemplate) -> Vertex:
+        if isinstance(template, VertexTemplate):
+            edges = tuple([self.edge(edge) for edge in template.edges])
+            return template.kind.from_form(template.parts, edges, [self.value(number) for number in template.values])
         saved: Any = template.saved
         if saved is not None:
             saved = [self.value(each.value) if type(each) is SavedValue else each for each in saved]

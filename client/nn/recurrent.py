@@ -1,17 +1,19 @@
 """Recurrent networks: cells, and layers of them over a sequence, as in PyTorch (Elman; Hochreiter and Schmidhuber, 1997;
 Cho et al., 2014).
 
-What does not wait for the step before is one product for the whole sequence; the steps themselves are recorded one after
-the other. Packed sequences (`packed_sequence.py`) are read as they are: at each step those that go on.
+What does not wait for the step before is one product for the whole sequence. All steps of a layer in one direction are one
+instruction (`client/functional/recurrence.py`). Those of packed sequences (`packed_sequence.py`), which are read as they are, at
+each step those that go on, and of an LSTM with projections are recorded one after the other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from gt.client.functional import dropout_functions, functional, linear
+from gt.client.functional.recurrence import CELL_STEPS, GATE_COUNTS, RecurrentState, recurrent
 from gt.client.ops import arithmetic, creation, join_and_pad, shape_ops
 from gt.client.ops.matrix_products import matmul
 from gt.client.tensor.operands import cast
@@ -22,47 +24,6 @@ from . import init
 from .module import Module
 from .packed_sequence import PackedSequence
 from .parameter import Parameter
-
-RecurrentState = tuple[Tensor, ...]
-CellStep = Callable[[Tensor, Tensor, Tensor | None, RecurrentState], RecurrentState]
-"""From what the input brings (…, gates · hidden), what the hidden state brings, what is added to that and could not be added to
-the former, and the state, to the next state."""
-
-
-def _elman(activation: Callable[[Any], Tensor]) -> CellStep:
-    def step(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: RecurrentState) -> RecurrentState:
-        return (activation(arithmetic.add(brought, recalled)),)
-
-    return step
-
-
-def _lstm(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: RecurrentState) -> RecurrentState:
-    """Gates in the order input, forget, cell, output."""
-    i, f, g, o = functional.chunk(arithmetic.add(brought, recalled), 4, -1)
-    kept = arithmetic.mul(arithmetic.sigmoid(f), state[1])
-    cell = arithmetic.add(kept, arithmetic.mul(arithmetic.sigmoid(i), arithmetic.tanh(g)))
-    return arithmetic.mul(arithmetic.sigmoid(o), arithmetic.tanh(cell)), cell
-
-
-def _gru(brought: Tensor, recalled: Tensor, inner: Tensor | None, state: RecurrentState) -> RecurrentState:
-    """Gates in the order reset, update, new. The reset is also of the bias of what is recalled for the new state."""
-    r, z, n = functional.chunk(brought, 3, -1)
-    hr, hz, hn = functional.chunk(recalled, 3, -1)
-    if inner is not None:
-        hn = arithmetic.add(hn, cast(inner, hn.dtype))
-    reset = arithmetic.sigmoid(arithmetic.add(r, hr))
-    update = arithmetic.sigmoid(arithmetic.add(z, hz))
-    new = arithmetic.tanh(arithmetic.add(n, arithmetic.mul(reset, hn)))
-    return (arithmetic.add(new, arithmetic.mul(update, arithmetic.sub(state[0], new))),)
-
-
-_CELL_STEPS: Final[dict[str, CellStep]] = {
-    "RNN_TANH": _elman(arithmetic.tanh),
-    "RNN_RELU": _elman(arithmetic.relu),
-    "LSTM": _lstm,
-    "GRU": _gru,
-}
-_GATE_COUNTS: Final = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
 def _biases(mode: str, first: Tensor | None, second: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
@@ -142,7 +103,7 @@ class RNNCellBase(Module):
         bias, inner = _biases(self._mode, self.bias_ih, self.bias_hh)
         brought = linear.linear(input, self.weight_ih, bias)
         state = _as_brought(state, (brought,))
-        return _CELL_STEPS[self._mode](brought, linear.linear(state[0], self.weight_hh), inner, state)
+        return CELL_STEPS[self._mode](brought, linear.linear(state[0], self.weight_hh), inner, state)
 
     def extra_repr(self) -> str:
         return f"{self.input_size}, {self.hidden_size}{'' if self.bias else ', bias=False'}"
@@ -245,7 +206,7 @@ class RNNBase(Module):
         self.dropout = float(dropout)
         self.bidirectional = bidirectional
         self.proj_size = proj_size
-        out, rows = proj_size or hidden_size, _GATE_COUNTS[mode] * hidden_size
+        out, rows = proj_size or hidden_size, GATE_COUNTS[mode] * hidden_size
         for layer in range(num_layers):
             width = input_size if layer == 0 else out * (1 + bidirectional)
             for suffix in self._suffixes(layer):
@@ -336,7 +297,12 @@ class RNNBase(Module):
             self.mode, getattr(self, f"bias_ih{suffix}", None), getattr(self, f"bias_hh{suffix}", None)
         )
         project = getattr(self, f"weight_hr{suffix}", None)
-        step, turned = _CELL_STEPS[self.mode], shape_ops.t(recall)
+        if sizes is None and project is None and x.dtype.kind == "f":
+            whole = linear.linear(x.transpose(0, 1), weight, bias)
+            recall, *first = (cast(each, whole.dtype) for each in (recall, *first))
+            inner = None if inner is None else cast(inner, whole.dtype)
+            return recurrent(self.mode, whole, recall, tuple(first), inner, backwards=backward)
+        step, turned = CELL_STEPS[self.mode], shape_ops.t(recall)
         whole = linear.linear(x, weight, bias)
         brought = shape_ops.unbind(whole, 0) if sizes is None else shape_ops.split(whole, sizes)
         first = _as_brought(first, brought)

@@ -102,6 +102,10 @@ class _Call(Vertex):
         """The function's name, as PyTorch says it."""
         return f"{self.function.__name__}Backward"
 
+    def is_spent(self) -> bool:
+        """Whether what it saved was let go."""
+        return self.ctx._saved is None
+
     def free(self) -> None:
         """Let saved tensors go."""
         if self.ctx._saved:

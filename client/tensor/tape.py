@@ -69,6 +69,13 @@ class Leaf:
         return self
 
 
+class VertexForm(NamedTuple):
+    """What a vertex is made from beside edges: parts that are the same in every call, and its values."""
+
+    parts: tuple[Any, ...]
+    values: tuple[TensorValue, ...]
+
+
 class Vertex:
     """A place on the tape that gradients pass on their way back: `edges` says where they go on from here.
 
@@ -96,6 +103,20 @@ class Vertex:
 
     def free(self) -> None:
         """Forget what only the walk needs: it is over."""
+
+    def is_spent(self) -> bool:
+        """Whether nothing that belongs to one call hangs on this vertex: it was walked, or saved nothing."""
+        return False
+
+    def form(self) -> VertexForm | None:
+        """What another vertex like this one is made from, and the values that it would have in place of its own; None if none
+        can be made."""
+        return None
+
+    @classmethod
+    def from_form(cls, parts: tuple[Any, ...], edges: tuple[Edge, ...], values: list[TensorValue]) -> Vertex:
+        """A vertex of such a form."""
+        raise NotImplementedError(f"a {cls.__name__} has no form")
 
     def enter(self, create_graph: bool) -> None:
         """Emit as what the gradients of this vertex are: in the phase backward, under its own signal."""
@@ -195,6 +216,10 @@ class TapeNode(Vertex):
         self.output = None
         if self.signature.saves[self.wants][2]:
             self.saved = None
+
+    def is_spent(self) -> bool:
+        """Whether it was walked, or saved nothing."""
+        return self.output is None and not any(isinstance(value, TensorValue) for value in self.saved or ())
 
     def enter(self, create_graph: bool) -> None:
         """Emit under the instruction's own signal and line."""
@@ -316,6 +341,21 @@ class Port(Vertex):
     def step(self, gradient: Any, create_graph: bool) -> Iterable[tuple[Edge, Any]]:
         """On to the owner, with the number of the result."""
         return ((self.edges[0], ResultGradients({self.number: gradient})),)
+
+    def is_spent(self) -> bool:
+        """Always: it has nothing of its own."""
+        return True
+
+    def form(self) -> VertexForm:
+        """The number of the result."""
+        return VertexForm((self.number,), ())
+
+    @classmethod
+    def from_form(cls, parts: tuple[Any, ...], edges: tuple[Edge, ...], values: list[TensorValue]) -> Port:
+        """The port of a result."""
+        (owner,), (number,) = edges, parts
+        assert isinstance(owner, Vertex), "a port belongs to a vertex"
+        return cls(owner, number)
 
     def name(self) -> str:
         """The owner's name."""

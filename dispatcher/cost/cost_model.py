@@ -114,12 +114,23 @@ def _attention_flops(operands: Sequence[Spec | str], result: Spec) -> float:
     return scores * (q.shape[-1] + v.shape[-1] if result.ndim == q.ndim else 3 * q.shape[-1] + 2 * v.shape[-1])
 
 
+def _recurrence_flops(operands: Sequence[Spec | str], result: Spec) -> float:
+    """The flops of a product with the weight at each step."""
+    first, weight = operands[0], operands[1]
+    assert isinstance(first, Spec), "what inputs bring, or what was kept, is a tensor"
+    assert isinstance(weight, Spec), "the weight is a tensor"
+    steps_and_rows = first.shape[:2] if first.ndim == 3 else (first.shape[0], first.shape[2])
+    return 2.0 * math.prod(steps_and_rows) * weight.size
+
+
 #: By family: the flops of what is bound by arithmetic. Everything else is bound by memory.
 FLOPS: Final[Mapping[str, Callable[[Sequence[Spec | str], Spec], float]]] = {
     "matmul": _matmul_flops,
     "conv": _conv_flops,
     "attention": _attention_flops,
     "attention_grad": _attention_flops,
+    "recurrence": _recurrence_flops,
+    "recurrence_grad": _recurrence_flops,
 }
 
 

@@ -281,6 +281,24 @@ def _attention_grad(schema: OpSchema) -> Iterable[ShardingOption]:
     return _lettered((*stack, None), terms, _SUM)
 
 
+def _recurrence(schema: OpSchema) -> Iterable[ShardingOption]:
+    """tknh = ntg, gh, nh …: examples do not meet, and each step needs the whole hidden state of the one before."""
+    return _lettered((None, None, 0, None), [_examples(schema, at, 0) for at in range(len(schema.operands))])
+
+
+def _recurrence_grad(schema: OpSchema) -> Iterable[ShardingOption]:
+    """ntg = tknh, gh, tnh, nh …"""
+    return _lettered((0, None, None), [_examples(schema, at, 1) for at in range(len(schema.operands))])
+
+
+def _examples(schema: OpSchema, position: int, of_three: int) -> Letters:
+    """The letters of an operand of a recurrent layer: only examples are cut, which of three dimensions are `of_three`; a weight
+    and a bias have none."""
+    ndim = schema.tensor(position).ndim
+    at = {4: 2, 3: of_three, 2: 0}.get(ndim) if position != 1 else None
+    return tuple(0 if dim == at else None for dim in range(ndim))
+
+
 def _mask(schema: OpSchema, position: int, scores: tuple[int, ...]) -> Iterator[Letters]:
     """The letters of a mask, if there is one: those of the scores that it does not stretch over, but for the keys."""
     if len(schema.operands) > position:
@@ -366,6 +384,8 @@ RULES: Final[dict[str, Rule]] = {
     "matmul": _matmul,
     "attention": _attention,
     "attention_grad": _attention_grad,
+    "recurrence": _recurrence,
+    "recurrence_grad": _recurrence_grad,
     "solve": _solve,
     "linalg": _linalg,
     "fft": _along,
@@ -400,6 +420,9 @@ PASSING: Final[dict[str, Passing]] = {
     "matmul": (("sum",), ("PR", "RP")),
     "attention": (("sum",), ("RRPR",)),
     "attention_grad": (("sum",), ("RRRPR",)),
+    "lstm_grad": (("sum",), ("RRRP",)),
+    "gru_grad": (("sum",), ("RRRP",)),
+    "rnn_grad": (("sum",), ("RRP",)),
     "solve": (("sum",), ("RP",)),
     "conv": (("sum",), ("PR", "RP")),
     "windows": (PARTIAL_OPS, ("P",)),

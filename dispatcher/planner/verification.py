@@ -20,6 +20,7 @@ from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Partial, Placemen
 
 MAX_PARTS: Final = 8
 """The most parts into which a plan's instructions are divided for checking, and so the most variants of a plan."""
+RECURRENT_FAMILIES: Final = frozenset({"recurrence", "recurrence_grad"})
 ADDING_OPS: Final = frozenset({"sum", "matmul", "conv", "overlap_add", "segment_sum", "scatter_add"})
 """Ops that add up many numbers: the size of rounding errors depends on the terms, not on their sum."""
 MAX_COMPANIONS: Final = 16
@@ -144,7 +145,7 @@ class _Checking:
             inputs[2] = self.add("abs", [inputs[2]], {}, tag, self.spec(inputs[2]), where)
             return [self.add("attention", inputs, instruction.attributes, tag, result, where)]
         if (
-            instruction.op == "attention_grad"
+            instruction.op == "attention_grad" or family in RECURRENT_FAMILIES
         ):  # of which no sum of absolute values can be made: the largest of a matrix
             size = self.add("abs", [gathered[ref(OUTPUT, number)]], {}, tag, result, where)
             rows = spec(result.dtype, (*result.shape[:-1], 1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gt.bounds import MAX_OPERANDS
 from gt.errors import DTypeError, ShapeError
@@ -333,6 +333,76 @@ def _attention(name: str, op: Op, operands: Sequence[Operand], attributes: Attri
     return (spec(q.dtype, (*stack, sum(math.prod(x.shape[-2:]) for x in (q, k, v)))),)
 
 
+class _Recurrent(NamedTuple):
+    """The shapes of a recurrent layer, in multiples of its hidden size."""
+
+    gates: int
+    states: int
+    """Of a step, that the next one reads."""
+    kept: int
+    """Of a step, that the gradient reads."""
+    columns: int
+    """Of the gradient of a step."""
+    first: bool
+    """Whether the gradient reads a state before the first step."""
+
+
+_RECURRENT: Final = {
+    "lstm": _Recurrent(4, 2, 6, 4, first=True),
+    "gru": _Recurrent(3, 1, 5, 6, first=True),
+    "rnn": _Recurrent(1, 1, 1, 1, first=False),
+}
+
+
+def _recurrence(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    """[n, t, gates · h], [gates · h, h], each state [n, h], and of `gru` perhaps a bias [h]: [t, k, n, h]."""
+    brought, weight, *rest = _recurrent_operands(name, operands)
+    cell = _RECURRENT[name]
+    size = weight.shape[-1]
+    states, inner = rest[: cell.states], rest[cell.states :]
+    if (
+        brought.ndim != 3
+        or len(states) < cell.states
+        or brought.shape[2] != cell.gates * size
+        or any(state.shape != (brought.shape[0], size) for state in states)
+        or [each.shape for each in inner] not in ([], [(size,)] if name == "gru" else [])
+    ):
+        raise _refused_recurrence(name, operands)
+    planes = cell.kept if attributes.get("kept") else cell.states
+    return (spec(_one_dtype(name, operands), (brought.shape[1], planes, brought.shape[0], size)),)
+
+
+def _recurrence_grad(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    """What was kept [t, k, n, h], [gates · h, h], gradients [t, n, h] and [n, h]: [n, t, columns · h]."""
+    kept, weight, *rest = _recurrent_operands(name, operands)
+    cell = _RECURRENT[name.removesuffix("_grad")]
+    if kept.ndim != 4 or kept.shape[1] != cell.kept or kept.shape[3] != weight.shape[-1]:
+        raise _refused_recurrence(name, operands)
+    steps, _, rows, size = kept.shape
+    expected = [(rows, size)] * cell.first + [(steps, rows, size)] + [(rows, size)] * cell.states
+    if [each.shape for each in rest] != expected:
+        raise _refused_recurrence(name, operands)
+    return (spec(_one_dtype(name, operands), (rows, steps + attributes["states"], cell.columns * size)),)
+
+
+def _recurrent_operands(name: str, operands: Sequence[Operand]) -> list[Spec]:
+    """The operands, of which the second is the weight of a hidden state."""
+    tensors = _tensors(operands)
+    gates = _RECURRENT[name.removesuffix("_grad")].gates
+    if len(tensors) != len(operands) or len(tensors) < 3 or tensors[1].ndim != 2 or not tensors[1].shape[1]:
+        raise _refused_recurrence(name, operands)
+    if tensors[1].shape[0] != gates * tensors[1].shape[1] or tensors[0].ndim < 3:
+        raise _refused_recurrence(name, operands)
+    if not tensors[0].shape[0 if name.endswith("_grad") else 1]:
+        raise ShapeError(f"{name}: a sequence of at least one step, not shape {tensors[0].shape}")
+    return tensors
+
+
+def _refused_recurrence(name: str, operands: Sequence[Operand]) -> ShapeError:
+    shapes = ", ".join(str(tensor.shape) for tensor in _tensors(operands))
+    return ShapeError(f"{name}: shapes {shapes} do not belong to one recurrent layer")
+
+
 def _solve(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
     a, b = _tensors(operands)
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != a.shape[-2] or a.shape[-1] != b.shape[-2]:
@@ -514,6 +584,8 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "matmul": _matmul,
     "attention": _attention,
     "attention_grad": _attention,
+    "recurrence": _recurrence,
+    "recurrence_grad": _recurrence_grad,
     "solve": _solve,
     "linalg": _linalg,
     "fft": _fft,

@@ -80,7 +80,9 @@ SPLIT_PARTS: Final = ("compute", "communication", "runtime", "waiting")
 
 OP_GROUPS: Final = {
     "element": ("unary", "binary", "where", "cast", "fused"),
-    "product": ("matmul", "conv", "windows", "overlap_add", "attention", "attention_grad"),
+    "product": (
+        "matmul", "conv", "windows", "overlap_add", "attention", "attention_grad", "recurrence", "recurrence_grad",
+    ),
     "reduction": ("reduction", "arg", "along", "segment_sum", "search"),
     "movement": (
         "reshape", "permute", "expand", "cat", "slice", "update_slice", "gather", "scatter", "scatter_add", "take",

@@ -54,7 +54,7 @@ class ConvForm(NamedTuple):
 
 def form_of(call: KernelCall) -> ConvForm:
     """The form of a convolution that is not empty."""
-    x, w, a = call.tensor(0), call.tensor(1), call.attributes
+    x, w = call.tensor(0), call.tensor(1)
     sizes, counts, space = w.shape[3:], call.result.shape[3:], x.shape[3:]
     groups, itemsize = x.shape[1], wide(call.result.dtype).numpy.itemsize
     most, inner, outer = windows_at_once(call)

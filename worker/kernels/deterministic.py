@@ -30,6 +30,7 @@ from .convolution import columns
 from .elementwise import nothing_of, same, wide
 from .linalg import linalg, solve
 from .matmul import matmul
+from .recurrence import recurrence, recurrence_grad
 from .reductions import identity, reducer_of, reduction
 
 TILE_SIZE: Final = 64
@@ -295,6 +296,20 @@ def whole_attention(call: KernelCall) -> Kernel:
     if call.result.size == 0 or 0 in call.tensor(0).shape or 0 in call.tensor(2).shape:
         return factory(call)  # zeros, or means of values
     return factory(call, _WholeAttention)
+
+
+def tiled_recurrence(call: KernelCall) -> Kernel:
+    """Recurrent layers and their gradients: the product of each step tile by tile."""
+    grad = call.op.endswith("_grad")
+    factory = recurrence_grad if grad else recurrence
+    if call.result.size == 0:
+        return factory(call)
+    product = _product(call, _sides(call, 0, 2 if grad else 0), _sides(call, 1, not grad), _sides(call, 1, grad))
+
+    def multiply(a: Any, b: Any, out: Any) -> None:
+        out[...] = product(a, b)
+
+    return factory(call, multiply)
 
 
 def small_matrices(call: KernelCall) -> Kernel:

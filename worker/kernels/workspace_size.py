@@ -19,6 +19,7 @@ from gt.ir.spec import Spec
 from gt.worker.base.kernel_call import KernelCall
 
 from . import conv_cpu
+from . import recurrence as recurrent
 from .attention import AttentionStrips
 from .convolution import padded_shape, windows_at_once
 from .elementwise import wide
@@ -101,6 +102,15 @@ def conv(call: KernelCall) -> int:
     if padded != x.shape:
         found += math.prod(padded) * work
     return found + (result.size * work if wide(result.dtype) is not result.dtype else 0)
+
+
+def recurrence(call: KernelCall) -> int:
+    tensors = [call.tensor(at) for at in range(len(call.operands))]
+    if not call.result.size:
+        return 0
+    widened = call.result.size * wide(call.result.dtype).numpy.itemsize
+    whole = widened if wide(call.result.dtype) is not call.result.dtype else 0
+    return sum(map(copy_size, tensors)) + recurrent.scratch(call) + whole
 
 
 def argsort(call: KernelCall) -> int:

@@ -47,6 +47,7 @@ from gt.worker.kernels.indexing import gather, scatter, scatter_add, segment_sum
 from gt.worker.kernels.linalg import linalg, permutation, solve
 from gt.worker.kernels.matmul import matmul
 from gt.worker.kernels.philox import normal, uniform
+from gt.worker.kernels.recurrence import recurrence, recurrence_grad
 from gt.worker.kernels.reductions import arg, reduction, softmax
 from gt.worker.kernels.scans import cumulate, cumulated
 from gt.worker.kernels.shape import cat, expand, permute, reshape
@@ -148,6 +149,15 @@ def _softmax(nodes: str) -> OpRow:
 def _scan(kernel: KernelFactory, workspace: WorkspaceRule) -> OpRow:
     """A row for what goes along an axis from its start."""
     return OpRow(kernel, workspace=workspace)
+
+
+def _recurrent(kernel: KernelFactory) -> OpRow:
+    return OpRow(
+        kernel,
+        capturable=DIRECT_CUBLAS,
+        deterministic=deterministic.tiled_recurrence,
+        workspace=workspace_size.recurrence,
+    )
 
 
 _MATRICES: Final = OpRow(linalg, deterministic=deterministic.small_matrices, workspace=workspace_size.linalg)
@@ -335,6 +345,9 @@ OP_TABLE: Final[dict[str, OpRow]] = {
         deterministic=deterministic.whole_attention,
         workspace=workspace_size.attention_grad,
     ),
+    # recurrent layers
+    **{op: _recurrent(recurrence) for op in ("lstm", "gru", "rnn")},
+    **{op: _recurrent(recurrence_grad) for op in ("lstm_grad", "gru_grad", "rnn_grad")},
     # identities that carry meaning for the planner
     "tag": OpRow(same, capturable=ALWAYS, is_view=True),
     "follow": OpRow(same, capturable=ALWAYS, is_view=True),

@@ -560,7 +560,8 @@ NO_GRADIENT: Final[frozenset[str]] = frozenset(
         *("gcd", "nextafter", "argmax", "argmin"),
         *("argcummax", "argcummin", "argsort", "lexsort", "searchsorted", "flatnonzero", "permutation"),
         "attention_grad",
+        *("lstm", "gru", "rnn", "lstm_grad", "gru_grad", "rnn_grad"),
     }
 )
-"""The ops without a gradient: they make tensors from nothing, answer true or false, or count. `attention_grad` is emitted
-only where gradients are not recorded themselves."""
+"""The ops without a gradient: they make tensors from nothing, answer true or false, or count. `attention_grad` and
+recurrent layers are emitted only where they are not recorded (`client/functional/recurrence.py` has the vertex of the latter)."""

@@ -10,6 +10,7 @@ import pytest
 from effort import thinned
 
 import gt
+from gt.client.session import session as sessions
 from gt.nn.utils import rnn
 
 torch = pytest.importorskip("torch", reason="PyTorch, the judge of sequences, is not installed")
@@ -107,6 +108,92 @@ def test_recurrent_networks_read_packed_sequences(name: str, bidirectional: bool
     close(out, expected)
     for one, other in zip([*last, *gradients], [*expected_last, *expected_gradients], strict=True):
         close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "twice"),
+    thinned([
+        ("LSTM", {"bidirectional": True}, False), ("GRU", {"bidirectional": True}, False),
+        ("RNN", {"nonlinearity": "relu"}, False),
+        ("LSTM", {"batch_first": True}, True), ("GRU", {"batch_first": True}, True), ("RNN", {"bidirectional": True}, True),
+        ("GRU", {"bias": False}, True), ("RNN", {"nonlinearity": "relu", "bidirectional": True}, True),
+        ("LSTM", {"bias": False}, False),
+    ], 5),
+)  # fmt: skip
+def test_recurrent_layers_with_gradients(name: str, options: dict[str, Any], twice: bool) -> None:
+    """Outputs, last states and gradients of two layers; of some the gradient of the gradient's square."""
+    theirs = getattr(torch.nn, name)(3, 4, 2, **options).double()
+    mine = getattr(gt.nn, name)(3, 4, 2, **options).double()
+    mine.load_state_dict({key: value.numpy() for key, value in theirs.state_dict().items()})
+    rows, count = 5 if options.get("batch_first") else 6, 4 if options.get("bidirectional") else 2
+    x = R.standard_normal((5, 6, 3))
+    states = [R.standard_normal((count, rows, 4)) for _ in range(2 if name == "LSTM" else 1)]
+
+    def run(lib: Any, layer: Any) -> list[Any]:
+        given = [lib.tensor(each, requires_grad=True) for each in (x, *states)]
+        out, last = layer(given[0], tuple(given[1:]) if name == "LSTM" else given[1])
+        last = list(last) if name == "LSTM" else [last]
+        total = (out * out).sum() + sum((part * part * part).sum() for part in last)
+        if twice:
+            slopes = lib.autograd.grad(total, given, create_graph=True)
+            total = sum((slope * slope).sum() for slope in slopes)
+        total.backward()
+        return [out, *last, *(each.grad for each in given), *(p.grad for p in layer.parameters())]
+
+    with gt.signal.context("net"):
+        found = run(gt, mine)
+    for one, other in zip(found, run(torch, theirs), strict=True):
+        close(one, other)
+
+
+def test_only_states_that_are_asked_for_have_gradients() -> None:
+    """An output alone, a last state alone, a first state that requires none; and a second walk through what was freed."""
+    layer = gt.nn.LSTM(3, 4)
+    x = gt.ones(5, 2, 3, requires_grad=True)
+    first = gt.ones(1, 2, 4, requires_grad=True)
+    _, (hidden, cells) = layer(x, (first, gt.zeros(1, 2, 4)))
+    (one,) = gt.autograd.grad(cells.sum(), [first], retain_graph=True)
+    (other,) = gt.autograd.grad(hidden.sum(), [first], retain_graph=True)
+    both = gt.autograd.grad(hidden.sum() + cells.sum(), [x, first])
+    np.testing.assert_allclose(both[1].numpy(), (one + other).numpy(), rtol=1e-5)
+    with pytest.raises(gt.GradientError, match=r"a second time: a recurrent layer"):
+        hidden.sum().backward()
+    with gt.no_grad():
+        assert not layer(x)[0].requires_grad
+
+
+def test_a_layer_is_one_instruction_there_and_one_back() -> None:
+    """Whatever its length; its inputs are one product, and so are the gradients of its two weights."""
+    layer = gt.nn.GRU(3, 4)
+    layer(gt.ones(50, 2, 3))[0].sum().backward()
+    layer.weight_hh_l0.grad.numpy()
+    fabric = sessions.current().link.fabric  # type: ignore[attr-defined]  # an in-memory session
+    programs = next(iter(fabric.workers.values())).programs.compiled.values()
+    names = [instruction.op for program in programs for instruction in program.plan.instructions]
+    assert (names.count("gru"), names.count("gru_grad"), names.count("matmul")) == (1, 1, 3)
+
+
+def test_a_compiled_layer_has_its_gradient_outside() -> None:
+    """Each call's result stands on a tape of its own; a step that returns what it went back through is compiled too."""
+    layer = gt.nn.LSTM(3, 4, dtype=gt.float64)
+    forward = gt.compile(lambda x: layer(x)[0])
+    xs = [gt.tensor(R.standard_normal((5, 3, 3)), requires_grad=True) for _ in range(5)]
+
+    @gt.compile
+    def step(x: gt.Tensor) -> gt.Tensor:
+        layer.zero_grad()
+        loss = (layer(x)[0] ** 2).sum()
+        loss.backward()
+        return loss
+
+    for x in xs:
+        out, expected = forward(x), layer(x)[0]
+        np.testing.assert_allclose(out.detach().numpy(), expected.detach().numpy(), rtol=1e-12)
+        (out**2).sum().backward()
+        (slope,) = gt.autograd.grad((expected**2).sum(), [x])
+        np.testing.assert_allclose(x.grad.numpy(), slope.numpy(), rtol=1e-12)
+        step(x)
+        np.testing.assert_allclose(x.grad.numpy(), 2 * slope.numpy(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])

@@ -39,7 +39,9 @@ def test_only_what_rounds_has_a_kernel_of_its_own() -> None:
     own = {name for name in OPS if DETERMINISTIC_KERNELS[name] is not KERNELS[name]}
     matrices = {"solve"} | {name for name, op in OPS.items() if op.family == "linalg"}
     attention = {"attention", "attention_grad"}
-    assert own == {"sum", "prod", "max", "min", "softmax", "log_softmax", "matmul", "conv"} | attention | matrices
+    recurrent = {name for name, op in OPS.items() if op.family in ("recurrence", "recurrence_grad")}
+    sums = {"sum", "prod", "max", "min", "softmax", "log_softmax", "matmul", "conv"}
+    assert own == sums | attention | recurrent | matrices
 
 
 @few

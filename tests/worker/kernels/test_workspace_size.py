@@ -39,6 +39,23 @@ def attended(gradient: bool, causal: bool, masked: bool) -> tuple[str, tuple[Arr
     return name, (*given, *mask), {"causal": causal}
 
 
+RECURRENT = ("lstm", "gru", "rnn", "lstm_grad", "gru_grad", "rnn_grad")
+
+
+def recurrent(op: str, reverse: bool) -> tuple[str, tuple[Array, ...], dict[str, Any]]:
+    gates, kept, count = {"lstm": (4, 6, 2), "gru": (3, 5, 1), "rnn": (1, 1, 1)}[op.removesuffix("_grad")]
+    more = {"relu": reverse} if op.startswith("rnn") else {}
+    rows, steps, size = 20, 30, 40
+    weight = numbers(gates * size, size)
+    states = [numbers(rows, size)] * count
+    if op.endswith("_grad"):
+        first = () if more else states[:1]
+        given = (numbers(steps, kept, rows, size), weight, *first, numbers(steps, rows, size), *states)
+        return op, given, {"reverse": reverse, "states": True, **more}
+    more = more or {"kept": not reverse}
+    return op, (numbers(rows, steps, gates * size), weight, *states), {"reverse": reverse, **more}
+
+
 def symmetric(size: int) -> Array:
     x = numbers(size, size)
     return x @ x.T + size * np.eye(size)
@@ -50,6 +67,7 @@ CASES: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
     ("conv", (numbers(3, 2, 8, 40, 40), numbers(2, 4, 8, 5, 5)), {**CONV, "strides": (2, 2)}),
     ("conv", (numbers(40, 2, 8, 8, 8), numbers(2, 4, 8, 8, 8)), {**CONV, "spreads": (8, 8), "pads": (7,) * 4}),
     ("conv", (numbers(40, 2, 8, 8, 8), numbers(2, 4, 8, 9, 9)), {**CONV, "spreads": (8, 8), "pads": (5,) * 4}),
+    *(recurrent(op, reverse) for op in RECURRENT for reverse in (False, True)),
     *(("argsort", (numbers(50, 2000),), {"axis": axis, "descending": d}) for axis in (0, 1) for d in (False, True)),
     *((name, (numbers(100, 1000),), {"axis": 1}) for name in ("cumsum", "cumprod", "argcummax", "argcummin")),
     *((name, (symmetric(200),), {}) for name in ("cholesky", "inverse", "det", "matrix_exp")),

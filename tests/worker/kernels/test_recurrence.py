@@ -1,0 +1,174 @@
+"""Recurrent layers against their definition, one number at a time, and their gradients against differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from one_kernel import run
+
+from gt.ir.dtypes import as_dtype
+from gt.ir.infer import infer
+from gt.ir.spec import spec
+from gt.worker.base.kernel_call import KernelCall, OperandPart
+from gt.worker.kernels import recurrence as module
+from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS, KERNELS
+
+Array = np.ndarray[Any, Any]
+R = np.random.default_rng(5)
+ROWS, STEPS, SIZE = 3, 5, 4
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+def steps_of(
+    op: str, brought: Array, weight: Array, state: list[Array], inner: Array | None, relu: bool
+) -> list[list[Array]]:
+    """The states of all steps, from the definition of the cells in PyTorch's documents."""
+    out: list[list[Array]] = []
+    for t in range(brought.shape[1]):
+        x, h = brought[:, t], state[0]
+        recalled = h @ weight.T
+        if op == "lstm":
+            i, f, g, o = np.split(x + recalled, 4, 1)
+            cell = sigmoid(f) * state[1] + sigmoid(i) * np.tanh(g)
+            state = [sigmoid(o) * np.tanh(cell), cell]
+        elif op == "gru":
+            (xr, xz, xn), (hr, hz, hn) = np.split(x, 3, 1), np.split(recalled, 3, 1)
+            r, z = sigmoid(xr + hr), sigmoid(xz + hz)
+            n = np.tanh(xn + r * (hn + (0 if inner is None else inner)))
+            state = [(1 - z) * n + z * h]
+        else:
+            state = [np.maximum(x + recalled, 0) if relu else np.tanh(x + recalled)]
+        out.append(state)
+    return out
+
+
+def operands_of(op: str, inner: bool) -> list[Array]:
+    brought, weight = (
+        R.standard_normal((ROWS, STEPS, GATES[op] * SIZE)),
+        R.standard_normal((GATES[op] * SIZE, SIZE)) / 2,
+    )
+    states = [R.standard_normal((ROWS, SIZE)) for _ in range(2 if op == "lstm" else 1)]
+    return [brought, weight, *states, *([R.standard_normal(SIZE)] if inner else [])]
+
+
+CASES = [
+    ("lstm", False, False),
+    ("gru", True, False),
+    ("gru", False, False),
+    ("rnn", False, False),
+    ("rnn", False, True),
+]
+
+
+def attributes_of(op: str, reverse: bool, relu: bool, **more: Any) -> dict[str, Any]:
+    return {"reverse": reverse, **({"relu": relu} if op.startswith("rnn") else {}), **more}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("op", "inner", "relu"), CASES)
+def test_all_steps_are_what_cells_are(op: str, inner: bool, relu: bool, reverse: bool) -> None:
+    """With what is kept for the gradient and without."""
+    operands = operands_of(op, inner)
+    count = 2 if op == "lstm" else 1
+    turned = operands[0][:, ::-1] if reverse else operands[0]
+    found = steps_of(op, turned, operands[1], operands[2 : 2 + count], operands[-1] if inner else None, relu)
+    expected = np.array(found)[:: -1 if reverse else 1]
+    for kept in (False, True) if op != "rnn" else (None,):
+        out = run(op, *operands, **attributes_of(op, reverse, relu, **({} if kept is None else {"kept": kept})))
+        np.testing.assert_allclose(out[:, :count], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("op", "inner", "relu"), CASES)
+def test_gradients_are_differences(
+    op: str, inner: bool, relu: bool, reverse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what inputs bring and the first states, whether slopes are computed for all steps at once or for two."""
+    operands = operands_of(op, inner)
+    count = 2 if op == "lstm" else 1
+    given = [R.standard_normal((STEPS, ROWS, SIZE)), *(R.standard_normal((ROWS, SIZE)) for _ in range(count))]
+    last = 0 if reverse else STEPS - 1
+    keeps = {} if op == "rnn" else {"kept": True}
+
+    def total(*each: Array) -> float:
+        out = run(op, *each, **attributes_of(op, reverse, relu, **keeps))
+        ends = sum((g * out[last, at]).sum() for at, g in enumerate(given[1:]))
+        return float((given[0] * out[:, 0]).sum() + ends)
+
+    kept = run(op, *operands, **attributes_of(op, reverse, relu, **keeps))
+    first = {"lstm": operands[3:4], "gru": operands[2:3], "rnn": []}[op]
+    attributes = attributes_of(op, reverse, relu, states=True)
+    found = run(f"{op}_grad", kept, operands[1], *first, *given, **attributes)
+    monkeypatch.setattr(module, "SLOPES_BYTES", 2 * 6 * ROWS * SIZE * 8)
+    again = run(f"{op}_grad", kept, operands[1], *first, *given, **attributes)
+    np.testing.assert_array_equal(found, again)
+    alone = run(f"{op}_grad", kept, operands[1], *first, *given, **{**attributes, "states": False})
+    np.testing.assert_array_equal(found[:, :STEPS], alone)
+    width = GATES[op] * SIZE
+    parts = [found[:, :STEPS, :width], None, *(found[:, STEPS, at * SIZE : (at + 1) * SIZE] for at in range(count))]
+    for position, part in enumerate(parts):
+        if part is None:
+            continue
+        for place in list(np.ndindex(part.shape))[::7]:
+            up, down = ([each.copy() for each in operands] for _ in range(2))
+            up[position][place] += 1e-6
+            down[position][place] -= 1e-6
+            assert part[place] == pytest.approx((total(*up) - total(*down)) / 2e-6, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize(("op", "inner", "relu"), CASES)
+def test_half_precision_is_rounded_once(op: str, inner: bool, relu: bool, dtype: str) -> None:
+    """Steps and their gradients of narrow numbers are those of the same numbers in double precision, rounded."""
+    number = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    keeps = {} if op == "rnn" else {"kept": True}
+    narrow = [each.astype(number) for each in operands_of(op, inner)]
+    attributes = attributes_of(op, False, relu, **keeps)
+    out, expected = (run(op, *each, **attributes) for each in (narrow, [x.astype(np.float64) for x in narrow]))
+    unit = float(ml_dtypes.finfo(number).eps)
+    assert out.dtype == number
+    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=unit, atol=8 * unit)
+    first = {"lstm": narrow[3:4], "gru": narrow[2:3], "rnn": []}[op]
+    shapes = [(STEPS, ROWS, SIZE), *[(ROWS, SIZE)] * (2 if op == "lstm" else 1)]
+    back = (out, narrow[1], *first, *(R.standard_normal(shape).astype(number) for shape in shapes))
+    attributes = attributes_of(op, False, relu, states=True)
+    out, expected = (run(f"{op}_grad", *each, **attributes) for each in (back, [x.astype(np.float64) for x in back]))
+    np.testing.assert_allclose(out.astype(np.float64), expected, rtol=unit, atol=16 * unit)
+
+
+@pytest.mark.parametrize("op", ["lstm", "gru", "rnn"])
+def test_a_deterministic_session_has_the_same_bits_for_some_rows(op: str) -> None:
+    """Rows on the grid of blocks, computed alone, are those of all; and near those of other sessions."""
+    blocks, rows, size = 4, 16, 8
+    shapes = [(rows, 6, GATES[op] * size), (GATES[op] * size, size), *[(rows, size)] * (2 if op == "lstm" else 1)]
+    operands = [R.standard_normal(shape).astype(np.float32) for shape in shapes]
+    attributes = attributes_of(op, True, False, **({} if op == "rnn" else {"kept": True}))
+
+    def computed(first: int, last: int) -> Array:
+        mine = [each if at == 1 else each[first:last] for at, each in enumerate(operands)]
+        specs = tuple(spec(as_dtype(each.dtype), each.shape) for each in operands)
+        (whole,) = infer(op, specs, attributes)
+        local = tuple(spec(as_dtype(each.dtype), each.shape) for each in mine)
+        (result,) = infer(op, local, attributes)
+        parts = tuple(
+            OperandPart(
+                each.shape, ((first, last) if at != 1 else (0, len(each)), *((0, size) for size in each.shape[1:]))
+            )
+            for at, each in enumerate(operands)
+        )
+        box = tuple((first, last) if axis == 2 else (0, length) for axis, length in enumerate(whole.shape))
+        call = KernelCall(np, op, attributes, local, result, whole.shape, box, parts, blocks)
+        return np.asarray(DETERMINISTIC_KERNELS[op](call)(*mine))
+
+    whole = computed(0, rows)
+    assert computed(0, 4).tobytes() == np.ascontiguousarray(whole[:, :, :4]).tobytes()
+    assert computed(8, 16).tobytes() == np.ascontiguousarray(whole[:, :, 8:]).tobytes()
+    np.testing.assert_allclose(whole, run(op, *operands, **attributes), rtol=1e-4, atol=1e-6)
+    assert KERNELS[op] is not DETERMINISTIC_KERNELS[op]
