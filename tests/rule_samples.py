@@ -278,7 +278,11 @@ def recurrences(op: str) -> Iterator[Sample]:
     """All steps there and back; of a GRU with and without a bias under the reset."""
     cell = op.removesuffix("_grad")
     gates, states, planes, first = {"lstm": (4, 2, 6, 1), "gru": (3, 1, 5, 1), "rnn": (1, 1, 1, 0)}[cell]
-    many = op in ("lstm_grad", "gru_grad")  # combinations of placements
+    many = op in (
+        "lstm_grad",
+        "gru_grad",
+        "rnn",
+    )  # combinations of placements; a dimension of one element in every sample
     for rows, steps, size, reverse, other, edge in (
         (5, 3, 2, False, True, many), (4, 2, 3, True, True, True), (5, 3, 2, True, False, True), (1, 1, 1, False, False, True),
         (0, 2, 2, False, True, True),
