@@ -159,7 +159,8 @@ class RecurrentVertex(Vertex):
     @classmethod
     def from_form(cls, parts: tuple[Any, ...], edges: tuple[Edge, ...], values: list[TensorValue]) -> RecurrentVertex:
         """A layer of that kind."""
-        return cls(*parts, edges, values[:-1] or None, values[-1] if values else None)
+        context, mode, backwards = parts
+        return cls(context, mode, backwards, edges, values[:-1] or None, values[-1] if values else None)
 
     def free(self) -> None:
         """Let operands and gates go."""

@@ -299,9 +299,9 @@ class RNNBase(Module):
         project = getattr(self, f"weight_hr{suffix}", None)
         if sizes is None and project is None and x.dtype.kind == "f":
             whole = linear.linear(x.transpose(0, 1), weight, bias)
-            recall, *first = (cast(each, whole.dtype) for each in (recall, *first))
+            state = tuple([cast(part, whole.dtype) for part in first])
             inner = None if inner is None else cast(inner, whole.dtype)
-            return recurrent(self.mode, whole, recall, tuple(first), inner, backwards=backward)
+            return recurrent(self.mode, whole, cast(recall, whole.dtype), state, inner, backwards=backward)
         step, turned = CELL_STEPS[self.mode], shape_ops.t(recall)
         whole = linear.linear(x, weight, bias)
         brought = shape_ops.unbind(whole, 0) if sizes is None else shape_ops.split(whole, sizes)

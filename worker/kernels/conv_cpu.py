@@ -307,7 +307,7 @@ def _tiles(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
             left = flat[first:last].transpose(1, 0, 3, 2).reshape(groups, count * form.outer, channels)
             products = matmul(left, right)
             shape = (count, groups, made, *split)
-            whole = here.reshape(shape) if in_place else np.empty(shape, here.dtype)
+            whole: Any = here.reshape(shape) if in_place else np.empty(shape, here.dtype)
             if not covered:
                 whole[...] = 0
             for block in blocks:

@@ -64,8 +64,8 @@ def recurrence(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
         return lambda *_: call.xp.zeros(call.result.shape, k.dtype)
     forward = _FORWARD[call.op](k, call)
 
-    def kernel(brought: Any, weight: Any, *rest: Any) -> Any:
-        brought, weight, *rest = k.cast(brought, weight, *rest)
+    def kernel(*operands: Any) -> Any:
+        brought, weight, *rest = k.cast(*operands)
         out = k.empty(*call.result.shape)
         fed = brought.reshape(k.rows, k.steps, k.gates, k.size).transpose(1, 2, 0, 3)
         forward(k.in_turn(out), k.in_turn(fed), weight.T, *rest)
@@ -103,7 +103,8 @@ def _lstm(k: RecurrentKernel, call: KernelCall) -> Forward:
 
     def forward(out: Any, fed: Any, weight: Any, hidden: Any, cell: Any) -> None:
         recalled, by_gate = k.recalled()
-        spare, part = None if kept else k.empty(4, k.rows, k.size), k.empty(k.rows, k.size)
+        spare: Any = None if kept else k.empty(4, k.rows, k.size)
+        part = k.empty(k.rows, k.size)
         for made, brought in zip(out, fed, strict=True):
             gates = made[2:] if kept else spare
             k.multiply(hidden, weight, out=recalled)
@@ -127,7 +128,8 @@ def _gru(k: RecurrentKernel, call: KernelCall) -> Forward:
 
     def forward(out: Any, fed: Any, weight: Any, hidden: Any, inner: Any = None) -> None:
         recalled, by_gate = k.recalled()
-        spare, part = None if kept else k.empty(4, k.rows, k.size), k.empty(k.rows, k.size)
+        spare: Any = None if kept else k.empty(4, k.rows, k.size)
+        part = k.empty(k.rows, k.size)
         inner = 0 if inner is None else inner
         for made, brought in zip(out, fed, strict=True):
             gates = made[1:] if kept else spare
@@ -173,7 +175,7 @@ _FORWARD: Final[dict[str, Callable[[RecurrentKernel, KernelCall], Forward]]] = {
 class Backward(NamedTuple):
     """How a cell goes back."""
 
-    count: int
+    arrays: int
     """Arrays (n, h) of slopes that a step has."""
     state: int | None
     """Which of what was kept the slopes of the next step read; None: they read no state."""
@@ -262,7 +264,7 @@ _BACKWARD: Final[dict[str, Backward]] = {
 def slopes_span(call: KernelCall) -> int:
     """The steps of which slopes are computed at once."""
     steps, _, rows, size = call.tensor(0).shape
-    nbytes = _BACKWARD[call.op].count * rows * size * wide(call.result.dtype).numpy.itemsize
+    nbytes = _BACKWARD[call.op].arrays * rows * size * wide(call.result.dtype).numpy.itemsize
     return steps if call.xp is not np else max(1, min(steps, SLOPES_BYTES // max(1, nbytes)))
 
 
@@ -285,7 +287,7 @@ def recurrence_grad(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
         gates = rows.reshape(k.rows, k.steps, width // size, size).transpose(1, 2, 0, 3)
         state = [xp.array(each) for each in last]
         recalled, gradient, part = state[0], k.empty(k.rows, size), k.empty(k.rows, size)
-        held = k.empty(span, cell.count, k.rows, size)
+        held = k.empty(span, cell.arrays, k.rows, size)
         for start in reversed(range(0, k.steps, span)):
             stop = min(k.steps, start + span)
             (whole,) = k.cast(kept[start:stop])
@@ -318,7 +320,7 @@ def scratch(call: KernelCall) -> int:
     if call.op.endswith("_grad"):
         rows, span = call.tensor(0).shape[2], slopes_span(call)
         cell = _BACKWARD[call.op]
-        arrays = span * (cell.count + (0 if cell.state is None else 2)) + 5
+        arrays = span * (cell.arrays + (0 if cell.state is None else 2)) + 5
     else:
         rows = call.tensor(0).shape[0]
         arrays = 2 * call.tensor(1).shape[0] // size + 3
