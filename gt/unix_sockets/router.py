@@ -1,7 +1,7 @@
 """The listening end of connections, each known by the identity that its other end has said.
 
 All that a connection may cost is bounded here: how many there are, how many of them say nothing, and the bytes of messages that
-do not end.
+do not end. No user can use up a bound, and none of a user's programs that user's share: the kernel says whose a connection is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import select
 import socket as sockets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,7 @@ from typing import Any, Final
 from gt.bounds import MAX_UNFINISHED_BYTES
 
 from .framing import MAX_IDENTITY_BYTES, opening
-from .stream_socket import StreamSocket, readable
+from .stream_socket import PeerProcess, StreamSocket, readable
 
 log = logging.getLogger("gt.wire")
 PEER_KINDS: Final = (b"DEALER", b"REQ", b"ROUTER")
@@ -74,6 +74,9 @@ class UnixRouter:
         """The bytes of messages that have not ended."""
         self._empty = False
         """Whether nothing was left when it was last read."""
+        self._of_program: Counter[PeerProcess] = Counter()
+        """How many connections each program has."""
+        self._of_user: Counter[int] = Counter()
         self._warn_at = 0.0
 
     def fileno(self) -> int:
@@ -159,10 +162,24 @@ class UnixRouter:
         self._peers[stream.identity] = stream
 
     def _bound_unfinished(self) -> None:
-        """End connections, those with the longest first, while messages that have not ended take too much memory."""
+        """End connections while messages that have not ended take too much memory: of the user who has most of it, and of that
+        user's programs the one with most, that with the longest."""
         while sum(self._unfinished.values()) > MAX_UNFINISHED_BYTES:
-            longest = max(self._unfinished, key=self._unfinished.__getitem__)
-            self._refuse(longest, "messages that do not end take too much memory")
+            programs: Counter[PeerProcess] = Counter()
+            users: Counter[int] = Counter()
+            for stream, nbytes in self._unfinished.items():
+                programs[stream.process] += nbytes
+                users[stream.process.uid] += nbytes
+            user = max(users, key=users.__getitem__)
+            program = max((each for each in programs if each.uid == user), key=programs.__getitem__)
+            its = [stream for stream in self._unfinished if stream.process == program]
+            self._refuse(max(its, key=self._unfinished.__getitem__), "messages that do not end take too much memory")
+
+    def _has_room(self, process: PeerProcess) -> bool:
+        """Whether a program may have one more connection. Two routers of a process share its descriptors."""
+        user = self._of_user[process.uid]
+        share = _allowance(self.limit // 2, len(self._streams) - user)
+        return user < share and self._of_program[process] < _allowance(share, user - self._of_program[process])
 
     def _accept(self) -> None:
         """Accept who wants to connect."""
@@ -186,6 +203,12 @@ class UnixRouter:
                 self._count_refused(f"{self.limit} descriptors are in use")
                 continue
             stream.ask_process()
+            if not self._has_room(stream.process):
+                stream.close()
+                self._count_refused(f"{stream.process} has too many connections")
+                continue
+            self._of_program[stream.process] += 1
+            self._of_user[stream.process.uid] += 1
             stream.send_bytes(opening(b"ROUTER"))
             self._streams[socket.fileno()] = stream
             self._nameless[stream] = None
@@ -198,7 +221,7 @@ class UnixRouter:
     def _refuse(self, stream: StreamSocket, reason: str) -> None:
         """End a connection."""
         self._forget(stream)
-        self._count_refused(f"process {stream.process.pid} of user {stream.process.uid}: {reason}")
+        self._count_refused(f"{stream.process}: {reason}")
 
     def _count_refused(self, reason: str) -> None:
         self.refused += 1
@@ -213,6 +236,13 @@ class UnixRouter:
         self._epoll.unregister(stream.socket)
         self._nameless.pop(stream, None)
         self._unfinished.pop(stream, None)
+        process = stream.process
+        self._of_program[process] -= 1
+        self._of_user[process.uid] -= 1
+        if not self._of_program[process]:
+            del self._of_program[process]
+        if not self._of_user[process.uid]:
+            del self._of_user[process.uid]
         if self._peers.get(stream.identity) is stream:
             del self._peers[stream.identity]
         stream.close()
@@ -235,3 +265,9 @@ class UnixRouter:
         with contextlib.suppress(OSError):
             if self.path.stat().st_ino == self._inode:
                 self.path.unlink()
+
+
+def _allowance(limit: int, others: int) -> int:
+    """How many of `limit` connections one may have when others have so many: all that is left but a tenth."""
+    left = max(0, limit - others)
+    return left - left // 10

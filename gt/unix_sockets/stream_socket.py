@@ -31,6 +31,9 @@ class PeerProcess(NamedTuple):
     uid: int
     pid: int
 
+    def __str__(self) -> str:
+        return f"process {self.pid} of user {self.uid}"
+
 
 class StreamSocket:
     """A connected socket, of which it is the owner. One thread may read, and one at a time send."""

@@ -18,6 +18,7 @@ from gt.unix_sockets import router as router_module
 from gt.unix_sockets.dealer import UnixDealer
 from gt.unix_sockets.framing import GREETING, opening, packed
 from gt.unix_sockets.router import UnixRouter
+from gt.unix_sockets.stream_socket import PeerProcess
 
 FRAME_BYTES = 32 << 20
 TIMEOUT_MS = 20_000
@@ -235,6 +236,59 @@ def test_messages_that_do_not_end_are_bounded_together(router: UnixRouter, deale
     assert router.refused == 1
     for stranger in strangers:
         stranger.close()
+
+
+def test_who_has_most_of_what_does_not_end_loses_a_connection(router: UnixRouter, dealer: UnixDealer) -> None:
+    """Not whoever has the longest message: many short ones of another would end each long one."""
+    count = 65
+    piece = MAX_UNFINISHED_BYTES // count + 100_000
+    many = [UnixDealer(str(router.path), b"g%d" % number, FRAME_BYTES) for number in range(count)]
+    for each in (dealer, *many):
+        each.send([b"here"])
+        identity, _ = heard(router)
+        router._peers[identity].process = PeerProcess(1, 1) if each is dealer else PeerProcess(2, 2)
+    before = [stream.process for stream in router._peers.values()]
+    assert before.count(PeerProcess(2, 2)) == count
+
+    def begin(each: UnixDealer, nbytes: int) -> None:
+        """Send the beginning of a message."""
+        data = packed([bytes(FRAME_BYTES)])[: nbytes + 9]
+        while data and not each.broken:
+            try:
+                data = data[each._stream._send(data) :]
+            except BlockingIOError:
+                router.receive()
+            except OSError:
+                return
+
+    begin(dealer, 4 * piece)
+    for each in many:
+        begin(each, piece)
+    while router.receive() is not None or not router.refused:
+        pass
+    assert router.refused > 0
+    assert b"g-dealer" in router._peers
+    for each in many:
+        each.close()
+
+
+def test_a_program_leaves_connections_for_others(router: UnixRouter) -> None:
+    """Of its user's, and those for other users."""
+    router.limit = 200
+    dealers = [UnixDealer(str(router.path), b"g%d" % number, FRAME_BYTES) for number in range(85)]
+    while router.poll(100):
+        router.receive()
+    here = PeerProcess(os.getuid(), os.getpid())
+    assert (len(router._peers), router.refused) == (81, 4)
+    assert not router._has_room(here)
+    assert router._has_room(here._replace(pid=1))
+    assert router._has_room(PeerProcess(here.uid + 1, 1))
+    for each in dealers:
+        each.close()
+    while router.poll(100):
+        router.receive()
+    assert not router._of_program
+    assert not router._of_user
 
 
 def test_connections_beyond_the_limit_are_hung_up(router: UnixRouter, dealer: UnixDealer) -> None:
