@@ -15,9 +15,12 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from gt.bounds import MAX_BULK_BYTES
-from gt.dispatcher.state.events import ShellError
+from gt.dispatcher.state.events import Malformed, ShellError
+from gt.errors import ProtocolError
 from gt.wire import transport
 from gt.wire.connection import SessionRouter, StreamBroken
+
+from .bulk_window import BulkWindow
 
 log = logging.getLogger("gt.dispatcher")
 HEARTBEAT_SECONDS: Final = 1.0
@@ -48,7 +51,15 @@ class BulkRelay:
         """The identities of all who have a session; the dispatcher's thread replaces the collection."""
         self.identities: dict[bytes, bytes] = {}
         """The identities of those who have said Hello, by their public names."""
-        self._errors: deque[ShellError] = deque()
+        self.workers: set[bytes] = set()
+        """The public names of those of them who are workers: all others are clients, who say nothing to each other."""
+        self.windows: dict[bytes, BulkWindow] = {}
+        """What each client has under way, by identity."""
+        self.unread: dict[bytes, deque[tuple[int, bytes, int]]] = {}
+        """By worker, (sequence number, client, bytes) of what clients have sent and it has not acknowledged."""
+        self.barred: set[bytes] = set()
+        """Clients whose sessions are ending, because they keep to no bound: nothing passes from or to them any more."""
+        self._errors: deque[ShellError | Malformed] = deque()
         self._warned = False
         self._joined: set[bytes] = set()
         self._beat_at = 0.0
@@ -61,16 +72,21 @@ class BulkRelay:
         self.identities[name] = identity
         return name
 
+    def admit(self, worker: bytes) -> None:
+        """A worker of this public name has joined."""
+        self.workers.add(worker)
+
     def keep(self, names: Collection[bytes]) -> None:
         """Only peers of these names have a session now."""
         known = {name: identity for name, identity in self.identities.items() if name in names}
+        self.workers.intersection_update(known)
         self.identities, self.members = known, frozenset(known.values())
 
     def start(self) -> None:
         """Start the thread, which runs as long as the process."""
         threading.Thread(target=self._run, name="gt-relay", daemon=True).start()
 
-    def take(self) -> list[ShellError]:
+    def take(self) -> list[ShellError | Malformed]:
         """The errors since the last call. Raises the one with which the thread has ended."""
         if self.failure is not None:
             raise self.failure
@@ -94,7 +110,13 @@ class BulkRelay:
         """Pass on what has arrived, until a heartbeat is due."""
         try:
             while time.monotonic() < self._beat_at and (heard := self.router.receive()) is not None:
-                self._pass(heard[0], heard[1])
+                sender, frames, _ = heard
+                self._pass(sender, frames)
+                if sender in self.unread:
+                    self._settle(sender)
+                window = self.windows.get(sender)
+                if window is not None and window.held:
+                    self._release(sender, window)
         except StreamBroken as error:
             self.router.forget(error.peer)
             self.router.refused += 1
@@ -106,18 +128,82 @@ class BulkRelay:
         if len(frames) != 3:
             return
         receiver, header, payload = frames
-        identity, name = self.identities.get(bytes(receiver)), _public_name(sender)
-        if name not in self.identities:
+        receiver, name = bytes(receiver), _public_name(sender)
+        identity = self.identities.get(receiver)
+        if name not in self.identities or sender in self.barred:
             self.router.refused += 1
             return
-        if identity is None:
+        if identity is None or identity in self.barred:
             return  # it has left
+        by_worker = name in self.workers
+        if not by_worker and receiver not in self.workers:
+            self.router.refused += 1
+            return
+        window = self.windows.get(identity) if by_worker else None
         try:
-            self.router.expect(identity)  # it may say Hello before its bulk connection is there
-            self.router.send(identity, [name, header, payload])
+            if window is not None:
+                window.hears(header, len(payload))
+            elif not by_worker and not self._may_pass(sender, frames):
+                return
+            self._send(sender, identity, [name, header, payload], by_worker=by_worker)
+            if window is not None and window.held:
+                self._release(identity, window)
+        except ProtocolError as error:
+            self.router.refused += 1
+            if not by_worker:
+                self._bar(sender, name, str(error))
         except Exception as error:  # noqa: BLE001 — whatever it is, it is this frame's
             self._errors.append(ShellError(name, "bulk data", error, bulk=True))
             self.wake()
+
+    def _may_pass(self, client: bytes, frames: list[Any]) -> bool:
+        """Whether a frame of a client passes now, rather than when the client has read more. Raises `ProtocolError`."""
+        window = self.windows.get(client)
+        if window is None:
+            window = self.windows[client] = BulkWindow()
+        stream = self.router.streams.get(client)
+        return window.says(frames, 0 if stream is None else stream.unread_bytes)
+
+    def _send(self, sender: bytes, receiver: bytes, frames: list[Any], *, by_worker: bool) -> None:
+        """Send a frame. Raises `ProtocolError` if its sender, a client, has sent more than workers read."""
+        self.router.expect(receiver)  # it may say Hello before its bulk connection is there
+        self.router.send(receiver, frames)
+        if by_worker:
+            return
+        size, window = sum(map(len, frames)), self.windows[sender]
+        self.unread.setdefault(receiver, deque()).append((self.router.streams[receiver].sent, sender, size))
+        window.sent += size
+        if window.is_over_sent:
+            self._settle(receiver)
+            window.check_sent()
+
+    def _release(self, client: bytes, window: BulkWindow) -> None:
+        """Pass on what was held back, as far as workers have sent what they may, and the client has read."""
+        name, stream = _public_name(client), self.router.streams.get(client)
+        unread = 0 if stream is None else stream.unread_bytes
+        try:
+            while (frames := window.released(unread)) is not None:
+                identity = self.identities.get(bytes(frames[0]))
+                if identity is not None:
+                    self._send(client, identity, [name, *frames[1:]], by_worker=False)
+        except ProtocolError as error:
+            self._bar(client, name, str(error))
+
+    def _settle(self, worker: bytes) -> None:
+        """Count no more what a worker has acknowledged, or will never read."""
+        stream, waiting = self.router.streams.get(worker), self.unread[worker]
+        while waiting and (stream is None or waiting[0][0] <= stream.acknowledged):
+            _, client, size = waiting.popleft()
+            if (window := self.windows.get(client)) is not None:
+                window.sent -= size
+        if stream is None:
+            del self.unread[worker]
+
+    def _bar(self, client: bytes, name: bytes, reason: str) -> None:
+        """End the session of a client that keeps to no bound."""
+        self.barred.add(client)
+        self._errors.append(Malformed(name, f"bulk data: {reason}", bulk=True))
+        self.wake()
 
     def _tidy(self) -> None:
         """Forget who has left, and acknowledge what the others have said."""
@@ -127,5 +213,16 @@ class BulkRelay:
         for peer in self._joined.difference(members):
             self.router.forget(peer)
         self._joined = set(members)
+        self.barred.intersection_update(members)
+        for worker in list(self.unread):
+            self._settle(worker)
+        for client, window in list(self.windows.items()):
+            stream = self.router.streams.get(client)
+            if stream is None:
+                del self.windows[client]
+                continue
+            window.beat()
+            if window.held:
+                self._release(client, window)
         for peer in list(self.router.streams):
             self.router.send_unnumbered(peer, [b""])

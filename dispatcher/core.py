@@ -22,7 +22,7 @@ divides the time.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,7 +32,7 @@ from gt.dispatcher.handlers.disconnect import Disconnect
 from gt.dispatcher.handlers.drain import DrainHandler
 from gt.dispatcher.handlers.fetches import FetchHandler
 from gt.dispatcher.handlers.handshake import Handshake
-from gt.dispatcher.handlers.job_scheduler import SERVICE
+from gt.dispatcher.handlers.job_scheduler import SERVICE, Job
 from gt.dispatcher.handlers.marks import DISPATCHER, MARK_SECONDS, STANDBY, MarkHandler
 from gt.dispatcher.handlers.memory_survey import MemorySurveys
 from gt.dispatcher.handlers.message_queues import MessageQueues
@@ -80,6 +80,10 @@ if TYPE_CHECKING:
 
 WORKER_LEASE_SECONDS: Final = 30.0
 """Seconds without a sign of life after which a worker counts as lost; less if the lease is shorter."""
+DISPOSAL: Final = "what is not needed any more"
+"""The job that frees it."""
+MARKS: Final = "marks that are due"
+"""The job that takes them."""
 NO_WORKER_LOSS: Final = WorkerLoss()
 """Of a peer that leaves in order, or is no worker."""
 
@@ -122,7 +126,7 @@ class DispatcherCore:
         self.recovery = self.disconnect.recovery
         self.queues = MessageQueues(
             service, self.plan_selection, self.meshes, runs, self.puts, self.fetches, self.surveys, self.snapshots,
-            self.recovery,
+            self.recovery, self.disconnect.settle_loss,
         )  # fmt: skip
         self.running_plan = running_plan
         self.drains = DrainHandler(service, self.queues, self.disconnect, self.marks, self.fetches, self.snapshots)
@@ -149,7 +153,7 @@ class DispatcherCore:
             if isinstance(event, Received):
                 self._received(event, now)
             elif isinstance(event, Malformed):
-                self._refuse(event.peer, event.reason)
+                self._refuse(self._by_bulk(event.peer) if event.bulk else event.peer, event.reason)
             elif isinstance(event, Lost):
                 if event.ended:
                     self.disconnect.connection_ended(event.peer)
@@ -173,7 +177,14 @@ class DispatcherCore:
             self._end_sessions()
         if self.service.reshaped:
             self.marks.save_shapes()
+        self._work(DISPOSAL, self.service.disposed, self.service.dispose_some)
         return self._sent()
+
+    def _work(self, what: str, left: Sized, turns: Callable[[], Iterator[None]]) -> None:
+        """Let a job of the service do what is left, in turns."""
+        jobs = self.plan_selection.jobs
+        if left and not jobs.has(SERVICE, what):
+            jobs.add(Job(SERVICE, SERVICE, what, turns(), lambda _: None))
 
     def _sent(self) -> list[Send]:
         """The messages to send now. Once another dispatcher has taken the place of this one, only the word that it ends."""
@@ -336,7 +347,8 @@ class DispatcherCore:
             copies = {DISPATCHER, STANDBY} if self.service.standby.peer else {DISPATCHER}
             assert recovery.taking is None or recovery.taking.waiting <= there | copies, "who writes a mark is there"
             for entry in client.table.values():
-                assert entry.landing <= there, "a tensor arrives at workers that are there"
+                assert client.loss is not None or entry.landing <= there, "a tensor arrives at workers that are there"
+            assert client.landing == {tensor for tensor, entry in client.table.items() if entry.landing}
         for collection in self.fetches.collections.values():
             assert collection.waiting <= there, "who is asked for a value is there"
         for request in self.snapshots.requests.values():
@@ -440,6 +452,7 @@ class DispatcherCore:
 
     def _tick(self, now: float) -> None:
         self.marks.tick()
+        self._work(MARKS, self.marks.due, self.marks.take_due)
         self.returning.tick()
         self.dropping = True
         failed = self.disconnect.forsake_overdue()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from builders import one
 
 from gt.dispatcher.core import DispatcherCore
-from gt.dispatcher.state.events import JobTurn, Lost, Received
+from gt.dispatcher.state.events import JobTurn, Lost, Received, Send
 from gt.ir.dtypes import float32
 from gt.ir.instruction import Segment
 from gt.ir.instruction_bytes import pack_segment
@@ -55,12 +56,16 @@ class Service:
         made.append(self)
 
     def event(self, event: Any) -> None:
-        for send in self.core.handle(event, self.now):
-            for peer in send.to:
-                self.told.setdefault(peer.decode(), []).append(m.decode(m.encode(send.message)))
+        self.told_by(self.core.handle(event, self.now))
         self.core.check()
         if self.core.busy and self.idle:
             self.event(JobTurn())
+
+    def told_by(self, sends: Iterable[Send]) -> None:
+        """Note what peers are told."""
+        for send in sends:
+            for peer in send.to:
+                self.told.setdefault(peer.decode(), []).append(m.decode(m.encode(send.message)))
 
     def say(self, peer: str, *messages: Any) -> None:
         for message in messages:

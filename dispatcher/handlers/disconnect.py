@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Generator
 from typing import Any, Final
 
-from gt.dispatcher.state.events import Send, WorkerLoss
-from gt.dispatcher.state.message_state import DROPPED, enter
+from gt.dispatcher.state.config_resolution import SharedComputation
+from gt.dispatcher.state.events import Loss, Recovery, Send, WorkerLoss
+from gt.dispatcher.state.message_state import DONE, DROPPED, MessageState, begin, enter
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
-from gt.dispatcher.state.survivors import Survivors, survivors
+from gt.dispatcher.state.survivors import Survivors, lost_table, survivors
 from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.wire import messages as m
@@ -105,6 +106,7 @@ class Disconnect:
 
     def _forget(self, client: ClientRecord) -> None:
         del self.service.by_number[client.number]
+        self.service.dispose(client.table)
         if client.queue:
             enter(client, DROPPED)
         self.fetches.forget(client)
@@ -156,31 +158,74 @@ class Disconnect:
             if is_there and client not in broken and self.recovery.can_rewind(client, loss, said):
                 self.rewind(client, fault[1], worker.number)
         self.snapshots.lost(worker, fault)
-        left = {client.number: found for client in broken if (found := self._survivors(client, worker)) is not None}
-        self.fetches.lost(worker, {client.number for client in broken if client.number not in left}, fault)
+        self.fetches.lost(worker, set(), fault)
         for client in broken:
-            if client.recovery.resends:
-                self.marks.give_up(client, fault[1])
-            kinds = set(client.table.values())
-            lost = {entry: replace(entry, fault=entry.fault or fault, landing=frozenset()) for entry in kinds}
-            client.table.update(zip(client.table, map(lost.__getitem__, client.table.values()), strict=True))
-            service.send(client.identity, m.PeerLost(worker.number, fault[1]))
-            if client.number in left:
-                self.recovery.meshes.displace(client, left[client.number])
-            else:
-                self._leave(client)
-            config, there = client.config, len(service.in_service)
-            shrinks = config is not None and config.is_elastic and config.least_mesh <= there
-            if config is not None and config.mesh is not None and not (loss.returns or shrinks):
-                client.fault = (fault[0], f"{fault[1]}; the session's mesh ({config.mesh_where}) no longer fits")
-            service.credit(client)
+            self._begin_loss(client, Loss(worker, fault, loss))
 
-    def _survivors(self, client: ClientRecord, lost: WorkerRecord) -> Survivors | None:
-        """What is left to a session that does not go back; None if nothing is."""
-        if client.planner is None or client.moving is not None or client.recovery.is_under_way:
-            return None
-        record = self.service.meshes[client.planner.mesh.number]
-        return survivors(client.table, record, lost.number) if lost.number in record.done else None
+    def _begin_loss(self, client: ClientRecord, message: Loss) -> None:
+        """A session cannot go back: have its queue wait until it is known what is left of its tensors."""
+        recovery, worker, fault = client.recovery, message.worker, message.fault
+        head = client.queue[0] if client.queue else None
+        if recovery.table is not None and isinstance(head, Recovery):  # on its way back: nothing comes of that
+            self.recovery.fail(client, head.mark, fault)
+        if recovery.resends:
+            self.marks.give_up(client, fault[1])
+        if recovery.awaited:  # nothing of it is anywhere
+            self._settle(client, message, Survivors(None, client.table, []))
+            return
+        client.loss = SharedComputation(self._left(client, worker, fault))
+        recovery.restoring.clear()
+        recovery.joining.clear()
+        client.dropping += client.dropping > 0
+        client.queue.appendleft(message)
+        begin(client)
+
+    def _left(self, client: ClientRecord, worker: WorkerRecord, fault: Fault) -> Generator[None, None, Survivors]:
+        """Finds out what a lost worker has left of a session's tensors: nothing if another one is lost meanwhile."""
+        earlier, client.loss = client.loss, None
+        if earlier is not None:
+            return self._after(earlier, fault)
+        if client.planner is not None and client.moving is None and not client.recovery.is_under_way:
+            record = self.service.meshes[client.planner.mesh.number]
+            if worker.number in record.done:
+                return survivors(client.table, record, worker.number, fault, self.service.mesh_numbers)
+        return lost_table(client.table, fault)
+
+    def _after(self, earlier: SharedComputation[Survivors], fault: Fault) -> Generator[None, None, Survivors]:
+        yield from earlier.turns()
+        table = earlier.result().table
+        left = yield from lost_table(table, fault)
+        self.service.dispose(table)
+        return left
+
+    def settle_loss(self, client: ClientRecord, message: Loss) -> MessageState:
+        """Go on with a session that has lost a worker, once it is known what is left of its tensors."""
+        left = None
+        if client.loss is not None:
+            if not client.loss.over:
+                return self.recovery.meshes.wait(client, client.loss)
+            left, client.loss = client.loss.result(), None
+        self._settle(client, message, left)
+        return DONE
+
+    def _settle(self, client: ClientRecord, message: Loss, left: Survivors | None) -> None:
+        """Leave a session with what is left of its tensors (None: that was settled with another loss), and tell its client."""
+        worker, fault = message.worker, message.fault
+        if left is not None:
+            self.service.dispose(client.table)
+            client.table = left.table
+            client.landing.clear()
+            if left.mesh is not None:
+                self.recovery.meshes.displace(client, left.mesh, left)
+            else:
+                self.fetches.lost(worker, {client.number}, fault)
+                self._leave(client)
+        self.service.send(client.identity, m.PeerLost(worker.number, fault[1]))
+        config, there = client.config, len(self.service.in_service)
+        shrinks = config is not None and config.is_elastic and config.least_mesh <= there
+        if config is not None and config.mesh is not None and not (message.loss.returns or shrinks):
+            client.fault = (fault[0], f"{fault[1]}; the session's mesh ({config.mesh_where}) no longer fits")
+        self.service.credit(client)
 
     def rewind(self, client: ClientRecord, reason: str, lost: int) -> None:
         """Drop what a session is, so that it can begin again at a mark without the worker `lost`."""

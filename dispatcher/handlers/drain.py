@@ -278,7 +278,7 @@ class DrainHandler:
 def _goes_back(client: ClientRecord) -> bool:
     """Whether a session has yet to get back what it had."""
     recovery = client.recovery
-    if recovery.awaited or recovery.restoring or recovery.begins:
+    if recovery.is_under_way:
         return True
     if client.planner is not None:
         return False

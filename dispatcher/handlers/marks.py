@@ -9,6 +9,7 @@ mark has, the earlier mark stays as well.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -70,11 +71,13 @@ class MarkHandler:
         """What the shell is to do with files, in this order."""
         self.taking: dict[int, ClientRecord] = {}
         """By number, the clients whose marks are being written."""
+        self.due: deque[ClientRecord] = deque()
+        """The clients of whom a mark is due, as of the last tick."""
         self.undropped: list[int] = []
         """The numbers of marks whose files are to be removed by the next worker that joins."""
 
     def tick(self) -> None:
-        """Take the marks that are due."""
+        """Note which marks are due."""
         now = self.service.now
         if self.service.standby.complete:
             self.service.standby.changed(NUMBERS)
@@ -83,6 +86,7 @@ class MarkHandler:
             self.service.out += [Send(keepers, m.DropMark(mark)) for mark in self.undropped]
             self.undropped.clear()
         self._give_up_overdue()
+        self.due.clear()
         for client in list(self.service.clients.values()):
             recovery = client.recovery
             if not recovery.resends or client.planner is None or recovery.awaited:
@@ -101,7 +105,13 @@ class MarkHandler:
                 )
             ):
                 recovery.due = recovery.due or not recovery.wanted
-                self.take(client)
+                self.due.append(client)
+
+    def take_due(self) -> Iterator[None]:
+        """Takes the marks that were due at the last tick, one in each turn."""
+        while self.due:
+            self.take(self.due.popleft())
+            yield
 
     def _give_up_overdue(self) -> None:
         """Wait no longer for parts of marks that do not come: while a session waits, it gets no other mark."""
@@ -119,7 +129,10 @@ class MarkHandler:
         recovery = client.recovery
         if not recovery.resends or recovery.taking is not None:
             return
-        recovery.wanted, recovery.due = True, recovery.due or message.urgent
+        recovery.wanted = True
+        if message.urgent:
+            recovery.due = recovery.due or self.service.now >= recovery.urgent_at
+            recovery.cheap_at = min(recovery.cheap_at, recovery.urgent_at)
         self.take(client)
 
     def take(self, client: ClientRecord) -> None:
@@ -127,7 +140,9 @@ class MarkHandler:
         recovery, planner = client.recovery, client.planner
         if recovery.wanted and self.service.now >= recovery.cheap_at:
             recovery.due = True
-        if not recovery.due or recovery.taking is not None or recovery.awaited or recovery.restoring:
+        if self.service.by_number.get(client.number) is not client:
+            return  # it has left, or gone back
+        if not recovery.due or recovery.taking is not None or recovery.is_under_way:
             return
         if planner is None or client.moving is not None:
             return
@@ -140,7 +155,7 @@ class MarkHandler:
                 client, f"worker {unable.number} keeps no marks, because it was started without a folder for them"
             )
             return
-        if is_landing(client):
+        if client.landing:
             return
         recovery.due = recovery.wanted = False
         number = next(self.numbers)
@@ -161,6 +176,9 @@ class MarkHandler:
 
     def written(self, event: SessionWritten) -> None:
         """The shell has written the dispatcher's part of a mark, or cannot."""
+        client = self.taking.get(event.mark)
+        if client is not None:  # however urgent another one is: other sessions have files too
+            client.recovery.urgent_at = self.service.now + event.nanoseconds / 1e9
         self._stored(event.mark, DISPATCHER, event.fault[1] if event.fault else "", event.nanoseconds)
 
     def _stored(self, number: int, who: int, fault: str, nanoseconds: int) -> None:
@@ -228,6 +246,7 @@ class MarkHandler:
         the files."""
         if self.saves and client.recovery.key:
             self._file(DropSession(client.recovery.key, mark.number))
+        self.service.dispose(mark.table)
         numbers = {*mark.mesh.members, *(client.mesh.members if client.mesh is not None else ())}
         to = tuple(worker.identity for worker in self.service.workers.values() if worker.number in numbers)
         self._drop(mark.number, to)
@@ -352,8 +371,3 @@ def folder_of(worker: WorkerRecord) -> str:
     """The folder in which a worker keeps files of marks, by a name of its own; empty if it is not known."""
     folder = worker.facts.get("mark_folder", "")
     return folder if isinstance(folder, str) else ""
-
-
-def is_landing(client: ClientRecord) -> bool:
-    """Whether a put of a session, or a tensor from a snapshot, has yet to arrive at a worker."""
-    return any(entry.landing for entry in {*client.table.values()})

@@ -9,13 +9,12 @@ issues the plans, and sends the messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from gt.bounds import MAX_IDS
 from gt.dispatcher.state.plan_cache import Entry
-from gt.dispatcher.state.session_marks import SessionMark
+from gt.dispatcher.state.session_marks import ENTRIES_PER_TURN, SessionMark, changed
 from gt.ir.instruction import INPUT, MOVE, Instruction, Plan, Tag, ref
 from gt.ir.spec import Spec, pack_spec
 from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Placement, Shard, format_layout
@@ -25,6 +24,8 @@ GROUP_BYTES: Final = 256 << 20
 """The most bytes of tensors that are gathered at one time; a larger tensor moves alone."""
 GROUP_TENSORS: Final = 64
 """The most tensors that are gathered at one time, and moved in one turn."""
+MAX_TENSORS_OF_PART: Final = 1024
+"""The most tensors of which a worker is told in one `RestoreParts`."""
 _TAG: Final = Tag((), "update", "a change of the config")
 
 
@@ -63,40 +64,49 @@ def layout_on(new: Mesh, old: Mesh, layout: Layout) -> Layout:
     return tuple(out)
 
 
-def moved_entries(table: Mapping[int, Entry], old: Mesh, new: Mesh) -> dict[int, Entry]:
-    """A mark's table with its tensors on another mesh. Memory that they shared is each one's own, and no parameter is bound."""
-    moved = {
-        entry: entry
-        if entry.fault is not None
-        else replace(
-            entry,
-            mesh=new.number,
-            resident=replace(entry.resident, layout=layout_on(new, old, entry.resident.layout), bound=False),
-            root=None,
-        )
-        for entry in {*table.values()}
-    }
-    return dict(zip(table, map(moved.__getitem__, table.values()), strict=True))
+def moved_entries(table: Mapping[int, Entry], old: Mesh, new: Mesh) -> Generator[None, None, dict[int, Entry]]:
+    """A mark's table with its tensors on another mesh, made in turns. Memory that they shared is each one's own, and no
+    parameter is bound."""
+
+    def moved(entry: Entry) -> Entry:
+        if entry.fault is not None:
+            return entry
+        layout = layout_on(new, old, entry.resident.layout)
+        return replace(entry, mesh=new.number, resident=replace(entry.resident, layout=layout, bound=False), root=None)
+
+    return changed(table, moved)
 
 
-def restore_parts(mark: SessionMark, client: int, new: Mesh) -> list[m.RestoreParts]:
-    """What tells workers of a mesh to read their parts of a mark from the files of all its ranks. On a mesh like the mark's all
-    parts are as they were."""
+def restore_parts(mark: SessionMark, client: int, new: Mesh) -> Iterator[m.RestoreParts | None]:
+    """What tells workers of a mesh to read their parts of a mark from the files of all its ranks, made in turns, of which most
+    have no message. On a mesh like the mark's all parts are as they were."""
     old = mark.mesh
     same = (old.axes, old.sizes, old.weights) == (new.axes, new.sizes, new.weights)
-    sound = [tensor for tensor, entry in mark.table.items() if entry.fault is None]
     weights = [list(each) for each in old.weights]
-    found: list[m.RestoreParts] = []
-    for some in [sound[at : at + MAX_IDS] for at in range(0, len(sound), MAX_IDS)] or [[]]:
-        kinds: dict[tuple[Spec, Layout], int] = {}
-        entries = map(mark.table.__getitem__, some)
-        which = [kinds.setdefault((entry.spec, entry.resident.layout), len(kinds)) for entry in entries]
-        packed = [
-            [pack_spec(spec), format_layout(before), format_layout(before if same else layout_on(new, old, before))]
-            for spec, before in kinds
-        ]
-        found.append(m.RestoreParts(mark.number, client, new.number, weights, some, which, packed, True))
-    return [*found[:-1], found[-1]._replace(more=False)]
+    tensors: list[int] = []
+    which: list[int] = []
+    kinds: dict[tuple[Spec, Layout], int] = {}
+    packed: list[Any] = []
+
+    def part(*, more: bool) -> m.RestoreParts:
+        return m.RestoreParts(mark.number, client, new.number, weights, tensors, which, packed, more)
+
+    for at, (tensor, entry) in enumerate(mark.table.items(), 1):
+        if not at % ENTRIES_PER_TURN:
+            yield None
+        if entry.fault is not None:
+            continue
+        if len(tensors) == MAX_TENSORS_OF_PART:
+            yield part(more=True)
+            tensors, which, kinds, packed = [], [], {}, []
+        spec, before = entry.spec, entry.resident.layout
+        number = kinds.setdefault((spec, before), len(kinds))
+        if number == len(packed):
+            after = before if same else layout_on(new, old, before)
+            packed.append([pack_spec(spec), format_layout(before), format_layout(after)])
+        tensors.append(tensor)
+        which.append(number)
+    yield part(more=False)
 
 
 def first_few(live: Iterable[LiveTensor]) -> list[LiveTensor]:

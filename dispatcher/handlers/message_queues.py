@@ -11,8 +11,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from gt.bounds import MAX_QUEUED_MESSAGES, MAX_SEGMENTS, MAX_UNREAD_BYTES, MAX_WAITING_PUT_BYTES
-from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload, Remesh
+from gt.bounds import (
+    MAX_ALL_DEFINITIONS_BYTES,
+    MAX_CONFIG_BYTES,
+    MAX_CONTROL_BYTES,
+    MAX_QUEUED_MESSAGES,
+    MAX_SEGMENTS,
+    MAX_UNREAD_BYTES,
+    MAX_WAITING_BYTES,
+)
+from gt.dispatcher.state.events import OWN_MESSAGES, Loss, Recovery, Reload, Remesh
 from gt.dispatcher.state.message_state import (
     ACTING,
     DONE,
@@ -31,6 +39,7 @@ from gt.dispatcher.state.message_state import (
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import GTError, ProtocolError
+from gt.ir.instruction import Segment
 from gt.sharding.config_turns import batches
 from gt.sharding.options import check_options
 from gt.wire import messages as m
@@ -53,6 +62,9 @@ MESSAGES_PER_TURN: Final = 64
 """How many messages of one client are acted on in one event, if they are short."""
 RELOADS_PER_TURN: Final = 16
 """How many sessions are told in one turn that the service has another config."""
+BYTES_PER_MESSAGE: Final = 256
+BYTES_PER_ITEM: Final = 40
+"""What a message takes while it waits, and each number in its lists, roughly."""
 IDS_PER_MESSAGE: Final = 256
 """A message with more ids than this counts as several."""
 CANCELLED_FAULT: Final[Fault] = (
@@ -75,7 +87,7 @@ class MessageQueues:
     def __init__(
         self, service: DispatcherState, plan_selection: PlanSelection, meshes: SessionMeshes, runs: RunHandler,
         puts: PutHandler, fetches: FetchHandler, surveys: MemorySurveys, snapshots: SnapshotHandler,
-        recovery: RecoveryHandler,
+        recovery: RecoveryHandler, settle_loss: Callable[[ClientRecord, Loss], MessageState],
     ) -> None:  # fmt: skip
         self.service = service
         self.plan_selection = plan_selection
@@ -92,6 +104,7 @@ class MessageQueues:
             m.Configure: meshes.configure,
             Reload: meshes.reconfigure,
             Recovery: recovery.recover,
+            Loss: settle_loss,
             Remesh: meshes.remesh,
             m.Define: self._define,
             m.Drop: self._drop,
@@ -113,16 +126,14 @@ class MessageQueues:
         if queue:
             if len(queue) >= MAX_QUEUED_MESSAGES:
                 raise ProtocolError(f"more than {MAX_QUEUED_MESSAGES} messages waiting: credits were ignored")
-            if isinstance(message, m.Put):
-                if client.waiting_bytes + len(message.data) > MAX_WAITING_PUT_BYTES:
-                    raise ProtocolError(f"more than {MAX_WAITING_PUT_BYTES} bytes waiting: credits were ignored")
-                client.waiting_bytes += len(message.data)
+            client.waiting_bytes += _bytes(message)
+            if client.waiting_bytes > MAX_WAITING_BYTES:
+                raise ProtocolError(f"more than {MAX_WAITING_BYTES} bytes waiting: credits were ignored")
             queue.append(message)
             if client.head is WAITING_READER:
                 self.pump(client)
         else:
-            if isinstance(message, m.Put):
-                client.waiting_bytes += len(message.data)
+            client.first = message
             queue.append(message)
             begin(client)
             self.pump(client)
@@ -174,7 +185,7 @@ class MessageQueues:
             if left <= 0:
                 self._pause(client)
                 return
-            left -= _weight(message)
+            left -= _weight(client, message)
             if isinstance(message, WORK_MESSAGES) and (client.dropping or client.cancelled):
                 client.cancelled = client.cancelled and not isinstance(message, _ANSWERED_WORK)
                 self._cancel(client, message)
@@ -193,8 +204,8 @@ class MessageQueues:
         client.queue.popleft()
         client.recovery.over += not isinstance(message, OWN_MESSAGES)
         client.dropping -= client.dropping > 0
-        if isinstance(message, m.Put):
-            client.waiting_bytes -= len(message.data)
+        if client.waiting_bytes and message is not client.first:
+            client.waiting_bytes -= _bytes(message)
 
     def _pause(self, client: ClientRecord) -> None:
         """Let a job go on with the message that has come to the head of a client's queue: others take their turns first."""
@@ -276,8 +287,6 @@ class MessageQueues:
             self.service.send(client.identity, m.Failed(message.request, *fault))
             if isinstance(message, m.Configure):
                 client.change = client.survey = None
-        elif isinstance(message, Recovery):
-            self.recovery.fail(client, message.mark, fault)
         elif isinstance(message, Reload):
             client.change = client.survey = None
             text = f"client {client.number} stays with the config that it had: {fault[1]}"
@@ -346,13 +355,14 @@ class MessageQueues:
 
     def _define(self, client: ClientRecord, message: m.Define) -> MessageState:
         """Let a job read a definition."""
-        _check_definition(client, message.segment)
+        _check_definition(client, message)
         body, key = message.body, ("definition", message.segment)
         found = self.plan_selection.worked_out(
             client, JOB_NAMES[WAITING_DEFINITION], key, lambda: definition_in_turns(body)
         )
         if found is None:
             return WAITING_DEFINITION
+        client.recovery.note_definition(message.segment, len(message.body))
         self._defined(client, message, found)
         return DONE
 
@@ -380,6 +390,7 @@ class MessageQueues:
         self.service.log("warning", text, "refused", client.number)
 
     def _drop(self, client: ClientRecord, message: m.Drop) -> MessageState:
+        client.recovery.note_definition(message.segment, 0)
         reduced = client.reduced.pop(message.segment, None)
         for number in (message.segment, *([reduced.number] if reduced else [])):
             client.segments.pop(number, None)
@@ -395,19 +406,43 @@ def _is_elastic(client: ClientRecord) -> bool:
     return client.displaced or (client.config is not None and client.config.is_elastic)
 
 
-def _check_definition(client: ClientRecord, number: int) -> None:
+def _check_definition(client: ClientRecord, message: m.Define) -> None:
+    number = message.segment
     if number >= REDUCED_FROM:
         raise ProtocolError(f"numbers of segments lie below {REDUCED_FROM}")
     if number in client.segments:
         raise ProtocolError(f"segment {number} is defined already")
     if len(client.segments) >= MAX_SEGMENTS:
         raise ProtocolError(f"more than {MAX_SEGMENTS} definitions in one session")
+    if client.recovery.definition_bytes + len(message.body) > MAX_ALL_DEFINITIONS_BYTES:
+        raise ProtocolError(f"more than {MAX_ALL_DEFINITIONS_BYTES} bytes of definitions in one session")
 
 
-def _weight(message: Any) -> int:
+def _bytes(message: Any) -> int:
+    """About how many bytes a waiting message takes."""
+    if isinstance(message, OWN_MESSAGES):
+        return 0
+    if isinstance(message, m.Put):
+        return BYTES_PER_MESSAGE + len(message.data)
+    if isinstance(message, m.Define):
+        return BYTES_PER_MESSAGE + len(message.body)
+    if isinstance(message, m.Run):
+        items = len(message.inputs) + len(message.scalars) + len(message.dying) + len(message.freed)
+        return BYTES_PER_MESSAGE + BYTES_PER_ITEM * items
+    if isinstance(message, m.Configure):
+        return MAX_CONFIG_BYTES
+    if isinstance(message, (m.Options, m.Ask, m.Restore)):
+        return MAX_CONTROL_BYTES
+    body = len(message.body) if isinstance(message, m.WriteSnapshot) else 0
+    return BYTES_PER_MESSAGE + body + BYTES_PER_ITEM * (len(message.tensors) if isinstance(message, _ID_LISTS) else 0)
+
+
+def _weight(client: ClientRecord, message: Any) -> int:
     """For how many short messages a message counts."""
+    if isinstance(message, m.Run):
+        segment = client.segments.get(message.segment)
+        made = len(segment.survivors) if type(segment) is Segment else 0
+        return 1 + (len(message.inputs) + len(message.freed) + made) // IDS_PER_MESSAGE
     if isinstance(message, (m.Configure, Reload, Remesh)):
         return MESSAGES_PER_TURN
-    if isinstance(message, m.Run):
-        return 1 + (len(message.inputs) + len(message.freed)) // IDS_PER_MESSAGE
     return 1 + (len(message.tensors) // IDS_PER_MESSAGE if isinstance(message, _ID_LISTS) else 0)

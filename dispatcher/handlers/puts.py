@@ -17,7 +17,6 @@ from gt.sharding.placement import format_layout
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
-from .marks import is_landing
 from .new_tensors import check_new, fail_new
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class PutHandler:
     def put(self, client: ClientRecord, message: m.Put) -> MessageState:
         """Place a tensor that a client puts. Raises `GTError`."""
         service = self.service
-        if client.recovery.due and is_landing(client):
+        if client.recovery.due and client.landing:
             return WAITING_MARK
         if not service.ready(client):
             return WAITING_WORKERS
@@ -71,6 +70,8 @@ class PutHandler:
                     parts.append([member, numbers[member].bulk, [list(pair) for pair in part]])
             service.send(client.identity, m.Cut(message.tensor, parts))
         client.table[message.tensor] = Entry(spec, mesh.number, resident, landing=frozenset(landing))
+        if landing:
+            client.landing.add(message.tensor)
         service.counters.puts += 1
         if service.recording is not None:
             service.recording.put(client, message)
@@ -82,7 +83,10 @@ class PutHandler:
         entry = client.table.get(message.tensor) if client else None
         if client is None or entry is None:
             return None
-        client.table[message.tensor] = replace(entry, landing=entry.landing - {worker.number})
+        left = entry.landing - {worker.number}
+        client.table[message.tensor] = replace(entry, landing=left)
+        if not left:
+            client.landing.discard(message.tensor)
         return client
 
     def fail(self, client: ClientRecord, message: m.Put, fault: Fault) -> None:

@@ -12,23 +12,27 @@ them puts its parts together from the files of all ranks, and what follows is pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.state.config_resolution import SharedComputation
 from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload, Remesh, Send, WorkerLoss
 from gt.dispatcher.state.mark_wait import MarkWait, Overdue
 from gt.dispatcher.state.message_state import DONE, WAITING_RESTORE, WAITING_WORKERS, MessageState, begin
+from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.records import ClientRecord, MeshRecord, ReducedSegment, WorkerRecord
-from gt.dispatcher.state.session_marks import SessionMark, entries_on
+from gt.dispatcher.state.session_marks import SessionMark, entries_on, lost_entries
 from gt.dispatcher.state.worker_duty import LEAVING, SPARE
 from gt.errors import GTError, ProtocolError
 from gt.sharding.config_meshes import show_mesh
 from gt.wire import messages as m
+from gt.wire import telemetry as t
 from gt.wire.messages import Fault
 
+from .job_scheduler import Job
 from .marks import MarkHandler, folder_of
 from .mesh_migration import moved_entries, restore_parts
 from .session_mesh import SessionMeshes
@@ -98,6 +102,7 @@ class RecoveryHandler:
         recovery.taken = max(recovery.taken, recovery.known)
         recovery.awaited = True
         recovery.due = recovery.wanted = recovery.begins = False
+        self._drop_table(client)
         fresh = ClientRecord(
             client.identity, next(self.numbers), client.facts, client.bulk, client.program, client.principal, heard=client.heard,
             unread_bytes=client.unread_bytes, gpipe=client.gpipe, made=client.made, misses=client.misses,
@@ -139,6 +144,7 @@ class RecoveryHandler:
         client.queue.clear()  # at most new configs of the service
         if mark is None:
             recovery.over = 0
+            recovery.keep_definitions(())
             recovery.begins = True
             if self.service.ready(client):
                 self.marks.recovered(client, 0)
@@ -153,18 +159,30 @@ class RecoveryHandler:
         return True
 
     def recover(self, client: ClientRecord, message: Recovery) -> MessageState:
-        """Give a session back what its mark has. Raises `GTError` if there are no workers for that."""
+        """Give a session back what its mark has; if there are no workers for that, every tensor of the mark gets the error."""
         recovery, mark = client.recovery, message.mark
+        if recovery.table is not None and recovery.table.over:
+            self.service.dispose(client.table)
+            client.table, recovery.table = recovery.table.result(), None
         if recovery.restoring:
             return WAITING_RESTORE
+        if recovery.table is not None:
+            return self.meshes.wait(client, recovery.table)
         if client.planner is not None or mark not in recovery.marks:
             return DONE  # all is there, or nothing will come back
         if not self.service.ready(client):
             return WAITING_WORKERS
         members = self._members(mark, recovery.avoided)
         self._set_state(client, mark)
-        if members is None:
-            return self._to_the_rest(client, mark)
+        try:
+            if members is None:
+                return self._to_the_rest(client, mark)
+        except GTError as error:
+            fault = m.fault_of(error)
+            if self.service.recording is not None:
+                self.service.recording.failed(t.DISPATCHER, client.number, -1, *fault)
+            self.fail(client, mark, fault)
+            return self.recover(client, message)
         self._set_mesh(client, mark, members)
         recovery.restoring = {worker.number for worker in members}
         recovery.restore_wait = MarkWait(self.service.order, mark.table)
@@ -172,6 +190,17 @@ class RecoveryHandler:
         restore = m.RestoreMark(mark.number, client.number, client.mesh.number)
         self.service.multicast(client.mesh, restore)
         return WAITING_RESTORE
+
+    def _drop_table(self, client: ClientRecord) -> None:
+        """Drop the table that was made for a session which goes back once more, or has lost all."""
+        table, client.recovery.table = client.recovery.table, None
+        if table is not None and table.over:
+            self.service.dispose(table.result())
+
+    def _make_table(self, client: ClientRecord, turns: Generator[None, None, dict[int, Entry]]) -> None:
+        """Let a job make the tensor table of a session, while workers read what a mark has."""
+        client.recovery.table = SharedComputation(turns)
+        self.meshes.wait(client, client.recovery.table)
 
     def _to_the_rest(self, client: ClientRecord, mark: SessionMark) -> MessageState:
         """Give a session what its mark has on the workers that there are, fewer than the mark's. Raises `GTError` if its config
@@ -187,9 +216,8 @@ class RecoveryHandler:
         if isinstance(found, MessageState):
             return found
         mesh = found.mesh
-        client.table = moved_entries(mark.table, mark.mesh, mesh)
-        to = self.service.meshes[mesh.number].identities
-        self.service.out += [Send(to, part) for part in restore_parts(mark, client.number, mesh)]
+        self._make_table(client, moved_entries(mark.table, mark.mesh, mesh))
+        self._tell_parts(client, mark, self.service.meshes[mesh.number].identities)
         client.recovery.restoring = set(mesh.members)
         client.recovery.joining = set(mesh.members)
         client.recovery.restore_wait = MarkWait(self.service.order, mark.table)
@@ -198,6 +226,20 @@ class RecoveryHandler:
         text = f"client {client.number} goes on with the mesh {shape}, because {needed} workers are not there any more"
         self.service.log("warning", text, "remesh", client.number)
         return WAITING_RESTORE
+
+    def _tell_parts(self, client: ClientRecord, mark: SessionMark, to: tuple[bytes, ...]) -> None:
+        """Let a job tell workers to read their parts of a mark from the files of all its ranks."""
+        assert client.mesh is not None
+        parts = restore_parts(mark, client.number, client.mesh)
+
+        def turns() -> Iterator[None]:
+            for part in parts:
+                if part is not None:
+                    self.service.out.append(Send(to, part))
+                yield
+
+        job = Job(client.program, client.number, "parts of a mark", turns(), lambda _: None)
+        self.meshes.plan_selection.jobs.add(job)
 
     def _members(self, mark: SessionMark, avoided: set[int]) -> list[WorkerRecord] | None:
         """Who takes each rank: those who had it, and for others workers in service that have the folder where its file is, and
@@ -247,6 +289,7 @@ class RecoveryHandler:
     def _set_state(self, client: ClientRecord, mark: SessionMark) -> None:
         """Give a session what a mark has, but for its mesh and tensors."""
         client.segments, client.refused = dict(mark.segments), dict(mark.refused)
+        client.recovery.keep_definitions(client.segments)
         client.own, client.config = mark.own, mark.config
         client.verify, client.tf32, client.runs = mark.verify, mark.tf32, mark.checked
         client.warned = set(mark.warned)
@@ -261,7 +304,7 @@ class RecoveryHandler:
         client.planner = Planner(mesh, mark.policy.copy(mesh), mark.speeds)
         client.reduced = {segment: ReducedSegment(number, hidden) for segment, hidden in mark.reduced.items()}
         client.plans.saved = dict(mark.plans)
-        client.table = entries_on(mark.table, number)
+        self._make_table(client, entries_on(mark.table, number))
 
     def overdue(self) -> list[tuple[ClientRecord, Overdue]]:
         """The sessions one of whose workers has not given them back what a mark has, in the time for that."""
@@ -283,12 +326,14 @@ class RecoveryHandler:
         return self._usable(client) >= needed and not recovery.is_hopeless
 
     def fail(self, client: ClientRecord, mark: SessionMark, fault: Fault) -> None:
-        """Nothing comes back: every tensor of a mark has this error, and what follows is computed on the workers that there
-        are."""
+        """Nothing comes back: every tensor of a mark gets this error, and what follows is computed on the workers that there
+        are. The session's queue goes on with that."""
         self.leave(client)
         self._set_state(client, mark)
-        lost = {entry: replace(entry, fault=entry.fault or fault, root=None) for entry in {*mark.table.values()}}
-        client.table = {tensor: lost[entry] for tensor, entry in mark.table.items()}
+        self._drop_table(client)
+        self.service.dispose(client.table)
+        client.table = {}
+        client.recovery.table = SharedComputation(lost_entries(mark.table, fault))  # the queue waits for it
         self.marks.give_up(client, fault[1])
 
     def restored(self, worker: WorkerRecord, message: m.MarkRestored) -> ClientRecord | None:
@@ -302,8 +347,7 @@ class RecoveryHandler:
             recovery.joining.add(worker.number)  # other ranks may have had the same parts
             text = f"worker {worker.number} looks elsewhere for its part of a mark: {message.fault[-1]}"
             self.service.log("warning", text, client=client.number)
-            for part in restore_parts(recovery.marks[0], client.number, client.mesh):
-                self.service.send(worker.identity, part)
+            self._tell_parts(client, recovery.marks[0], (worker.identity,))
             return None
         if message.fault:
             text = f"what worker {worker.number} is to restore cannot be had: {message.fault[-1]}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from types import MappingProxyType
@@ -17,18 +17,29 @@ from typing import Any, Final
 from gt.bounds import MAX_TENSORS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
-from gt.dispatcher.state.message_state import DONE, FAILED, WAITING_CREDIT, WAITING_PUT, WAITING_WORKERS, MessageState
+from gt.dispatcher.state.message_state import (
+    DONE,
+    FAILED,
+    WAITING_CREDIT,
+    WAITING_PLAN,
+    WAITING_PUT,
+    WAITING_WORKERS,
+    MessageState,
+)
 from gt.dispatcher.state.plan_cache import CachedPlan, Entry, SharedStorage
 from gt.dispatcher.state.records import ClientRecord, ReducedSegment
 from gt.dispatcher.state.shared_state import DispatcherState, releases
 from gt.errors import OutOfMemory, PlanRefused, ProtocolError
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref, sources
+from gt.ir.refusals import UNKNOWN_SPEC
 from gt.ir.spec import Spec
 from gt.sharding.placement import REPLICATE, Mesh
+from gt.turns import ITEMS_PER_TURN
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.messages import Fault
 
+from .job_scheduler import JOB_NAMES
 from .new_tensors import MAX_ID
 from .plan_selection import SWITCH_AT, PlanSelection
 from .refused_instructions import faulty, without_oversized
@@ -40,7 +51,9 @@ _SPEC: Final = attrgetter("spec")
 _FAULT: Final = attrgetter("fault")
 _LANDING: Final = attrgetter("landing")
 NOTHING_REFUSED: Final[Mapping[int, Entry]] = MappingProxyType({})
-NO_FAULTS: Final[Mapping[int, Fault]] = MappingProxyType({})
+NO_FAULTS: Final[Mapping[int, Entry]] = MappingProxyType({})
+OPERANDS_PER_TURN: Final = 1024
+"""How many operands are looked at in one turn, with their instructions."""
 REDUCED_FROM: Final = 1 << 62
 """Numbers of segments from here on are those of reduced ones."""
 SCALARS: Final[dict[str, tuple[type, ...]]] = {
@@ -107,7 +120,9 @@ class RunHandler:
         segment = _defined(client, message.segment)
         _check_operands(message, segment, entries)
         lost = next(filter(None, map(_FAULT, entries)), None)
-        faults = inherited(segment, entries) if lost else {}
+        faults = self._inherited(client, segment, entries) if lost else NO_FAULTS
+        if faults is None:
+            return WAITING_PLAN
         refused = client.refused.get(message.segment, NOTHING_REFUSED)
         if (lost or refused) and len(faults) == len(segment.survivors):
             self._nothing_left(client, message, lost or _first_fault(refused), faults)
@@ -139,10 +154,27 @@ class RunHandler:
         if client.verify:
             cached = self.plan_selection.add_checks(client, planner, message.segment, cached)
         self._issue(client, message, cached, entries, made)
-        for number, fault in faults.items():
-            client.table[message.base + number] = faulty(segment.values[number], fault)
+        _add(client, message, faults)
         _add(client, message, refused)
         return DONE
+
+    def _inherited(
+        self, client: ClientRecord, segment: Segment, entries: tuple[Entry, ...]
+    ) -> Mapping[int, Entry] | None:
+        """What `inherited` says of a run, once a job has worked it out. The last one of a session is kept."""
+        known = client.inherited
+        if known is not None and known[0] is segment and known[1] == entries:
+            return known[2]
+        key = ("inherited", id(segment), entries)
+        found = self.plan_selection.worked_out(
+            client, JOB_NAMES[WAITING_PLAN], key, lambda: inherited(segment, entries)
+        )
+        if isinstance(found, Exception):
+            raise found
+        if found is not None:
+            client.inherited = segment, entries, found
+        kept: Mapping[int, Entry] | None = found
+        return kept
 
     def _reduce(self, client: ClientRecord, planner: Planner, number: int, segment: Segment) -> bool:
         """Have a segment run without the instructions whose results no mesh of this size can hold, so that nothing but what
@@ -191,6 +223,8 @@ class RunHandler:
         if cached.looks:
             self._share(client, run, cached)
         _remove(table, run.freed)
+        if client.landing:
+            client.landing.difference_update(run.freed)
         _remove(table, map(run.inputs.__getitem__, run.dying))
         hindered = cached.planned.hindered
         if hindered and (hindered in client.gpipe or len(client.gpipe) < MAX_REASONS):
@@ -222,16 +256,16 @@ class RunHandler:
             number = run.base + plan.survivors[position][0]
             table[number] = replace(table[number], root=roots[at])
 
-    def _nothing_left(self, client: ClientRecord, run: m.Run, fault: Fault, faults: Mapping[int, Fault]) -> None:
+    def _nothing_left(self, client: ClientRecord, run: m.Run, fault: Fault, faults: Mapping[int, Entry]) -> None:
         """A run of which nothing can be computed: each survivor has its own error."""
         if self.service.recording is not None:
             self.service.recording.failed(t.DISPATCHER, client.number, -1, *fault)
         self.poison(client, run, fault, faults)
 
-    def poison(self, client: ClientRecord, run: m.Run, fault: Fault, faults: Mapping[int, Fault] = NO_FAULTS) -> None:
+    def poison(self, client: ClientRecord, run: m.Run, fault: Fault, faults: Mapping[int, Entry] = NO_FAULTS) -> None:
         """A run that is never issued: its survivors get a fault, and the tensors that die with it are freed nevertheless.
 
-        `faults` has the faults of survivors that have their own, and those that depend on refused instructions have theirs.
+        `faults` has the entries of survivors with faults of their own, and those that depend on refused instructions have theirs.
         """
         run = _as_reduced(client, run)
         segment = client.segments.get(run.segment)
@@ -239,12 +273,9 @@ class RunHandler:
         if segment is None or isinstance(segment, tuple) or client.is_full(len(segment.survivors)):
             self.service.send(client.identity, m.Failed(0, *fault))
         else:
-            specs = map(segment.values.__getitem__, segment.survivors)
-            entries = {each: faulty(each, fault) for each in set(segment.values)}
             ids = map(run.base.__add__, segment.survivors)
-            client.table.update(zip(ids, map(entries.__getitem__, specs), strict=True))
-            for number, own in faults.items():
-                client.table[run.base + number] = faulty(segment.values[number], own)
+            client.table.update(dict.fromkeys(ids, faulty(UNKNOWN_SPEC, fault)))
+            _add(client, run, faults)
             _add(client, run, client.refused.get(run.segment, NOTHING_REFUSED))
         self.free(client, _dead(run))
         self.service.credit(client)
@@ -252,19 +283,37 @@ class RunHandler:
     def free(self, client: ClientRecord, tensors: list[int]) -> None:
         """Free tensors that their client needs no more."""
         _remove(client.table, tensors)
+        if client.landing:
+            client.landing.difference_update(tensors)
         if client.mesh is not None:
             for release in releases(client.number, tensors):
                 self.service.multicast(client.mesh, release)
 
 
-def inherited(segment: Segment, entries: Sequence[Entry]) -> dict[int, Fault]:
-    """The survivors (by number) that are computed from inputs without a value, each with the first such input's fault."""
+def inherited(segment: Segment, entries: Sequence[Entry]) -> Generator[None, None, dict[int, Entry]]:
+    """The survivors (by number) that are computed from inputs without a value, each with the first such input's fault; found out
+    in turns."""
     faults = {ref(INPUT, at): entry.fault for at, entry in enumerate(entries) if entry.fault is not None}
+    left = OPERANDS_PER_TURN
     for op, outputs, inputs, _, _ in segment.instructions:
+        left -= 1 + len(inputs)
+        if left < 0:
+            left = OPERANDS_PER_TURN
+            yield
         fault = next((faults[r] for r in sources(op, inputs) if r in faults), None)
         if fault is not None:
             faults.update((ref(OUTPUT, number), fault) for number in outputs)
-    return {number: faults[ref(OUTPUT, number)] for number in segment.survivors if ref(OUTPUT, number) in faults}
+    known: dict[int, Entry] = {}
+    found: dict[int, Entry] = {}
+    for at, number in enumerate(segment.survivors, 1):
+        if not at % ITEMS_PER_TURN:
+            yield
+        fault = faults.get(ref(OUTPUT, number))
+        if fault is not None:
+            if id(fault) not in known:
+                known[id(fault)] = faulty(UNKNOWN_SPEC, fault)
+            found[number] = known[id(fault)]
+    return found
 
 
 def sound(segment: Segment, entries: Sequence[Entry], mesh: Mesh) -> tuple[Entry, ...]:

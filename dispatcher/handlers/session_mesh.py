@@ -103,7 +103,7 @@ class SessionMeshes:
             kinds = [str(worker.facts.get("kind", "cpu")) for worker in record.workers]
             known = resolution.policy(record.mesh, kinds)
             if not known.over:
-                return self._wait(client, known)
+                return self.wait(client, known)
             policy = known.result()
         record.mesh = replace(record.mesh, number=next(self.service.mesh_numbers))
         return Planner(record.mesh, policy.copy(record.mesh), record.speeds), record
@@ -113,7 +113,7 @@ class SessionMeshes:
         if config is None:
             return {"workers": 1}
         shape = self._resolution(client, config).axes(len(self.service.in_service))
-        return shape.result() if shape.over else self._wait(client, shape)
+        return shape.result() if shape.over else self.wait(client, shape)
 
     def _resolution(self, client: ClientRecord, config: Config) -> ConfigResolution:
         """What a config asks for, as far as it is known."""
@@ -125,7 +125,7 @@ class SessionMeshes:
             client.resolution = ConfigResolution(config)
         return client.resolution
 
-    def _wait(self, client: ClientRecord, computation: SharedComputation[Any]) -> MessageState:
+    def wait(self, client: ClientRecord, computation: SharedComputation[Any]) -> MessageState:
         """Let a job of the client go on with a computation. A job that goes on with an earlier one ends the wait as well."""
         jobs, what = self.plan_selection.jobs, JOB_NAMES[WAITING_CONFIG]
         if not jobs.has(client.number, what):
@@ -198,7 +198,7 @@ class SessionMeshes:
             change = client.change = ConfigChange(message, own)
         assert change.own is not None
         if not change.own.over:
-            return self._wait(client, change.own)
+            return self.wait(client, change.own)
         state = self._reconfigure(client, change, change.own.result())
         if state is not DONE:
             return state
@@ -271,7 +271,7 @@ class SessionMeshes:
             return base or own
         if change.merged is None or change.base is not base:
             change.base, change.merged = base, SharedComputation(base.overlay_in_turns(own))
-        return change.merged.result() if change.merged.over else self._wait(client, change.merged)
+        return change.merged.result() if change.merged.over else self.wait(client, change.merged)
 
     def _reconfigure(self, client: ClientRecord, change: ConfigChange, own: Config | None) -> MessageState:
         """Shard a session by another config from here on: its own, over the service's.
@@ -295,7 +295,7 @@ class SessionMeshes:
         if client.survey is None:
             client.survey = SharedComputation(_survey(client.table))
         if not client.survey.over:
-            return self._wait(client, client.survey)
+            return self.wait(client, client.survey)
         survey = client.survey.result()
         if survey.landing:
             client.survey = None
@@ -343,7 +343,7 @@ class SessionMeshes:
         if moving.left and all(len(record.pending) < MESH_CREDITS for record in records):
             self._move_some(client, moving, old)
             if moving.left and all(len(record.pending) < MESH_CREDITS for record in records):
-                self._wait(client, SharedComputation(_nothing()))
+                self.wait(client, SharedComputation(_nothing()))
         if moving.left or any(record.pending for record in records):
             return WAITING_MIGRATION
         leaving = tuple(worker.identity for worker in records[0].workers if worker.number not in new.members)
@@ -356,27 +356,23 @@ class SessionMeshes:
         client.displaced = False
         return DONE
 
-    def displace(self, client: ClientRecord, left: Survivors) -> None:
-        """Leave a session with what a lost worker has left of its mesh: tensors that are whole on a part of it, where nothing is
-        computed. The workers of that part free its other tensors, and other workers forget the session."""
+    def displace(self, client: ClientRecord, mesh: Mesh, left: Survivors) -> None:
+        """Leave a session with what a lost worker has left of its mesh: tensors that are whole on a part of it, `mesh`, where
+        nothing is computed. The workers of that part free its other tensors, and other workers forget the session."""
         assert client.planner is not None
         old = self.service.meshes[client.planner.mesh.number]
         self.plan_selection.drop_plans(client)
         client.survey = None
-        axes = dict(zip(left.mesh.axes, left.mesh.sizes, strict=True))
-        record = self._record(client, axes, left.mesh.members)
-        mesh = record.mesh = replace(left.mesh, number=next(self.service.mesh_numbers))
+        record = self._record(client, dict(zip(mesh.axes, mesh.sizes, strict=True)), mesh.members)
+        record.mesh = mesh
         self.join(record)
-        gone = [tensor for tensor in client.table if tensor not in left.table]
-        self.service.out.extend(Send(record.identities, release) for release in releases(client.number, gone))
+        self.service.out.extend(Send(record.identities, release) for release in releases(client.number, left.gone))
         others = tuple(worker.identity for worker in old.workers if worker.number not in mesh.members)
         if others:
             self.service.out.append(Send(others, m.Forget(client.number)))
         for plan in old.plans:
             self.service.multicast(old.mesh, m.DropPlan(plan))
         self.service.drop_mesh(old)
-        there = {entry: replace(entry, mesh=mesh.number) for entry in {*left.table.values()}}
-        client.table.update(zip(left.table, map(there.__getitem__, left.table.values()), strict=True))
         client.planner = Planner(mesh, Policy(mesh, {}), record.speeds)
         client.displaced = True
         client.left_behind |= set(mesh.members)

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, deque
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.events import Send
@@ -23,6 +25,7 @@ from gt.dispatcher.state.message_state import (
     WAITING_CREDIT,
     WAITING_MARK,
     WAITING_PUT,
+    WAITING_TURN,
     WAITING_WORKERS,
     MessageState,
 )
@@ -32,10 +35,11 @@ from gt.ir.signal_path import check_path
 from gt.ir.spec import pack_spec, unpack_spec
 from gt.sharding.partition import box, extent
 from gt.sharding.placement import format_layout
+from gt.turns import ITEMS_PER_TURN
 from gt.wire import messages as m
 from gt.wire.messages import Fault
 
-from .marks import is_landing
+from .job_scheduler import JOB_NAMES
 from .new_tensors import check_new, fail_new
 
 if TYPE_CHECKING:
@@ -44,6 +48,8 @@ if TYPE_CHECKING:
 
     from .session_mesh import SessionMeshes
 
+_FAULT: Final = attrgetter("fault")
+_LANDING: Final = attrgetter("landing")
 MAX_UNDER_WAY: Final = 8
 """The most snapshots of one session that are being written or looked up at a time."""
 MAX_ASKED: Final = 5
@@ -115,17 +121,20 @@ class SnapshotHandler:
         if distinct is None:
             return WAITING_PUT
         self._check_room(client)
+        packed = self._packed(client, distinct)
+        if packed is None:
+            return WAITING_TURN
         entries = list(map(client.table.__getitem__, message.tensors))
-        numbers = {entry: number for number, entry in enumerate(distinct)}
+        numbers = dict(zip(packed, itertools.count(), strict=False))
         which = list(map(numbers.__getitem__, entries))
+        kinds: list[Any] = list(packed.values())
         request = SnapshotRequest(
             client.number, message.request, SnapshotStage.WRITING, client.principal.name, message.name, message.parts,
-            which=which, specs=[pack_spec(entry.spec) for entry in numbers], body=bytes(message.body),
+            which=which, specs=list(map(itemgetter(0), kinds)), body=bytes(message.body),
             may_be_again=client.recovery.recoveries > 0,
         )  # fmt: skip
         number = next(self.numbers)
         self.requests[number] = request
-        kinds: list[Any] = [[pack_spec(entry.spec), format_layout(entry.resident.layout)] for entry in numbers]
         of = {entry.mesh for entry in distinct}
         for mesh in sorted(of):
             everything = list(range(len(entries)))
@@ -139,6 +148,15 @@ class SnapshotHandler:
             request.waiting.update(worker.number for worker in record.workers)
         self._go_on(number, request)
         return DONE
+
+    def _packed(self, client: ClientRecord, entries: set[Entry]) -> dict[Entry, list[Any]] | None:
+        """What workers are told of each of these entries, once a job has worked it out."""
+        key, what = frozenset(entries), JOB_NAMES[WAITING_TURN]
+        found = self.meshes.plan_selection.worked_out(client, what, key, lambda: _packed_kinds(entries))
+        if isinstance(found, Exception):
+            raise found
+        packed: dict[Entry, list[Any]] | None = found
+        return packed
 
     def look(self, client: ClientRecord, request: int, name: str) -> MessageState:
         """Have a worker read a manifest, or list all snapshots of a principal."""
@@ -167,11 +185,11 @@ class SnapshotHandler:
         found = set(map(table.get, tensors))
         if None in found:
             raise ProtocolError("a tensor of a snapshot does not exist")
-        distinct: set[Entry] = {entry for entry in found if entry is not None}
-        fault = next((entry.fault for entry in distinct if entry.fault is not None), None)
+        distinct = cast("set[Entry]", found)
+        fault = next(filter(None, map(_FAULT, distinct)), None)
         if fault is not None:
             raise m.error_of(*fault)
-        if any(entry.landing for entry in distinct):
+        if any(map(_LANDING, distinct)):
             last = next(tensor for tensor in reversed(tensors) if table[tensor].landing)
             self.awaited[client.number] = message.request, last
             return None
@@ -344,7 +362,7 @@ class SnapshotHandler:
     def restore(self, client: ClientRecord, message: m.Restore) -> MessageState:
         """Place a tensor that workers read from a snapshot. Raises `GTError`."""
         service = self.service
-        if client.recovery.due and is_landing(client):
+        if client.recovery.due and client.landing:
             return WAITING_MARK
         if not service.ready(client):
             return WAITING_WORKERS
@@ -373,6 +391,8 @@ class SnapshotHandler:
         parts = [(member, box(spec.shape, resident.layout, mesh, rank)) for rank, member in enumerate(mesh.members)]
         landing = frozenset(member for member, part in parts if part is not None and all(extent(part)))
         client.table[message.tensor] = Entry(spec, mesh.number, resident, landing=landing)
+        if landing:
+            client.landing.add(message.tensor)
         restored, recovery = client.recovery.restored, client.recovery
         for source in [source for source, position in restored.items() if position <= recovery.settled]:
             del restored[source]
@@ -396,12 +416,16 @@ class SnapshotHandler:
         if message.fault:  # nobody keeps a part of what has a fault: runs count on that
             fault = (message.fault[0], message.fault[-1])
             client.table[message.tensor] = replace(entry, fault=fault, landing=frozenset())
+            client.landing.discard(message.tensor)
             record = self.service.meshes[entry.mesh]
             self.service.multicast(record.mesh, m.Release(client.number, [message.tensor]))
             return client
         left = entry.landing - {worker.number}
         client.table[message.tensor] = replace(entry, landing=left)
-        return None if left else client
+        if left:
+            return None
+        client.landing.discard(message.tensor)
+        return client
 
     def confirm(self, client: ClientRecord, message: m.ConfirmTensors) -> MessageState:
         """Answer when tensors have arrived. Raises the error of one that cannot."""
@@ -409,6 +433,16 @@ class SnapshotHandler:
             return WAITING_PUT
         self.service.send(client.identity, m.Answer(message.request, {}))
         return DONE
+
+
+def _packed_kinds(entries: Iterable[Entry]) -> Generator[None, None, dict[Entry, list[Any]]]:
+    """What workers are told of each of these entries, which are distinct: dtype and shape, and layout; made in turns."""
+    found: dict[Entry, list[Any]] = {}
+    for at, entry in enumerate(entries, 1):
+        if not at % ITEMS_PER_TURN:
+            yield
+        found[entry] = [pack_spec(entry.spec), format_layout(entry.resident.layout)]
+    return found
 
 
 def _are_of_one_snapshot(one: SnapshotRequest, other: SnapshotRequest) -> bool:

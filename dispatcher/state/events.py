@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gt.wire.messages import Fault
 
     from .mark_bytes import SessionCard
+    from .records import WorkerRecord
     from .session_marks import SessionMark
 
 
@@ -34,10 +35,11 @@ class Received(NamedTuple):
 
 
 class Malformed(NamedTuple):
-    """A peer sent something that is not a message."""
+    """A peer sent something that is not a message; `bulk`: it is named by its bulk identity."""
 
     peer: bytes
     reason: str
+    bulk: bool = False
 
 
 class Lost(NamedTuple):
@@ -165,7 +167,15 @@ class Recovery(NamedTuple):
     mark: SessionMark
 
 
-OWN_MESSAGES: Final = (Recovery, Reload, Remesh)
+class Loss(NamedTuple):
+    """A session that cannot go back has lost a worker. It is the first in its queue: what is left of its tensors is found out."""
+
+    worker: WorkerRecord
+    fault: Fault
+    loss: WorkerLoss
+
+
+OWN_MESSAGES: Final = (Recovery, Reload, Remesh, Loss)
 """What is in the queues of clients and was sent by none of them."""
 Event = (
     Received

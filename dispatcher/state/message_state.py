@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gt.wire import messages as m
 
-from .events import Recovery, Reload, Remesh
+from .events import Loss, Recovery, Reload, Remesh
 
 if TYPE_CHECKING:
     from .records import ClientRecord
@@ -77,7 +77,7 @@ DONE, FAILED, DROPPED = MessageState.DONE, MessageState.FAILED, MessageState.DRO
 
 
 CLIENT_MESSAGES: Final = (
-    Recovery, m.Configure, Reload, Remesh, m.Define, m.Drop, m.Run, m.Put, m.Free, m.Fetch, m.Ask, m.Options,
+    Recovery, Loss, m.Configure, Reload, Remesh, m.Define, m.Drop, m.Run, m.Put, m.Free, m.Fetch, m.Ask, m.Options,
     m.WriteSnapshot, m.Restore, m.ConfirmTensors,
 )  # fmt: skip
 """All that a client's queue may hold."""
@@ -93,15 +93,15 @@ class Wait(NamedTuple):
 WAITS: Final[dict[MessageState, Wait]] = {
     WAITING_READER: Wait(CLIENT_MESSAGES, "its client has asked for as much as may be that it has not read"),
     WAITING_TURN: Wait(
-        CLIENT_MESSAGES, "messages of its client have taken a whole turn, and a job goes on with the next"
+        CLIENT_MESSAGES, "it takes several turns, or messages before it have taken a whole one; a job goes on with it"
     ),
     WAITING_WORKERS: Wait(
         (Recovery, m.Run, m.Put, m.Configure, Reload, Remesh, m.Ask, m.WriteSnapshot, m.Restore),
         "not all expected workers have joined",
     ),
     WAITING_CONFIG: Wait(
-        (Recovery, m.Run, m.Put, m.Configure, Reload, Remesh, m.Restore),
-        "a job reads the config, or works out what it asks for on the workers",
+        (Recovery, Loss, m.Run, m.Put, m.Configure, Reload, Remesh, m.Restore),
+        "a job reads the config, works out what it asks for on the workers, or makes the session's tensor table anew",
     ),
     WAITING_DEFINITION: Wait((m.Define,), "a job reads the definition"),
     WAITING_STRATEGY: Wait((m.Run,), "a job chooses the strategies of `auto` signals"),
@@ -131,7 +131,7 @@ CONDITIONS: Final[dict[MessageState, str]] = {
 TRANSITIONS: Final[dict[MessageState, frozenset[MessageState]]] = {
     QUEUED: frozenset({ACTING, WAITING_TURN, DROPPED}),
     ACTING: frozenset({
-        WAITING_READER, WAITING_WORKERS, WAITING_CONFIG, WAITING_DEFINITION, WAITING_STRATEGY, WAITING_PLAN,
+        WAITING_READER, WAITING_TURN, WAITING_WORKERS, WAITING_CONFIG, WAITING_DEFINITION, WAITING_STRATEGY, WAITING_PLAN,
         WAITING_SEARCH, WAITING_COMPILATION, WAITING_PUT, WAITING_CREDIT, WAITING_IDLE, WAITING_MIGRATION,
         WAITING_MARK, WAITING_RESTORE, DONE, FAILED,
     }),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.bounds import MAX_TENSORS
 from gt.dispatcher.cost.cost_model import LinkProfile, Speeds
@@ -21,6 +21,9 @@ from .message_state import DONE, MessageState
 from .plan_cache import Entry, PlanCache
 from .session_marks import SessionRecovery
 from .worker_duty import IN_SERVICE, WorkerDuty
+
+if TYPE_CHECKING:
+    from .survivors import Survivors
 
 MOST_IN_FLIGHT: Final = 32
 """The most plans and puts of one mesh in flight."""
@@ -82,6 +85,8 @@ class ClientRecord:
     moving: MeshMigration | None = None
     displaced: bool = False
     """Whether its tensors are on what a lost worker has left of its mesh, where nothing is computed: it makes its mesh anew."""
+    loss: SharedComputation[Survivors] | None = None
+    """What is left of its tensors, while that is found out after the loss of a worker."""
     left_behind: set[int] = field(default_factory=set)
     """Workers that it may have left before a put had arrived there, which nobody waits for any more."""
     stays: str = ""
@@ -90,6 +95,8 @@ class ClientRecord:
     """The share of instructions that are recomputed, gathered, and compared."""
     tf32: bool = False
     """Whether GPUs may round the operands of float32 products to TF32."""
+    inherited: tuple[Segment, tuple[Entry, ...], dict[int, Entry]] | None = None
+    """Of the last run of which some input had no value: the segment, the inputs, and the survivors without a value, by number."""
     runs: int = 0
     """The number of runs since `verify` was set; it decides which runs check."""
     warned: set[tuple[str, float]] = field(default_factory=set)
@@ -107,9 +114,12 @@ class ClientRecord:
     reduced: dict[int, ReducedSegment] = field(default_factory=dict)
     """Of the definitions with a value that is too large for a mesh: what is run on that mesh."""
     table: dict[int, Entry] = field(default_factory=dict)
+    landing: set[int] = field(default_factory=set)
+    """Those of its tensors, put or from a snapshot, that have yet to arrive at a worker."""
     queue: deque[Any] = field(default_factory=deque)
     waiting_bytes: int = 0
-    """The bytes of the puts in the queue."""
+    """About how many bytes the messages in the queue take, but for one that came when it was empty (`first`)."""
+    first: Any = None
     head: MessageState = DONE
     """The state of the message at the head of the queue, or how the last one ended (`message_state.py`)."""
     plans: PlanCache = field(default_factory=PlanCache)

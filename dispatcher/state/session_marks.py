@@ -8,12 +8,15 @@ weights and speeds. The workers of the mesh have the values (`TakeMark` in `gt/w
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.dispatcher.planner.policy import Policy
 from gt.sharding.placement import Mesh
+from gt.wire.messages import Fault
 
+from .config_resolution import SharedComputation
 from .fatal_runs import FatalRuns
 from .mark_wait import MarkWait
 from .plan_cache import Entry, SavedPlan
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
     from .records import ClientRecord
 
+ENTRIES_PER_TURN: Final = 128
+"""How many tensors of a mark get another entry in one turn; each may take some microseconds."""
 MAX_IDLE_REWINDS: Final = 5
 """How often in a row a session goes back without having come further than before."""
 MAX_FAILURES: Final = 2
@@ -82,6 +87,10 @@ class SessionRecovery:
     """Whether the client keeps its messages and can send them again."""
     key: bytes = b""
     """By which the client finds the session again at another dispatcher; empty if it does not look for it."""
+    definitions: dict[int, int] = field(default_factory=dict)
+    """The bytes of its definitions, by number, as far as this dispatcher has read them."""
+    definition_bytes: int = 0
+    """The sum of these."""
     over: int = 0
     """How many of the client's messages are over, counted from the first of the session."""
     marks: list[SessionMark] = field(default_factory=list)
@@ -96,12 +105,17 @@ class SessionRecovery:
     """When the next mark is due, in seconds on the shell's clock; 0 before the first tensor."""
     cheap_at: float = 0.0
     """From when on another mark costs no more than marks may."""
+    urgent_at: float = 0.0
+    """From when on another mark may be taken at once, if that is urgent: the dispatcher does not write marks of one session for
+    more than half of the time."""
     awaited: bool = False
     """Whether the client has yet to say `Resume`: whatever else it says is of the time before."""
     restoring: set[int] = field(default_factory=set)
     """The workers that have yet to give the session back what a mark has."""
     joining: set[int] = field(default_factory=set)
     """Those of them that read the files of all ranks of the mark."""
+    table: SharedComputation[dict[int, Entry]] | None = None
+    """The session's tensor table, while it is made of a mark's."""
     restore_wait: MarkWait | None = None
     """How long they may take."""
     avoided: set[int] = field(default_factory=set)
@@ -139,6 +153,17 @@ class SessionRecovery:
     recovery_seconds: float = -1.0
     """How long the last recovery took; -1 if there was none."""
 
+    def note_definition(self, number: int, nbytes: int) -> None:
+        """Note that a definition has so many bytes; 0: it is dropped."""
+        self.definition_bytes += nbytes - self.definitions.pop(number, 0)
+        if nbytes:
+            self.definitions[number] = nbytes
+
+    def keep_definitions(self, numbers: Container[int]) -> None:
+        """Note that the session has no other definitions any more."""
+        self.definitions = {number: nbytes for number, nbytes in self.definitions.items() if number in numbers}
+        self.definition_bytes = sum(self.definitions.values())
+
     def note_loss(self, *, failed: bool) -> None:
         """Note that a worker is lost, and whether it has `failed` by itself."""
         self.idle = 0 if self.over > self.furthest else self.idle + 1
@@ -154,7 +179,7 @@ class SessionRecovery:
     @property
     def is_under_way(self) -> bool:
         """Whether the session is on its way back."""
-        return self.awaited or self.begins or bool(self.restoring)
+        return self.awaited or self.begins or bool(self.restoring) or self.table is not None
 
     @property
     def is_hopeless(self) -> bool:
@@ -175,9 +200,28 @@ def capture(client: ClientRecord, number: int, speeds: Speeds, base: Any, folder
     )  # fmt: skip
 
 
-def entries_on(table: dict[int, Entry], mesh: int) -> dict[int, Entry]:
-    """A mark's tensor table with another mesh in place of its own. Memory that tensors shared is each one's own now."""
-    moved = {
-        entry: entry if entry.fault is not None else replace(entry, mesh=mesh, root=None) for entry in {*table.values()}
-    }
-    return dict(zip(table, map(moved.__getitem__, table.values()), strict=True))
+def entries_on(table: Mapping[int, Entry], mesh: int) -> Generator[None, None, dict[int, Entry]]:
+    """A mark's tensor table with another mesh in place of its own, made in turns. Memory that tensors shared is each one's own
+    now."""
+    return changed(table, lambda entry: entry if entry.fault is not None else replace(entry, mesh=mesh, root=None))
+
+
+def lost_entries(table: Mapping[int, Entry], fault: Fault) -> Generator[None, None, dict[int, Entry]]:
+    """A mark's tensor table in which every tensor has an error, its own or this one, made in turns."""
+    return changed(table, lambda entry: replace(entry, fault=entry.fault or fault, root=None))
+
+
+def changed(table: Mapping[int, Entry], change: Callable[[Entry], Entry]) -> Generator[None, None, dict[int, Entry]]:
+    """A table that nobody changes meanwhile with other entries, in turns. Tensors that were alike still are."""
+    known: dict[Entry, Entry] = {}
+    found: dict[int, Entry] = {}
+    for at, (tensor, entry) in enumerate(table.items(), 1):
+        if not at % ENTRIES_PER_TURN:
+            if len(known) > ENTRIES_PER_TURN:
+                known.clear()  # entries are interned, so this only saves time
+            yield
+        other = known.get(entry)
+        if other is None:
+            other = known[entry] = change(entry)
+        found[tensor] = other
+    return found

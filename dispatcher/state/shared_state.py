@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,6 +46,8 @@ MAX_KNOWN_BUGS: Final = 100
 """The most places of which tracebacks are logged."""
 MAX_BUG_CHARACTERS: Final = 500
 """The most characters of an unexpected exception's text that are logged and sent."""
+DISPOSED_PER_TURN: Final = 2048
+"""How many entries of tensor tables are freed in one turn."""
 MAX_TO_COMPILE: Final = 512
 """A worker that has this many instructions to compile is sent no further new plan."""
 
@@ -121,6 +123,8 @@ class DispatcherState:
         self.known_bugs: set[tuple[str, str, int]] = set()
         """Where unexpected exceptions have come from: each is logged once with its traceback."""
         self.out: list[Send] = []
+        self.disposed: list[list[Any]] = []
+        """What is not needed any more and is freed in turns, because there is much of it."""
         self.away: dict[bytes, list[SessionCard]] = {}
         """Sessions of the dispatcher before, which may come back, by their keys."""
         self.reshaped: list[ClientRecord] = []
@@ -251,6 +255,19 @@ class DispatcherState:
     def detail(self, text: str, **about: Any) -> None:
         """Log a detail, which is not an event."""
         self._log("debug", text, **about)
+
+    def dispose(self, table: Mapping[int, Any]) -> None:
+        """Free what a tensor table has, which its owner is about to drop, in turns if it is large."""
+        if len(table) > DISPOSED_PER_TURN:
+            self.disposed.append([*table.values()])
+
+    def dispose_some(self) -> Iterator[None]:
+        """Frees what is not needed any more, in turns."""
+        while self.disposed:
+            del self.disposed[-1][-DISPOSED_PER_TURN:]
+            if not self.disposed[-1]:
+                self.disposed.pop()
+            yield
 
     def send(self, to: bytes, message: m.Message) -> None:
         """Send a message to one peer."""

@@ -189,7 +189,7 @@ class Outbox:
             self.streams[key] = self.lent.pop(key)
             stream.place = None
         self.near.discard(key[3])
-        upto = min(stream.end, stream.nbytes)
+        upto = min(stream.end, stream.at + MAX_IN_FLIGHT_BYTES, stream.nbytes)  # whoever grants more has read less
         while stream.at < upto and self.streams.get(key) is stream:
             at = stream.at
             chunk = stream.chunk(min(at + CHUNK_BYTES, upto))
@@ -250,6 +250,11 @@ class _Incoming:
         self.view: memoryview | None = None
         self.at = 0
 
+    @property
+    def window(self) -> int:
+        """Up to where its sender may send now: no further than to the end, since the relay counts what was granted."""
+        return min(self.at + MAX_IN_FLIGHT_BYTES, self.nbytes)
+
     def begin(self) -> None:
         """Allocate the array, if there is memory."""
         try:
@@ -281,10 +286,10 @@ class Inbox:
         returns: an array of that shape in row-major order. If `make` returns None or raises `MemoryError`, the stream is
         received and dropped.
         """
-        self.streams[key] = _Incoming(peer, box, dtype, make)
+        stream = self.streams[key] = _Incoming(peer, box, dtype, make)
         if offer is not None:
-            return peer, _header(OFFER, key, MAX_IN_FLIGHT_BYTES), msgpack.packb(offer)
-        return peer, _header(GRANT, key, MAX_IN_FLIGHT_BYTES), self.machine
+            return peer, _header(OFFER, key, stream.window), msgpack.packb(offer)
+        return peer, _header(GRANT, key, stream.window), self.machine
 
     def close(self, key: Key) -> None:
         """Stop receiving a stream."""
@@ -318,7 +323,7 @@ class Inbox:
             return True, []
         if offset + MAX_IN_FLIGHT_BYTES >= stream.nbytes:
             return False, []  # all of it was granted: a further grant would reach a sender that is done with it
-        return False, [(stream.peer, _header(GRANT, key, stream.at + MAX_IN_FLIGHT_BYTES), b"")]
+        return False, [(stream.peer, _header(GRANT, key, stream.window), b"")]
 
     def lent(self, peer: bytes, key: Key, offset: int, payload: Any) -> tuple[bool, list[Frames]]:
         """Take a loan of the sender's memory. Returns whether the stream is complete, and what to answer. Raises
@@ -340,7 +345,7 @@ class Inbox:
                 raise ValueError("no memory is shared")
             stream.array = self.borrower.read(key[1], where, offset, stream.shape, stream.dtype, (peer, key))
         except (OSError, ValueError):
-            return False, [(peer, _header(GRANT, key, MAX_IN_FLIGHT_BYTES), b"")]
+            return False, [(peer, _header(GRANT, key, stream.window), b"")]
         return True, []
 
     def wrote(self, peer: bytes, key: Key) -> tuple[bool, list[Frames]]:

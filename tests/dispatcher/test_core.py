@@ -112,6 +112,23 @@ def test_definitions_of_a_session_are_bounded(monkeypatch: pytest.MonkeyPatch) -
     assert len(each.core.service.clients[b"c"].segments) == 3
 
 
+def test_the_bytes_of_all_definitions_of_a_session_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a session that goes back again and again; what is dropped makes room."""
+    each = started(1)
+    body = pack_segment(NEG)
+    monkeypatch.setattr(message_queues, "MAX_ALL_DEFINITIONS_BYTES", 3 * len(body))
+    for number in range(2, 6):
+        each.define(number)
+    assert len(each.hears("c", m.Failed)) == 2
+    each.say("c", m.Drop(2))
+    each.define(7)
+    assert not each.hears("c", m.Failed)
+    recovery = each.core.service.clients[b"c"].recovery
+    assert recovery.definition_bytes == 3 * len(body)
+    recovery.keep_definitions({1, 3})
+    assert recovery.definition_bytes == 2 * len(body)
+
+
 def test_roles_may_say_what_is_theirs() -> None:
     """A client that speaks as a worker, or a worker as a client, is confused and ended; the other role goes on."""
     each = started(2)

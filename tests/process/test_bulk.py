@@ -7,12 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
+import psutil
 import pytest
 from daemons import Machine, ends, left_by_kill
 from effort import EFFORT
 
 import gt
+from gt.bounds import MAX_UNREAD_BULK_BYTES
+from gt.wire import messages as m
+from gt.wire.bulk import GET, GRANT, MAX_IN_FLIGHT_BYTES, read_header
+from gt.wire.connection import Connection
 
 pytestmark = pytest.mark.process
 
@@ -161,6 +167,61 @@ def turn(number):
         kept[number % 4] = y
 
 """
+
+
+def test_a_client_that_grants_everything_and_reads_nothing_has_little_kept_for_it(machine: Machine) -> None:
+    """Whatever it asks for, the dispatcher holds no more than the bound; and the values are there once it reads."""
+    address = f"ipc://{machine.temp}/here"
+    dispatcher = machine.command("dispatcher", "--address", address, "--log-level", "info")
+    dispatcher.expect("listening")
+    machine.worker(address).expect("worker 0")
+    greedy = Connection(address)
+    greedy.send(m.encode(m.Hello(m.VERSION, "client", {"bulk": b"b" * 20})))
+    welcome = heard(greedy, m.Welcome)
+    bulk = Connection(str(welcome.facts["bulk_address"]), identity=b"b" * 20)
+    bulk.wait_accepted(5.0)
+    size = 8 << 20
+    segment = [[], "f", [[[], 0, "a.py:1", []]], [["full", [2], {"shape": [size], "dtype": "f32"}, 0]], [0]]
+    for message in (m.Define(1, msgpack.packb(segment)), m.Run(1, 1, [], [1.5], [], [])):
+        greedy.send(m.encode(message))
+    memory = psutil.Process(dispatcher.pid)
+    before = memory.memory_info().rss
+    streams = []
+    for request in range(1, 25):
+        greedy.send(m.encode(m.Fetch(request, 1)))
+        value = heard(greedy, m.Value)
+        streams.append((GET, welcome.number, request, value.worker))
+        for granted in range(MAX_IN_FLIGHT_BYTES, 4 * size + 1, MAX_IN_FLIGHT_BYTES):
+            bulk.send([bytes(value.sender), msgpack.packb((GRANT, *streams[-1], granted)), b""])
+        bulk.send([bytes(value.sender), msgpack.packb((GRANT, *streams[-1], 1 << 60)), b""])
+    gt.connect(address)
+    assert ((gt.from_numpy(numbers(300, 400)) + 1).numpy() == numbers(300, 400) + 1).all(), "others notice nothing"
+    held = memory.memory_info().rss - before
+    assert held < 6 * MAX_UNREAD_BULK_BYTES, "a stream and its socket have a copy each; malloc keeps some of what was freed"
+    left = dict.fromkeys(streams, 4 * size)
+    while left:
+        assert bulk.socket.poll(10_000)
+        while (frames := bulk.receive()) is not None:
+            if len(frames) == 3:
+                _, key, _ = read_header(frames[1])
+                left[key] -= len(frames[2])
+                if not left[key]:
+                    del left[key]
+    for each in (greedy, bulk):
+        each.close()
+
+
+def heard(connection: Connection, kind: type[Any]) -> Any:
+    """The next message of a kind."""
+    while True:
+        frames = connection.receive()
+        if frames is None:
+            assert connection.socket.poll(5000)
+        elif len(frames[0]):
+            message = m.decode(frames)
+            assert not isinstance(message, (m.Failed, m.Goodbye)), message
+            if isinstance(message, kind):
+                return message
 
 
 @pytest.mark.parametrize("shared", ["", "0"] if EFFORT >= 1 else [""], ids=str)

@@ -304,9 +304,9 @@ class Service:
         self.restart_worker(name)
         raise Killed
 
-    def _survivors(self, table: Any, record: Any, lost: int) -> Any:
-        found = survivors(table, record, lost)
-        self.kept += found is not None
+    def _survivors(self, *about: Any) -> Any:
+        found = yield from survivors(*about)
+        self.kept += found.mesh is not None
         return found
 
     def _restore_parts(self, mark: Any, client: int, mesh: Any) -> Any:

@@ -651,7 +651,7 @@ def test_memory_that_is_not_what_it_is_called_is_not_used(where: str) -> None:
     inbox, key = Inbox(Borrower()), (PUT, 1, 1, 0)
     inbox.open(CLIENT, key, [(0, 100_000)], U8, no_memory)
     whole, ((_, header, payload),) = inbox.lent(CLIENT, key, 0, msgpack.packb([text, [[0, 100_000]]]))
-    assert (whole, read_header(header), payload) == (False, (GRANT, key, MAX_IN_FLIGHT_BYTES), b"")
+    assert (whole, read_header(header), payload) == (False, (GRANT, key, 100_000), b"")
     outbox = Outbox("", Borrower())
     outbox.add(CLIENT, (GET, 1, 1, 0), drawn(1, 10))
     offer = msgpack.packb([text, 0, [10], [[0, 10]]])

@@ -6,10 +6,12 @@ Counted are lines of Python, not seconds. A message goes through the decoder fir
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import msgpack
 import pytest
+from marking_dispatcher import service, settled_mark
 from measured_calls import counted_steps
 from one_dispatcher import RULES, VECTOR, Service, configure, started
 
@@ -29,14 +31,18 @@ from gt.bounds import (
     MAX_SCALARS,
     MAX_WORKER_EVENTS,
 )
+from gt.dispatcher.handlers.marks import MARK_SECONDS
+from gt.dispatcher.handlers.mesh_migration import MAX_TENSORS_OF_PART
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
-from gt.dispatcher.state.events import JobTurn, Publish, Received, Reload, Tick
+from gt.dispatcher.state.events import JobTurn, Lost, Publish, Received, Reload, Send, SessionWritten, Tick
 from gt.dispatcher.state.message_state import MessageState
 from gt.dispatcher.state.plan_cache import Entry
+from gt.ir.dtypes import float32
 from gt.ir.instruction import INPUT, OUTPUT, ref
-from gt.ir.spec import pack_spec
+from gt.ir.spec import pack_spec, spec
 from gt.sharding.config import Config
+from gt.sharding.placement import Shard
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 
@@ -201,6 +207,24 @@ def test_a_first_run_is_checked_planned_and_packed_in_turns(kind: str) -> None:
     assert (each.table()[runs[-1].base + max(each.core.service.clients[b"c"].segments[7].survivors)].fault is None) == (
         kind != "too little memory"
     )
+
+
+FAULTED: Final[dict[str, m.Define]] = {
+    "instructions": long(MAX_INSTRUCTIONS),
+    "operands": FIRST_RUNS["operands"][0],
+}
+
+
+@pytest.mark.parametrize("kind", FAULTED)
+def test_who_inherits_the_fault_of_an_input_is_found_out_in_turns(kind: str) -> None:
+    """As often as it is asked for, and in a run that would make tensors which exist."""
+    each = started()
+    assert most_steps(each, "c", m.Put(5, SPEC, [], False, b""), FAULTED[kind]) < MAX_STEPS
+    survivors = each.core.service.clients[b"c"].segments[7].survivors
+    for base in (1 << 50, 1 << 52):
+        assert most_steps(each, "c", *[m.Run(7, base, [5], [], [], [])] * 2) < MAX_STEPS
+        assert all(each.table()[base + number].fault == each.table()[5].fault for number in survivors)
+        each.say("c", m.Free([base + number for number in survivors[:MAX_IDS]]))
 
 
 @pytest.mark.parametrize("mesh", [{"data": 1}, {"data": 2}])
@@ -401,3 +425,147 @@ def test_any_other_message_takes_few_steps(said: str) -> None:
     assert most_steps(each, peer, message()) < MAX_STEPS
     for event in (Tick(), Publish(5)):
         assert counted_steps(lambda event=event: each.core.handle(event, each.now)) < MAX_STEPS  # type: ignore[misc]
+
+
+# sessions with many tensors, all different, which are marked, go back or are written
+
+MANY: Final = 8000
+
+
+def unlike(each: Service, count: int = MANY) -> list[int]:
+    """Give the client so many tensors, no two of which are alike."""
+    client = each.core.service.clients[b"c"]
+    assert client.planner is not None
+    mesh = client.planner.mesh
+    resident = ResidentPlacement(mesh.replicated)
+    tensors = [(1 << 50) + n for n in range(count)]
+    for n, tensor in enumerate(tensors):
+        client.table[tensor] = Entry(spec(float32, (1 + n,)), mesh.number, resident)
+    return tensors
+
+
+def steps_of(each: Service, event: Any) -> int:
+    """The most steps that an event takes, or a turn of what follows from it."""
+    found, event_now = 0, event
+    while True:
+        sends: list[Send] = []
+        found = max(found, counted_steps(lambda: sends.extend(each.core.handle(event_now, each.now))))  # noqa: B023
+        each.told_by(sends)
+        if not each.core.busy:
+            return found
+        event_now = JobTurn()
+
+
+def test_a_mark_of_many_tensors_is_taken_and_restored_in_turns() -> None:
+    """Also when a worker looks for its part in the files of all, and when nobody has it at last."""
+    each = service(2, config=RULES)
+    unlike(each)
+    assert steps_of(each, Tick()) < MAX_STEPS
+    each.now += MARK_SECONDS
+    assert steps_of(each, Tick()) < MAX_STEPS
+    (taken,) = each.hears("w0", m.TakeMark)
+    for name in ("w0", "w1"):
+        assert most_steps(each, name, m.MarkTaken(taken.mark, [], 1)) < MAX_STEPS
+    each.core.service.workers[b"w0"].facts["supervised"] = True
+    assert steps_of(each, Lost(b"w0", "it ended", ended=True)) < MAX_STEPS
+    each.join("w4", marks=True)
+    client = each.core.service.clients[b"c"]
+    assert most_steps(each, "c", m.Resume(client.number, taken.mark)) < MAX_STEPS
+    assert most_steps(each, "w1", m.MarkRestored(taken.mark, client.number, [])) < MAX_STEPS
+    for _ in range(2):
+        assert all(entry.fault is None for entry in client.table.values()), "it waits for the last worker"
+        assert (
+            most_steps(each, "w4", m.MarkRestored(taken.mark, client.number, ["SnapshotError", "damaged"])) < MAX_STEPS
+        )
+    assert len(client.table) == MANY + 1
+    assert all(entry.fault is not None for entry in client.table.values())
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_worker_is_lost_in_turns_by_a_session_of_many_tensors(whole: bool) -> None:
+    """Whether other workers have all of them or not. A second loss meanwhile comes to its end as well."""
+    each = started(3, config={"mesh": {"data": 3}, "sharding_config": {}})
+    tensors = unlike(each)
+    client = each.core.service.clients[b"c"]
+    if not whole:
+        cut = ResidentPlacement((Shard(0),))
+        client.table.update((tensor, replace(client.table[tensor], resident=cut)) for tensor in tensors)
+    each.hears("c")
+    assert steps_of(each, Lost(b"w1", "it ended", ended=True)) < MAX_STEPS
+    assert [type(told) for told in each.hears("c")] == [m.PeerLost]
+    assert {entry.fault is None for tensor, entry in client.table.items() if tensor != 1} == {whole}
+    each.idle = False
+    each.event(Lost(b"w0", "it ended", ended=True))
+    each.event(JobTurn())
+    assert client.loss is not None
+    assert client.head is MessageState.WAITING_CONFIG
+    each.event(Lost(b"w2", "it ended", ended=True))
+    each.idle = True
+    assert steps_of(each, Tick()) < MAX_STEPS
+    assert [type(told) for told in each.hears("c")] == [m.PeerLost] * 2
+    assert client.table.keys() >= {*tensors}
+    assert all(entry.fault is not None for entry in client.table.values())
+    assert not each.core.service.meshes
+
+
+def test_a_client_that_takes_its_session_over_again_and_again_costs_few_steps() -> None:
+    """What it had is made anew in turns, and freed in turns."""
+    each = service(2, config=RULES)
+    unlike(each)
+    each.core.service.clients[b"c"].recovery.key = bytes(16)
+    mark = settled_mark(each)
+    for turn in range(3):
+        facts = {"bulk": b"", "resends": True, "session_key": bytes(16), "mark": mark, "sent": 9}
+        assert most_steps(each, f"c{turn}", m.Hello(m.VERSION, "client", facts)) < MAX_STEPS
+        client = each.core.service.clients[f"c{turn}".encode()]
+        assert most_steps(each, f"c{turn}", m.Resume(client.number, mark)) < MAX_STEPS
+    for name in ("w0", "w1"):
+        assert most_steps(each, name, m.MarkRestored(mark, client.number, [])) < MAX_STEPS
+    assert len(client.table) == MANY + 1
+    assert all(entry.fault is None for entry in client.table.values())
+
+
+def test_fewer_workers_are_told_of_a_mark_in_turns() -> None:
+    """Of many tensors in several messages, of which the last one says so."""
+    each = service(3, config={"mesh": {"data": "auto"}, "sharding_config": {}})
+    tensors = unlike(each)
+    mark = settled_mark(each)
+    each.event(Lost(b"w1", "it ended", ended=True))
+    client = each.core.service.clients[b"c"]
+    assert steps_of(each, Received(b"c", m.Resume(client.number, mark))) < MAX_STEPS
+    told = each.hears("w0", m.RestoreParts)
+    assert [tensor for part in told for tensor in part.tensors] == [1, *tensors]
+    assert [part.more for part in told] == [True] * (len(told) - 1) + [False]
+    assert len(told) == -(-(MANY + 1) // MAX_TENSORS_OF_PART)
+
+
+def test_a_snapshot_of_many_tensors_is_begun_in_turns() -> None:
+    each = started()
+    tensors = unlike(each, MAX_IDS)
+    body = b'{"keys": [], "state": {}, "extra": {}}'
+    assert most_steps(each, "c", m.WriteSnapshot(1, "a", "0" * 16, tensors, body)) < MAX_STEPS
+    assert each.core.service.clients[b"c"].head is MessageState.DONE
+
+
+def test_marks_are_not_written_for_more_than_half_of_the_time_however_urgent() -> None:
+    """A session asks again as soon as it has one: the next waits as long as the dispatcher took to write its file."""
+    each = Service(0, config=RULES, expected=2, cards=())
+    for name in ("w0", "w1"):
+        each.join(name, marks=True)
+    each.client(resends=True, session_key=bytes(16))
+    each.put(1)
+    each.done()
+    for turn in range(3):
+        each.say("c", m.RequestMark(True))
+        (taken,) = each.hears("w0", m.TakeMark)
+        each.event(SessionWritten(taken.mark, None, 200_000_000))
+        for name in ("w0", "w1"):
+            each.say(name, m.MarkTaken(taken.mark, [], 1))
+        each.say("c", m.RequestMark(True))
+        assert not each.hears("w0", m.TakeMark), turn
+        each.now += 0.3
+        each.event(Tick())
+        (taken,) = each.hears("w0", m.TakeMark)
+        each.event(SessionWritten(taken.mark, None, 0))
+        for name in ("w0", "w1"):
+            each.say(name, m.MarkTaken(taken.mark, [], 1))

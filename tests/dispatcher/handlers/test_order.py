@@ -220,11 +220,11 @@ def test_a_client_that_ignores_its_credits_is_ended(monkeypatch: pytest.MonkeyPa
     for n in range(30):
         each.put(n)
     assert each.hears("c", m.Goodbye)[0].kind == "ProtocolError"
-    monkeypatch.setattr(message_queues, "MAX_WAITING_PUT_BYTES", 40)
+    monkeypatch.setattr(message_queues, "MAX_WAITING_BYTES", 400)
     each.client("e")
     for n in range(3):
         each.put(n, "e")
-    assert "40 bytes" in each.hears("e", m.Goodbye)[0].text
+    assert "400 bytes" in each.hears("e", m.Goodbye)[0].text
     assert list(each.core.service.clients) == [b"d"]
 
 
@@ -236,3 +236,28 @@ def test_the_client_is_told_its_credits() -> None:
     known = {"bulk_address": "here", "workers": 2, "credits": CLIENT_CREDITS, "capabilities": []}
     known |= {"epoch": 1, "service": 0}
     assert welcome.facts == known
+
+
+def test_whatever_waits_for_a_client_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Definitions, lists of ids and questions as well as puts; what has been acted on counts no more."""
+    monkeypatch.setattr(message_queues, "MAX_WAITING_BYTES", 100_000)
+    many: dict[str, Any] = {
+        "define": m.Define(9, bytes(30_000)),
+        "free": m.Free([7] * 1000),
+        "run": m.Run(1, 1 << 40, [1] * 1000, [], [], []),
+        "configure": m.Configure(1, {}),
+        "ask": m.Ask(2, "statistics"),
+        "snapshot": m.WriteSnapshot(1, "a", "0" * 16, [1], bytes(30_000)),
+    }
+    for name, message in many.items():
+        each = started(1)
+        each.put(2, bulk=True)
+        each.say("c", m.Fetch(1, 2))
+        for _ in range(2):
+            each.say("c", *[m.Fetch(5, 1)] * 20)
+        assert each.core.service.clients[b"c"].waiting_bytes > 0
+        each.say("w0", m.Landed(1, 2))
+        assert each.core.service.clients[b"c"].waiting_bytes == 0, name
+        each.put(3, bulk=True)
+        each.say("c", m.Fetch(1, 3), *[message] * 4)
+        assert each.hears("c", m.Goodbye)[0].kind == "ProtocolError", name

@@ -5,18 +5,22 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from one_dispatcher import Service
 
+from gt.bounds import MAX_BULK_BYTES, MAX_SENT_BULK_BYTES, MAX_UNREAD_BULK_BYTES
 from gt.dispatcher.access import NOBODY, Access, process_to_watch
 from gt.dispatcher.bulk_relay import BulkRelay
 from gt.dispatcher.handlers import handshake
 from gt.dispatcher.handlers.job_scheduler import RoundRobin
+from gt.dispatcher.state.events import Malformed
 from gt.dispatcher.state.principal_limits import RateLimit, refusal
 from gt.dispatcher.telemetry.subscribers import MAX_WATCHERS
 from gt.wire import messages as m
+from gt.wire.bulk import DATA, GET, MAX_IN_FLIGHT_BYTES, OFFER, PUT, WROTE
 from gt.wire.principals import (
     ALL_ROLES,
     HELLO_ROLES,
@@ -239,6 +243,7 @@ def test_a_bulk_identity_is_known_to_nobody_else(tmp_path: Path) -> None:
     relay = BulkRelay(f"ipc://{tmp_path}/bulk", lambda: None)
     try:
         name = relay.introduce(b"worker")
+        relay.admit(name)
         assert name != b"worker"
         assert relay.introduce(5) == 5, "the core says what is wrong with that"
         relay._pass(b"stranger", [name, b"header", b"payload"])
@@ -250,5 +255,61 @@ def test_a_bulk_identity_is_known_to_nobody_else(tmp_path: Path) -> None:
         relay.keep([])
         relay._pass(b"worker", [name, b"header", b"payload"])
         assert relay.router.refused == 3, "it has left"
+    finally:
+        relay.router.socket.close()
+
+
+def test_clients_send_each_other_no_bulk_data(tmp_path: Path) -> None:
+    """Whatever one knows of another: nothing of it is kept."""
+    relay = BulkRelay(f"ipc://{tmp_path}/bulk", lambda: None)
+    try:
+        for client in (b"one", b"other"):
+            relay.introduce(client)
+        data = msgpack.packb([DATA, PUT, 1, 1, 0, 0])
+        relay._pass(b"one", [relay.introduce(b"other"), data, bytes(1000)])
+        assert relay.router.refused == 1
+        assert b"other" not in relay.router.streams
+    finally:
+        relay.router.socket.close()
+
+
+def test_grants_that_wait_pass_as_soon_as_workers_have_sent_what_they_may(tmp_path: Path) -> None:
+    """Also where the client says nothing meanwhile: what was written to its memory has no bytes that it would acknowledge."""
+    relay = BulkRelay(f"ipc://{tmp_path}/bulk", lambda: None)
+    try:
+        worker, client = relay.introduce(b"worker"), relay.introduce(b"client")
+        relay.admit(worker)
+        count = MAX_UNREAD_BULK_BYTES // MAX_IN_FLIGHT_BYTES
+        for item in range(count + 2):
+            offer = msgpack.packb([OFFER, GET, 1, item, 0, MAX_IN_FLIGHT_BYTES])
+            relay._pass(b"client", [worker, offer, b""])
+        assert relay.router.streams[b"worker"].sent == count
+        for item in range(2):
+            relay._pass(b"worker", [client, msgpack.packb([WROTE, GET, 1, item, 0, 0]), b""])
+            assert relay.router.streams[b"worker"].sent == count + 1 + item
+    finally:
+        relay.router.socket.close()
+
+
+def test_who_sends_bulk_data_that_no_worker_reads_ends_its_session(tmp_path: Path) -> None:
+    """It is counted until the worker acknowledges it; beyond the bound nothing passes any more, and the core is told."""
+    relay = BulkRelay(f"ipc://{tmp_path}/bulk", lambda: None)
+    try:
+        worker, client = relay.introduce(b"worker"), relay.introduce(b"client")
+        relay.admit(worker)
+        data, chunk = msgpack.packb([DATA, PUT, 1, 1, 0, 0]), memoryview(bytes(MAX_BULK_BYTES))
+        count = MAX_SENT_BULK_BYTES // MAX_BULK_BYTES - 1
+        for _ in range(3):
+            for _ in range(count):
+                relay._pass(b"client", [worker, data, chunk])
+            stream = relay.router.streams[b"worker"]
+            stream.acknowledge(stream.sent)
+        assert relay.take() == []
+        for _ in range(2 * count):
+            relay._pass(b"client", [worker, data, chunk])
+        (event,) = relay.take()
+        assert isinstance(event, Malformed)
+        assert (event.peer, event.bulk) == (client, True)
+        assert relay.router.streams[b"worker"].unread_bytes < MAX_SENT_BULK_BYTES + 2 * MAX_BULK_BYTES
     finally:
         relay.router.socket.close()

@@ -827,7 +827,10 @@ def test_a_worker_that_was_being_drained_stays_until_all_sessions_are_back() -> 
     for number in range(3):
         after.join(f"v{number}", marks=True, pid=7 + number)
     assert not after.hears("v0", m.Goodbye)
-    goes_on(saved, after, mark)
+    rewind = comes_back(saved, after, mark)
+    after.say("c", m.Resume(rewind.session, mark))
+    ended = after.hears("v0", m.Goodbye)
+    restore(after, mark)
     assert after.core.service.clients[b"c"].mesh is not None
     assert set(after.core.service.clients[b"c"].mesh.members) == {4, 5}
-    assert [told.kind for told in after.hears("v0", m.Goodbye)] == [m.DRAINED]
+    assert [told.kind for told in (*ended, *after.hears("v0", m.Goodbye))] == [m.DRAINED]

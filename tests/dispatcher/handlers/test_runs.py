@@ -81,7 +81,7 @@ def test_what_is_known_at_a_glance_is_forgotten_with_its_plan() -> None:
     hot_again = started(2)
     client = hot(hot_again)
     member = client.mesh.members[0]
-    hot_again.core.handle(Lost(f"w{member}".encode(), "it was killed"), hot_again.now)
+    hot_again.event(Lost(f"w{member}".encode(), "it was killed"))
     assert not client.plans.by_entries
     assert not client.plans.by_residents
 

@@ -20,6 +20,7 @@ from gt.dispatcher.state.plan_cache import PackedPlan
 from gt.dispatcher.state.session_marks import FrozenShape, SessionMark, entries_on
 from gt.errors import GTError, SnapshotError
 from gt.ir.instruction_bytes import pack_plan
+from gt.turns import finish
 
 KEY = bytes(range(16))
 
@@ -86,7 +87,7 @@ def same(one: SessionMark, other: SessionMark) -> None:
             assert (b.landing, b.root) == (frozenset(), None)
             assert b.fault is not None or a.mesh == b.mesh
         sound = [number for number, entry in before.items() if entry.fault is None]
-        moved, again = entries_on(before, 99), entries_on(after, 99)
+        moved, again = finish(entries_on(before, 99)), finish(entries_on(after, 99))
         assert all(moved[number] is again[number] for number in sound), "entries are interned"
     assert list(one.segments) == list(other.segments)
     for number, segment in one.segments.items():

@@ -14,7 +14,7 @@ from gt.bounds import MAX_UNREAD_BYTES
 from gt.dispatcher.core import HANDLERS, MESSAGES, Role
 from gt.dispatcher.handlers.message_queues import MESSAGES_PER_TURN
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
-from gt.dispatcher.state.events import JobTurn, Lost, Received, Recovery, Reload, Remesh
+from gt.dispatcher.state.events import JobTurn, Loss, Lost, Received, Recovery, Reload, Remesh
 from gt.dispatcher.state.message_state import TRANSITIONS, WAITS, MessageState, enter
 from gt.dispatcher.state.shared_state import MAX_TO_COMPILE, MESH_CREDITS
 from gt.ir.instruction import Segment
@@ -46,13 +46,12 @@ def test_the_table_of_handlers_has_what_each_role_may_send(role: Role, allowed: 
 def test_whatever_a_client_queues_has_a_handler() -> None:
     queued = {kind for kind, (roles, _) in MESSAGES.items() if roles == (Role.CLIENT,)}
     queued -= {m.Resume, m.Settled, m.RequestMark}
-    assert set(started().core.queues.handlers) == {*queued, Reload, Remesh, Recovery}
+    assert set(started().core.queues.handlers) == {*queued, Reload, Remesh, Recovery, Loss}
 
 
 def test_every_state_has_a_row_and_every_wait_begins_and_ends_with_acting() -> None:
     assert set(TRANSITIONS) == set(MessageState)
-    waits = WAITS.keys() - {MessageState.WAITING_TURN}
-    assert TRANSITIONS[MessageState.ACTING] == {*waits, MessageState.DONE, MessageState.FAILED}
+    assert TRANSITIONS[MessageState.ACTING] == {*WAITS, MessageState.DONE, MessageState.FAILED}
     assert all(MessageState.ACTING in TRANSITIONS[state] for state in WAITS)
     assert {state for state, following in TRANSITIONS.items() if not following} == ENDS
 
