@@ -21,6 +21,7 @@ from gt.bounds import MAX_DEFINITION_BYTES
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
 from gt.daemon.file_thread import FileThread
+from gt.daemon.garbage import OldGarbage, leave_old_garbage
 from gt.daemon.host import boot, environment_number, host_facts, is_orphaned, start_timeout
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.mark_folder import mark_folder
@@ -138,6 +139,8 @@ class DispatcherShell:
         if self.numbers is not None:
             self.core.service.goes_on(self.numbers.workers)
         self.clock = ActiveClock()
+        self.garbage: OldGarbage | None = None
+        """Looks for what Python would look for at any time, if that is left to it."""
         self.paused_seconds = 0.0
         """How long this process is known to have stood still."""
         self.due = self.publish_at = 0.0
@@ -287,6 +290,8 @@ class DispatcherShell:
             self._tidy()
             if self.logs is not None:
                 self.logs.look()
+            if self.garbage is not None:
+                self.garbage.look(now, idle=not self.core.busy and not self.core.service.issued)
         if self.core.subscribers.period and now >= self.publish_at:
             self.publish_at = now + self.core.subscribers.period
             self._handle(Publish(time.time_ns()))
@@ -385,6 +390,8 @@ class DispatcherShell:
         self._handle(Received(peer, hello, unread, origin))
         if self._known(peer):  # who was refused costs no descriptor
             self.router.keep(peer)
+            if peer in self.core.service.workers:
+                self.relay.admit(self.core.service.workers[peer].bulk)
             if hello.role == "worker" and (running := map_running_plan(hello.facts.get("running"))) is not None:
                 self.running_plans[peer] = running
             hello.facts["watched"] = self._watch_process(peer, hello, origin)
@@ -728,6 +735,8 @@ def serve(
     if listening is not None:
         listening(shell.address)
     status = 0
+    leave_old_garbage()
+    shell.garbage = OldGarbage()
     try:
         shell.run()
         status = HAND_OVER_STATUS if shell.core.hand_overs.ends else 0

@@ -197,7 +197,9 @@ def test_a_client_that_grants_everything_and_reads_nothing_has_little_kept_for_i
     gt.connect(address)
     assert ((gt.from_numpy(numbers(300, 400)) + 1).numpy() == numbers(300, 400) + 1).all(), "others notice nothing"
     held = memory.memory_info().rss - before
-    assert held < 6 * MAX_UNREAD_BULK_BYTES, "a stream and its socket have a copy each; malloc keeps some of what was freed"
+    assert held < 6 * MAX_UNREAD_BULK_BYTES, (
+        "a stream and its socket have a copy each; malloc keeps some of what was freed"
+    )
     left = dict.fromkeys(streams, 4 * size)
     while left:
         assert bulk.socket.poll(10_000)
