@@ -45,6 +45,9 @@ TREE := $(VENV)/typecheck
 # A folder from which `import gt` works without an installation.
 linked = rm -rf $(1) && mkdir -p $(1)/gt && ln -s $(foreach entry,$(wildcard gt/*) $(ROOMS),$(CURDIR)/$(entry)) $(1)/gt/
 
+# Compiled modules of the client that are there (make native) are compiled anew where a source has changed.
+kept_fresh = [ ! -d build/native ] || $(BIN)/python -m gt.native.build || true
+
 # What tells that there is an NVIDIA driver, and what tests on a GPU import.
 DRIVER ?= /dev/nvidiactl
 NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest, safetensors, scipy, typer, yaml, zmq
@@ -61,6 +64,7 @@ demo: $(VENV)/.installed ## train on handwritten digits on four workers, then on
 	@$(BIN)/python examples/digits.py --config configs/digits.yaml
 
 test: $(VENV)/.installed ## every test that needs no GPU
+	@$(kept_fresh)
 	@$(PYTEST) -m "not gpu"
 
 prove: $(VENV)/.installed ## what is drawn at length: 7 × EFFORT times as many programs, plans, services, shapes (EFFORT=4)
@@ -78,9 +82,11 @@ soak: $(VENV)/.installed ## kill and stop processes of a real service for MINUTE
 check: lint types ## format, lint and strict types: a minute, before every commit
 
 bench: $(VENV)/.bench $(VENV)/.peers ## measure GT beside NumPy and what can be had of PyTorch, JAX, Dask, Ray; write and draw
+	@$(BIN)/python -m gt.native.build || true
 	@$(BIN)/python benchmarks/suite.py
 
 bench-smoke: $(VENV)/.bench ## in less than a minute: GT's ratios to PyTorch, so that nobody loses them unseen
+	@$(kept_fresh)
 	@$(BIN)/python benchmarks/run.py --smoke
 
 gpu-test: $(VENV)/.gpu ## the tests that need a GPU; where there is none, say so
@@ -89,7 +95,7 @@ gpu-test: $(VENV)/.gpu ## the tests that need a GPU; where there is none, say so
 gpu-bench: $(VENV)/.gpu ## measure a GPU worker beside bare CuPy and PyTorch on the same card
 	@$(ON_GPU) benchmarks/gpu.py
 
-native: $(VENV)/.installed ## compile a few modules of the client, which then cost a third; needs a C compiler, half a minute
+native: $(VENV)/.installed ## compile a few modules of the client, which then cost half; needs a C compiler, half a minute
 	@$(BIN)/python -m gt.native.build
 
 docs-images: $(VENV)/.browser ## draw the pictures in the documents anew, from real runs
@@ -124,6 +130,7 @@ types: $(VENV)/.installed ## strict types
 		| sed -E 's,^gt/($(subst $(space),|,$(ROOMS)))/,\1/,'; exit $$(cat .status)
 
 fast: $(VENV)/.installed ## the tests that start no process
+	@$(kept_fresh)
 	@$(PYTEST) -m "not process and not gpu"
 
 clean: ## remove .venv, caches and build products

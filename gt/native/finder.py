@@ -60,11 +60,15 @@ def choose(folders: Sequence[Path], root: Path, wanted: str) -> NativeChoice:
 def choice() -> NativeChoice:
     """The form that this process imports."""
     import logging
+    from importlib.util import find_spec
     from pathlib import Path
 
     from .modules import FOLDERS, PACKAGE
 
-    made = choose(FOLDERS, Path(sys.modules[PACKAGE].__path__[0]), os.environ.get("GT_NATIVE", ""))
+    client = find_spec(PACKAGE)
+    assert client is not None, "it is a package of GT"
+    root = Path((client.submodule_search_locations or [""])[0])
+    made = choose(FOLDERS, root, os.environ.get("GT_NATIVE", ""))
     if made.stale:
         logging.getLogger("gt").warning("%s; `make native` compiles them anew", made.reason)
     return made

@@ -103,10 +103,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def client_code() -> Iterator[Finding]:
     """Which form of the client's hot modules a program imports."""
-    import gt.client  # it is what asks for them
     from gt.native.finder import choice
 
-    assert gt.client is not None
     found = choice()
     if found.stale:
         yield Finding("client", NOTE, found.reason, "make native compiles them anew, GT_NATIVE=0 leaves them aside")
