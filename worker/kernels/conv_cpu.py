@@ -22,7 +22,7 @@ import numpy as np
 
 from gt.worker.base.kernel_call import Kernel, KernelCall
 
-from .convolution import columns, padded_shape, windows_at_once
+from .convolution import columns, padded_shape, strided, windows_at_once
 from .convolution import conv as anywhere
 from .elementwise import wide
 from .matmul import product
@@ -106,8 +106,12 @@ def scratch(call: KernelCall) -> int:
     else:
         elements += form.step * math.prod(call.result.shape[1:])
         shape = padded_shape(x.shape, a["pads"], a["spreads"])
-        elements += form.step * math.prod(shape[1:]) if shape != x.shape else 0
         beside = 0
+        if form.way == "columns" and _has_long_runs(call):
+            elements += form.step * math.prod(_shifted_shape(call))
+            beside = w.size
+        elif shape != x.shape:
+            elements += form.step * math.prod(shape[1:])
     thread_pool = call.thread_pool
     times = (
         min(thread_pool.threads, -(-x.shape[0] // form.step)) if thread_pool is not None and _shared(call, form) else 1
@@ -158,15 +162,66 @@ Way = Callable[[Any, Any, Any], Part]
 """From operands and the memory of the result."""
 
 
+def _has_long_runs(call: KernelCall) -> bool:
+    """Whether windows are copied by rows of the result, once the input has been shifted: several elements wide, one apart."""
+    a, sizes = call.attributes, call.tensor(1).shape[3:]
+    return len(sizes) > 1 and sizes[-1] > 1 and max(a["strides"]) == 1 and max(a["spreads"]) == 1
+
+
+def _shifted_shape(call: KernelCall) -> tuple[int, ...]:
+    """One example, once for each element of a window's last dimension: [g, c, size, padded …, count]."""
+    x, a = call.tensor(0), call.attributes
+    whole = padded_shape(x.shape, a["pads"], a["spreads"])
+    return (*x.shape[1:3], call.tensor(1).shape[-1], *whole[3:-1], call.result.shape[-1])
+
+
+def _shifted(call: KernelCall) -> Callable[[Any], Any]:
+    """A function that takes a local x to its windows [n, g, c, last size, other sizes …, count …].
+
+    Along the last dimension x is copied once for each element of a window; windows along the others are another look at that, in
+    which a whole plane of the result lies in one stretch.
+    """
+    x, a, sizes = call.tensor(0), call.attributes, call.tensor(1).shape[3:]
+    shape, width, count = _shifted_shape(call), x.shape[-1], call.result.shape[-1]
+    to: list[slice] = []
+    source: list[slice] = []
+    for size, before, whole in zip(x.shape[3:-1], a["pads"][:-2:2], shape[3:-1], strict=True):
+        low, high = max(0, -before), max(0, -before, min(size, whole - before))
+        source.append(slice(low, high))
+        to.append(slice(low + before, high + before))
+    places: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = []
+    for number in range(sizes[-1]):
+        first = number * a["dilations"][-1] - a["pads"][-2]  # the element that meets the first place
+        low, high = max(0, -first), min(count, width - first)
+        if low < high:
+            place = (..., number, *to, slice(low, high))
+            places.append((place, (..., *source, slice(low + first, high + first))))
+    ndim = len(sizes)
+    order = (0, 1, 2, 3, *range(4 + ndim, 3 + 2 * ndim), *range(4, 4 + ndim))
+
+    def of(x: Any) -> Any:
+        copies = np.zeros((x.shape[0], *shape), x.dtype)
+        for place, taken in places:
+            copies[place] = x[taken]
+        windows = strided(np, copies, 4, sizes[:-1], a["strides"][:-1], a["dilations"][:-1])
+        return windows.transpose(order)
+
+    return of
+
+
 def _columns(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
     windows, sizes, _ = columns(call)
     groups, made = call.tensor(0).shape[1], call.tensor(1).shape[1]
     ndim = 3 + 2 * len(sizes)
+    turned = (0, 1, 2, *range(3, 3 + len(sizes)))
+    if _has_long_runs(call):
+        windows = _shifted(call)
+        turned = (0, 1, 2, 2 + len(sizes), *range(3, 2 + len(sizes)))
     order = (*range(1, 3 + len(sizes)), 0, *range(3 + len(sizes), ndim))
     together = form.outer < MIN_PRODUCT_COLUMNS and form.step > 1
 
     def way(x: Any, w: Any, out: Any) -> Part:
-        left = w.reshape(groups, made, form.inner)
+        left = w.transpose(turned).reshape(groups, made, form.inner)
         flat = out.reshape(*out.shape[:3], form.outer)
 
         def part(first: int, last: int) -> None:
