@@ -107,9 +107,9 @@ def scratch(call: KernelCall) -> int:
         elements += form.step * math.prod(call.result.shape[1:])
         shape = padded_shape(x.shape, a["pads"], a["spreads"])
         beside = 0
-        if form.way == "columns" and _has_long_runs(call):
-            elements += form.step * math.prod(_shifted_shape(call))
-            beside = w.size
+        if _has_long_runs(call, form.way):
+            elements += form.step * math.prod(_shifted_shape(call, form.way))
+            beside = w.size if form.way == "columns" else 0
         elif shape != x.shape:
             elements += form.step * math.prod(shape[1:])
     thread_pool = call.thread_pool
@@ -162,27 +162,36 @@ Way = Callable[[Any, Any, Any], Part]
 """From operands and the memory of the result."""
 
 
-def _has_long_runs(call: KernelCall) -> bool:
-    """Whether windows are copied by rows of the result, once the input has been shifted: several elements wide, one apart."""
-    a, sizes = call.attributes, call.tensor(1).shape[3:]
-    return len(sizes) > 1 and sizes[-1] > 1 and max(a["strides"]) == 1 and max(a["spreads"]) == 1
+def _has_long_runs(call: KernelCall, way: str) -> bool:
+    """Whether windows are copied by whole planes, once the input has been shifted: windows several elements wide, or several of
+    them side by side."""
+    a, ends = call.attributes, (call.tensor(1).shape[-1], call.result.shape[-1])
+    if len(a["strides"]) < 2 or max(a["strides"]) > 1 or max(a["spreads"]) > 1:
+        return False
+    return ends[0] > 1 if way == "columns" else ends[1] > 1 and a["dilations"][-1] == 1
 
 
-def _shifted_shape(call: KernelCall) -> tuple[int, ...]:
-    """One example, once for each element of a window's last dimension: [g, c, size, padded …, count]."""
+def _shifted_shape(call: KernelCall, way: str) -> tuple[int, ...]:
+    """One example, of columns once for each element of a window's last dimension: [g, c, size, padded …, count]; of rows once for
+    each window side by side: [g, c, count, padded …, size]."""
     x, a = call.tensor(0), call.attributes
     whole = padded_shape(x.shape, a["pads"], a["spreads"])
-    return (*x.shape[1:3], call.tensor(1).shape[-1], *whole[3:-1], call.result.shape[-1])
+    size, count = call.tensor(1).shape[-1], call.result.shape[-1]
+    times, length = (size, count) if way == "columns" else (count, size)
+    return (*x.shape[1:3], times, *whole[3:-1], length)
 
 
-def _shifted(call: KernelCall) -> Callable[[Any], Any]:
-    """A function that takes a local x to its windows [n, g, c, last size, other sizes …, count …].
+def _shifted(call: KernelCall, way: str) -> Callable[[Any], Any]:
+    """A function that takes a local x to its windows: columns [n, g, c, last size, other sizes …, count …], or rows [n, g, c,
+    size …, count …].
 
-    Along the last dimension x is copied once for each element of a window; windows along the others are another look at that, in
-    which a whole plane of the result lies in one stretch.
+    Along the last dimension x is copied once for each shift; windows along the others are another look at that, in which a whole
+    plane (of the result, or of a window) lies in one stretch.
     """
     x, a, sizes = call.tensor(0), call.attributes, call.tensor(1).shape[3:]
-    shape, width, count = _shifted_shape(call), x.shape[-1], call.result.shape[-1]
+    shape, width = _shifted_shape(call, way), x.shape[-1]
+    times, length = shape[2], shape[-1]
+    apart = a["dilations"][-1] if way == "columns" else 1
     to: list[slice] = []
     source: list[slice] = []
     for size, before, whole in zip(x.shape[3:-1], a["pads"][:-2:2], shape[3:-1], strict=True):
@@ -190,14 +199,17 @@ def _shifted(call: KernelCall) -> Callable[[Any], Any]:
         source.append(slice(low, high))
         to.append(slice(low + before, high + before))
     places: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = []
-    for number in range(sizes[-1]):
-        first = number * a["dilations"][-1] - a["pads"][-2]  # the element that meets the first place
-        low, high = max(0, -first), min(count, width - first)
+    for number in range(times):
+        first = number * apart - a["pads"][-2]  # the element that meets the first place
+        low, high = max(0, -first), min(length, width - first)
         if low < high:
             place = (..., number, *to, slice(low, high))
             places.append((place, (..., *source, slice(low + first, high + first))))
     ndim = len(sizes)
-    order = (0, 1, 2, 3, *range(4 + ndim, 3 + 2 * ndim), *range(4, 4 + ndim))
+    others = range(4 + ndim, 3 + 2 * ndim)
+    order = (0, 1, 2, 3, *others, *range(4, 4 + ndim))
+    if way == "rows":
+        order = (0, 1, 2, *others, 3 + ndim, *range(4, 3 + ndim), 3)
 
     def of(x: Any) -> Any:
         copies = np.zeros((x.shape[0], *shape), x.dtype)
@@ -214,8 +226,8 @@ def _columns(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
     groups, made = call.tensor(0).shape[1], call.tensor(1).shape[1]
     ndim = 3 + 2 * len(sizes)
     turned = (0, 1, 2, *range(3, 3 + len(sizes)))
-    if _has_long_runs(call):
-        windows = _shifted(call)
+    if _has_long_runs(call, "columns"):
+        windows = _shifted(call, "columns")
         turned = (0, 1, 2, 2 + len(sizes), *range(3, 2 + len(sizes)))
     order = (*range(1, 3 + len(sizes)), 0, *range(3 + len(sizes), ndim))
     together = form.outer < MIN_PRODUCT_COLUMNS and form.step > 1
@@ -240,6 +252,7 @@ def _columns(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
 
 def _rows(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
     windows, sizes, _ = columns(call)
+    windows = _shifted(call, "rows") if _has_long_runs(call, "rows") else windows
     groups, made = call.tensor(0).shape[1], call.tensor(1).shape[1]
     ndim = 3 + 2 * len(sizes)
     order = (1, 0, *range(3 + len(sizes), ndim), *range(2, 3 + len(sizes)))  # [g, n, count …, c, size …]
