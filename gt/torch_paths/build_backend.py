@@ -78,9 +78,8 @@ def add_compiled(wheel: Path) -> Path:
         about = next(name for name in old.namelist() if name.endswith(".dist-info/WHEEL"))
         lines = old.read(about).decode().splitlines()
     fresh = {"Root-Is-Purelib": "false", "Tag": tag}
-    text = "".join(
-        f"{line.partition(':')[0]}: {fresh.get(line.partition(':')[0], line.partition(': ')[2])}\n" for line in lines
-    )
+    entries = [line.partition(": ") for line in lines if line]
+    text = "".join(f"{name}: {fresh.get(name, value)}\n" for name, _, value in entries)
     add(wheel, {**files, about: text.encode()})
     return wheel.rename(wheel.with_name(wheel.name.replace("py3-none-any", tag)))
 

@@ -8,8 +8,10 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -79,6 +81,41 @@ def test_every_module_is_there_and_each_declaration_belongs_to_one() -> None:
     assert all(source(module, CLIENT).is_file() for module in MODULES)
     declared = {path.with_suffix(".py") for path in CLIENT.rglob("*.pxd")}
     assert declared - {source(module, CLIENT) for module in MODULES} == {CLIENT / "tensor" / "native_calls.py"}
+
+
+def test_sources_come_with_all_declarations() -> None:
+    """Else what is built from an archive of the sources is not what a checkout builds."""
+    data = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    folders = {f"gt.client.{path.parent.relative_to(CLIENT)}".replace("/", ".") for path in CLIENT.rglob("*.pxd")}
+    assert {package for package, patterns in data.items() if "*.pxd" in patterns} == folders
+
+
+def test_a_wheel_with_compiled_modules_is_for_one_python_and_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("setuptools")
+    from gt.torch_paths import build_backend
+
+    def build_one(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "gt.client.a.so").write_bytes(b"\x7fELF")
+
+    monkeypatch.setattr(build_backend, "build", build_one)
+    wheel = tmp_path / "gt_tensor-1-py3-none-any.whl"
+    about = "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n\n"
+    with ZipFile(wheel, "w") as file:
+        file.writestr("gt-1.dist-info/WHEEL", about)
+        file.writestr("gt-1.dist-info/RECORD", "gt-1.dist-info/WHEEL,sha256=x,5\ngt-1.dist-info/RECORD,,\n")
+    made = build_backend.add_compiled(wheel)
+    assert made.name.startswith(f"gt_tensor-1-cp{sys.version_info.major}{sys.version_info.minor}-cp")
+    assert [path.name for path in tmp_path.iterdir()] == [made.name]
+    with ZipFile(made) as file:
+        assert file.read("gt/native/built/gt.client.a.so") == b"\x7fELF"
+        version, pure, tag = file.read("gt-1.dist-info/WHEEL").decode().splitlines()
+        assert (version, pure) == ("Wheel-Version: 1.0", "Root-Is-Purelib: false")
+        assert made.name == f"gt_tensor-1-{tag.removeprefix('Tag: ')}.whl"
+        rows = [row.partition(",")[0] for row in file.read("gt-1.dist-info/RECORD").decode().splitlines()]
+        assert sorted(rows) == sorted(file.namelist())
 
 
 def test_this_process_runs_one_form() -> None:
