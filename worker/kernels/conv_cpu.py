@@ -250,7 +250,34 @@ def _columns(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
     return way
 
 
+def _has_dots(call: KernelCall) -> bool:
+    """Whether each window meets one weight alone, in planes of one stretch each: in the gradient of a depthwise weight."""
+    return call.tensor(1).shape[1] == 1 and len(call.attributes["strides"]) == 2 and _has_long_runs(call, "rows")
+
+
+def _dots(call: KernelCall) -> Way:
+    """Rows that are read where they lie: a dot product for each plane of a window, added up over channels."""
+    planes = _shifted(call, "rows")
+    groups, channels, height, width = (call.tensor(1).shape[at] for at in (0, 2, 3, 4))
+
+    def way(x: Any, w: Any, out: Any) -> Part:
+        right = w.reshape(1, groups, channels, 1, 1, height * width)
+
+        def part(first: int, last: int) -> None:
+            windows = planes(x[first:last])  # [n, g, c, size …, count …]
+            *lead, _, one, down, across = windows.strides
+            shape = (*windows.shape[:3], *windows.shape[5:], height * width)
+            left = np.lib.stride_tricks.as_strided(windows, shape, (*lead, down, across, one))
+            np.sum(np.vecdot(left, right), 2, out=out[first:last, :, 0])
+
+        return part
+
+    return way
+
+
 def _rows(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
+    if _has_dots(call):
+        return _dots(call)
     windows, sizes, _ = columns(call)
     windows = _shifted(call, "rows") if _has_long_runs(call, "rows") else windows
     groups, made = call.tensor(0).shape[1], call.tensor(1).shape[1]

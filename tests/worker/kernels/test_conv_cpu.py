@@ -133,6 +133,7 @@ def test_bits_do_not_depend_on_how_many_lanes_there_are() -> None:
         ((32, 1, 16, 20, 20), (1, 32, 16, 3, 3), ones),
         ((32, 1, 8, 14, 14), (1, 16, 8, 14, 14), ones),
         ((32, 1, 16, 16, 16), (1, 16, 16, 3, 3), {**ones, "spreads": (2, 2), "pads": (1, 2, 1, 2)}),
+        ((20, 6, 8, 14, 14), (6, 1, 8, 14, 14), ones),
         ((32, 1, 24, 4, 4), (1, 3, 24, 16, 16), {**ones, "spreads": (16, 16), "pads": (15, 15, 15, 15)}),
     ):
         a, b = (random.standard_normal(shape).astype(np.float32) for shape in (x, w))
