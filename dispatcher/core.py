@@ -177,7 +177,8 @@ class DispatcherCore:
             self._end_sessions()
         if self.service.reshaped:
             self.marks.save_shapes()
-        self._work(DISPOSAL, self.service.disposed, self.service.dispose_some)
+        if self.service.disposed:
+            self._work(DISPOSAL, self.service.disposed, self.service.dispose_some)
         return self._sent()
 
     def _work(self, what: str, left: Sized, turns: Callable[[], Iterator[None]]) -> None:
