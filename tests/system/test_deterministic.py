@@ -83,6 +83,39 @@ def convolutions() -> Values:
     return seen(model, losses)
 
 
+class Recurrent(gt.nn.Module):
+    """A bidirectional LSTM under a GRU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = gt.nn.LSTM(5, 6, batch_first=True, bidirectional=True)
+        self.gru = gt.nn.GRU(12, 7, batch_first=True)
+        self.head = gt.nn.Linear(7, 5)
+
+    def forward(self, x: gt.Tensor) -> gt.Tensor:
+        return self.head(self.gru(self.lstm(x)[0])[0][:, -1])
+
+
+def recurrent() -> Values:
+    """The same of recurrent layers over sequences of nine steps, by SGD."""
+    gt.manual_seed(0)
+    with gt.signal.context("batch"):
+        model = Recurrent()
+    gt.signal.attach(model)
+    optimizer = gt.optim.SGD(model.parameters(), lr=1e-1)
+    losses = []
+    for step in range(STEPS):
+        draws = np.random.default_rng(step)
+        with gt.signal.context("batch"):
+            x = gt.from_numpy(draws.standard_normal((11, 9, 5), np.float32))
+            loss = gt.nn.functional.cross_entropy(model(x), gt.from_numpy(draws.integers(0, 5, 11)))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.numpy())
+    return seen(model, losses)
+
+
 def seen(model: Any, losses: list[Any]) -> Values:
     """Everything that can be seen of a training."""
     values = {f"loss {step}": loss for step, loss in enumerate(losses)}
@@ -91,7 +124,7 @@ def seen(model: Any, losses: list[Any]) -> Values:
     return values
 
 
-TRAININGS = {"transformer": transformer, "perceptron": perceptron, "convolutions": convolutions}
+TRAININGS = {"transformer": transformer, "perceptron": perceptron, "convolutions": convolutions, "recurrent": recurrent}
 COLUMNS = {"strategy": "tensor_parallel", "dimension": 0}
 ROWS = {"strategy": "tensor_parallel", "dimension": 1}
 RULES: dict[str, Any] = {

@@ -132,6 +132,16 @@ def test_convolutions_pass_and_are_checked() -> None:
     assert "conv" in checks()
 
 
+def test_recurrent_layers_pass_and_are_checked() -> None:
+    connect(3, sharding_config={"net": {"strategy": "data_parallel"}})
+    gt.config.set({"verify": 1.0})
+    with gt.signal.context("net"):
+        layer = gt.nn.LSTM(5, 6, batch_first=True, bidirectional=True)
+        layer(gt.randn(7, 20, 5))[0].square().sum().backward()
+        assert np.isfinite(layer.weight_hh_l0.grad.numpy()).all()
+    assert {"lstm", "lstm_grad"} <= set(checks())
+
+
 def test_on_one_worker_there_is_nothing_to_check() -> None:
     connect(1)
     gt.config.set({"verify": 1.0})
