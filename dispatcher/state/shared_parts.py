@@ -20,6 +20,8 @@ from gt.wire import messages as m
 from .plan_cache import Entry
 from .session_marks import SessionMark
 
+MAX_SHARED_TENSORS: Final = 1 << 12
+"""Sessions with more tensors have all of theirs written by all who hold them: to look at each takes too long for one event."""
 MIN_BYTES: Final = 1 << 12
 """Parts of fewer bytes are written by all who hold them: reading them elsewhere would take as long."""
 
@@ -28,7 +30,7 @@ def share_parts(mark: SessionMark, before: SessionMark | None) -> list[m.ShareMa
     """What tells the workers of a mark who writes what several of them hold. Each such tensor is given a turn: that which it had
     in the mark `before`, if it was there."""
     folders = folder_numbers(mark.folders)
-    if len({*folders}) == len(mark.mesh.members):
+    if len({*folders}) == len(mark.mesh.members) or len(mark.table) > MAX_SHARED_TENSORS:
         return []
     chosen = {entry for entry in {*mark.table.values()} if _is_shared(entry, mark.mesh, folders)}
     if not chosen:

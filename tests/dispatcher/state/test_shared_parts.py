@@ -107,3 +107,17 @@ def test_many_tensors_are_told_in_several_messages(monkeypatch: pytest.MonkeyPat
 
 def test_a_folder_that_is_not_known_is_nobody_elses() -> None:
     assert folder_numbers(["a", "", "a", "b", "", "b"]) == (0, 1, 0, 3, 4, 3)
+
+
+def test_of_very_many_tensors_everybody_writes_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who writes which is found out at once, so only for as many as may be looked at in one event; later marks share again."""
+    monkeypatch.setattr(shared_parts, "MAX_SHARED_TENSORS", 2)
+    each = marking("a", "a", "a", "a")
+    for tensor in (1, 2):
+        put(each, tensor)
+    assert len(told(each)) == 1
+    put(each, 3)
+    assert told(each) == []
+    each.say("c", m.Free([1]))
+    (shared,) = told(each)
+    assert list(shared.tensors) == [2, 3]
