@@ -22,15 +22,15 @@ MAX_FRAMES: Final = 8
 LARGE_FRAME_BYTES: Final = 65536
 """From here on a frame is not copied out of the memory into which it was received."""
 
-_MORE: Final = 1
+_MORE_FLAG: Final = 1
 """The flag of a frame that is not the last of its message."""
-_LONG: Final = 2
+_LONG_FLAG: Final = 2
 """That of one whose length has eight bytes, and not one."""
-_COMMAND: Final = 4
-_MAX_SHORT: Final = 255
+_COMMAND_FLAG: Final = 4
+_MAX_SHORT_BYTES: Final = 255
 _HEADER: Final = Struct(">BQ")
-_LAST: Final = tuple(bytes((0, size)) for size in range(_MAX_SHORT + 1))
-_NOT_LAST: Final = tuple(bytes((_MORE, size)) for size in range(_MAX_SHORT + 1))
+_LAST_HEADS: Final = tuple(bytes((0, size)) for size in range(_MAX_SHORT_BYTES + 1))
+_OTHER_HEADS: Final = tuple(bytes((_MORE_FLAG, size)) for size in range(_MAX_SHORT_BYTES + 1))
 _pack: Final = _HEADER.pack
 _unpack: Final = _HEADER.unpack_from
 _VALUE: Final = Struct(">I")
@@ -38,16 +38,16 @@ _VALUE: Final = Struct(">I")
 
 def packed(frames: list[Any]) -> bytes:
     """The bytes of a message."""
-    if len(frames) == 1 and type(frames[0]) is bytes and len(frames[0]) <= _MAX_SHORT:
-        return _LAST[len(frames[0])] + frames[0]
+    if len(frames) == 1 and type(frames[0]) is bytes and len(frames[0]) <= _MAX_SHORT_BYTES:
+        return _LAST_HEADS[len(frames[0])] + frames[0]
     parts: list[Any] = []
     last = len(frames) - 1
     for at, frame in enumerate(frames):
         size = memoryview(frame).nbytes
-        if size > _MAX_SHORT:
-            parts += (_pack(_LONG if at == last else _LONG | _MORE, size), frame)
+        if size > _MAX_SHORT_BYTES:
+            parts += (_pack(_LONG_FLAG if at == last else _LONG_FLAG | _MORE_FLAG, size), frame)
         else:
-            parts += ((_LAST if at == last else _NOT_LAST)[size], frame)
+            parts += ((_LAST_HEADS if at == last else _OTHER_HEADS)[size], frame)
     return b"".join(parts)
 
 
@@ -60,9 +60,9 @@ def opening(kind: bytes, identity: bytes = b"") -> bytes:
 
 
 def _command(body: bytes) -> bytes:
-    if len(body) <= _MAX_SHORT:
-        return bytes((_COMMAND, len(body))) + body
-    return _pack(_COMMAND | _LONG, len(body)) + body
+    if len(body) <= _MAX_SHORT_BYTES:
+        return bytes((_COMMAND_FLAG, len(body))) + body
+    return _pack(_COMMAND_FLAG | _LONG_FLAG, len(body)) + body
 
 
 class MessageReader:
@@ -102,23 +102,23 @@ class MessageReader:
         frames: list[Any] = []
         while at < end:
             flags = source[at]
-            if flags & _LONG:
+            if flags & _LONG_FLAG:
                 first = at + 9
                 size = _unpack(source, at)[1] if first <= end else 0
             else:
                 first = at + 2
                 size = source[at + 1] if first <= end else 0
-            if flags >= _COMMAND or size > self.frame_bytes or self.facts is None:
+            if flags >= _COMMAND_FLAG or size > self.frame_bytes or self.facts is None:
                 self._check(flags, size, begun=bool(frames))
             at = first + size
             if at > end:
                 break
-            if flags & _COMMAND:
+            if flags & _COMMAND_FLAG:
                 self._obey(bytes(memoryview(source)[first:at]))
                 start = at
                 continue
             frames.append(_frame(source, first, at))
-            if flags & _MORE:
+            if flags & _MORE_FLAG:
                 if len(frames) == MAX_FRAMES:
                     raise ProtocolError(f"a message has at most {MAX_FRAMES} frames")
             else:
@@ -130,9 +130,9 @@ class MessageReader:
 
     def _check(self, flags: int, size: int, *, begun: bool) -> None:
         """Raise `ProtocolError` unless this is a command, or a frame within the bound; `begun`: a message has begun."""
-        if flags < _COMMAND and self.facts is not None:
+        if flags < _COMMAND_FLAG and self.facts is not None:
             raise ProtocolError(f"a frame has at most {self.frame_bytes} bytes, not {size}")
-        if flags & ~_LONG != _COMMAND or begun or size > MAX_COMMAND_BYTES:
+        if flags & ~_LONG_FLAG != _COMMAND_FLAG or begun or size > MAX_COMMAND_BYTES:
             raise ProtocolError("what came is neither a message nor a command")
 
     def _obey(self, body: bytes) -> None:
