@@ -485,7 +485,8 @@ class Session:
     def wait_for(self, ready: Callable[[], bool], what: str, timeout: float | None) -> None:
         """Drive the connection until `ready()`. Raises `TimeoutError`, or `SessionError` when no answer can come."""
         start = time.monotonic()
-        self.pump()
+        if timeout is not None:
+            self.pump()  # what has come counts, however short the time is
         looked = warned = False
         transfer: TransferProgress | None = None
         try:

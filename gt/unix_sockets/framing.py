@@ -86,6 +86,16 @@ class MessageReader:
         """Read what has come, and append each whole message, a list of its frames, to `found`. Raises `ProtocolError` for what
         can be no message."""
         source: bytes | bytearray = data
+        size = len(data) - 2
+        if (
+            0 <= size <= _MAX_SHORT_BYTES
+            and data[0] == 0
+            and data[1] == size <= self.frame_bytes
+            and self.facts is not None
+            and not self.rest
+        ):  # the usual case: one message of one short frame
+            found.append([data[2:]])
+            return
         if self.rest:
             self.rest += data
             if len(self.rest) < self.wanted:

@@ -124,7 +124,10 @@ class UnixRouter:
                 self._accept()
             elif not stream.ended:  # else it was ended in this turn
                 self._empty &= not stream.read()
-                self._heard(stream)
+                if self._unfinished or self._ready or not stream.is_settled:
+                    self._heard(stream)
+                elif stream.messages:  # the usual case
+                    self._ready.append(stream)
 
     def _heard(self, stream: StreamSocket) -> None:
         """Something has come by a connection, perhaps its end."""

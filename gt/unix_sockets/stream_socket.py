@@ -129,6 +129,11 @@ class StreamSocket:
         self.ended = self.unheard = True
         return False
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is open, the other end has said who it is, and no message has begun and not ended."""
+        return not (self.ended or self.reader.rest) and bool(self.identity)
+
     def ask_process(self) -> None:
         """Ask the kernel who is at the other end."""
         with contextlib.suppress(OSError):

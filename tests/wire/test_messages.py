@@ -178,6 +178,21 @@ def test_data_travels_uncopied_in_a_frame_of_its_own(message: Any) -> None:
         assert m.decode([encoded[0], memoryview(b"large")])[-1] == b"large"
 
 
+def test_a_message_that_cannot_be_packed_leaves_nothing_to_the_next() -> None:
+    with pytest.raises(TypeError, match="cannot carry object"):
+        m.encode(m.Options({"ok": "a" * 1000, "wrong": object()}))
+    assert m.decode(m.encode(m.Free([1, 2]))) == m.Free([1, 2])
+
+
+def test_memory_for_a_large_message_is_not_kept() -> None:
+    before = m._packer.pack
+    m.encode(m.Free([1, 2]))
+    assert m._packer.pack is before
+    message = m.Answer(1, {"text": "a" * m.MAX_PACKER_BYTES})
+    assert m.decode(m.encode(message)) == message
+    assert m._packer.pack is not before
+
+
 @pytest.mark.parametrize(("kind", "field"), FIELDS, ids=lambda value: getattr(value, "__name__", value))
 def test_every_field_is_checked(kind: type[Any], field: str) -> None:
     """A field of the wrong form is refused by an error that names message and field."""
