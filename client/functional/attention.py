@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 OP_NAME: Final = "scaled_dot_product_attention"
 FUSED_FROM_WEIGHTS: Final = 1 << 22
 """Weights from which attention is one instruction, `attention`, whose kernel never holds them all."""
+FUSED_WITHOUT_GRADIENT: Final = 1 << 21
+"""The same where nothing is recorded: the gradient computes the weights anew, which takes longer than to keep so few."""
 
 
 def scaled_dot_product_attention(
@@ -44,8 +46,9 @@ def scaled_dot_product_attention(
     to i. Dropout is applied whenever `dropout_p` is not 0. `enable_gqa`: heads (dimension −3) of keys and values serve
     several heads of queries each, in order.
 
-    From `FUSED_FROM_WEIGHTS` (2²²) weights on, memory grows with l and s, not with their product, there and in the gradient:
-    unless there is dropout, the mask requires grad, or the gradient is itself recorded (`create_graph`).
+    From `FUSED_FROM_WEIGHTS` (2²²) weights on, or half as many where no gradient is recorded, memory grows with l and s, not
+    with their product, there and in the gradient: unless there is dropout, the mask requires grad, or the gradient is itself
+    recorded (`create_graph`).
     """
     if is_causal and attn_mask is not None:
         raise ValueError("scaled_dot_product_attention: give either attn_mask or is_causal, not both")
@@ -116,11 +119,9 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 def _is_large(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
     """Whether the weights are many, and the instruction takes such operands. What does not fit is refused as it is composed."""
     (*stack, queries, size), (keys, out) = query.shape, value.shape[-2:]
-    if (
-        queries * keys * math.prod(stack) < FUSED_FROM_WEIGHTS
-        or (size, keys) != (key.shape[-1], key.shape[-2])
-        or not out
-    ):
+    recorded = emission_context.current().grad and (query.requires_grad or key.requires_grad or value.requires_grad)
+    least = FUSED_FROM_WEIGHTS if recorded else min(FUSED_FROM_WEIGHTS, FUSED_WITHOUT_GRADIENT)
+    if queries * keys * math.prod(stack) < least or (size, keys) != (key.shape[-1], key.shape[-2]) or not out:
         return False
     if query.dtype.kind != "f" or not query.dtype is key.dtype is value.dtype:
         return False

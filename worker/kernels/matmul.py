@@ -26,6 +26,8 @@ from .elementwise import wide
 MIN_SHARED_MULTIPLICATIONS: Final = 100_000_000
 """Multiplications from which a product is shared: milliseconds of one core, where waking another takes tens of microseconds."""
 MAX_PIECES: Final = 8
+MIN_STACK_PIECES: Final = 4
+"""The size of a dimension of a stack, at least, along which it is cut: pieces of whole matrices take the least time."""
 MIN_PIECE_SIZE: Final = 64
 """Rows or columns of a piece, at least: BLAS packs the other matrix once for each."""
 ROW_PARTS: Final = 2
@@ -86,7 +88,7 @@ def product(call: KernelCall, multiplications: int, dtype: DType) -> Kernel:
         and (dtype not in HALF_DTYPES or on_tensor_cores(call.xp, dtype))
     ):
         return Gemm(call.xp, dtype, call.direct, exact=True)
-    if thread_pool is None or thread_pool.threads == 1 or multiplications < MIN_SHARED_MULTIPLICATIONS:
+    if thread_pool is None or multiplications < MIN_SHARED_MULTIPLICATIONS:
         return call.xp.matmul  # type: ignore[no-any-return]  # xp is Any
     return SharedMatmul(thread_pool)
 
@@ -109,17 +111,18 @@ class SharedMatmul:
         rows, columns = a.shape[-2], b.shape[-1]
         if out is None:
             out = np.empty((*stack, rows, columns), np.result_type(a, b))
-        if stack and stack[0] >= MAX_PIECES:  # whole matrices to each
-            axis, size, least = 0, stack[0], 1
+        along = next((axis for axis, size in enumerate(stack) if size >= MIN_STACK_PIECES), None)
+        if along is not None:  # whole matrices to each
+            axis, size, pieces = along - len(stack) - 2, stack[along], min(MAX_PIECES, stack[along])
         else:
-            axis, size, least = (-2, rows, MIN_PIECE_SIZE) if rows >= columns else (-1, columns, MIN_PIECE_SIZE)
-        pieces = min(MAX_PIECES, size // least)
+            axis, size = (-2, rows) if rows >= columns else (-1, columns)
+            pieces = min(MAX_PIECES, size // MIN_PIECE_SIZE)
         if pieces < 2:
             return np.matmul(a, b, out=out)
         bounds = [size * piece // pieces for piece in range(pieces + 1)]
-        left = [a] * pieces if axis == -1 else _cut(a, axis, len(stack) + 2, bounds)
-        right = [b] * pieces if axis == -2 else _cut(b, axis, len(stack) + 2, bounds)
-        places = _cut(out, axis, out.ndim, bounds)
+        left = [a] * pieces if axis == -1 else _cut(a, axis, bounds)
+        right = [b] * pieces if axis == -2 else _cut(b, axis, bounds)
+        places = _cut(out, axis, bounds)
         turn = itertools.count()  # which is one step of the interpreter: no two threads take the same
 
         def part(_: int) -> None:
@@ -130,13 +133,12 @@ class SharedMatmul:
         return out
 
 
-def _cut(array: Any, axis: int, ndim: int, bounds: list[int]) -> list[Any]:
-    """An array in pieces along an axis; axis 0 is that of a stack of `ndim` dimensions, which it may lack or repeat."""
-    if axis == 0 and (array.ndim < ndim or array.shape[0] == 1):
+def _cut(array: Any, axis: int, bounds: list[int]) -> list[Any]:
+    """An array in pieces along an axis, counted from the last; what lacks or repeats it is the same in each."""
+    if -axis > array.ndim or (array.shape[axis] == 1 and axis < -2):
         return [array] * (len(bounds) - 1)
-    rest = (slice(None),) * (-1 - axis) if axis < 0 else ()
-    head = (...,) if axis < 0 else ()
-    return [array[(*head, slice(start, stop), *rest)] for start, stop in itertools.pairwise(bounds)]
+    rest = (slice(None),) * (-1 - axis)
+    return [array[(..., slice(start, stop), *rest)] for start, stop in itertools.pairwise(bounds)]
 
 
 def matmul(call: KernelCall) -> Kernel:

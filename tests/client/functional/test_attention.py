@@ -243,6 +243,13 @@ def test_what_has_no_strips_is_composed(monkeypatch: pytest.MonkeyPatch) -> None
     assert composed(q, k, v, gt.zeros(5, 2, 3, 4, 4)), "a mask that adds dimensions"
     assert not composed(q, k[:1], v[:, :1]), "leading dimensions broadcast"
     assert not composed(q.repeat(1, 2, 1, 1), k, v, enable_gqa=True)
+    monkeypatch.setattr(attention, "FUSED_WITHOUT_GRADIENT", 2 * 3 * 4 * 4)
+    monkeypatch.setattr(attention, "FUSED_FROM_WEIGHTS", 2 * 3 * 4 * 4 + 1)
+    first, second = ([gt.tensor(x) for x in draws((2, 3), 4, 4, 4, out)] for out in (2, 3))
+    assert not composed(*first)
+    assert composed(gt.tensor(first[0].numpy(), requires_grad=True), *first[1:]), "with a gradient from more on"
+    with gt.no_grad():
+        assert not composed(gt.tensor(second[0].numpy(), requires_grad=True), *second[1:])
     monkeypatch.setattr(attention, "FUSED_FROM_WEIGHTS", 2 * 3 * 4 * 3)
     assert not composed(q, k[:, :, :3], v[:, :, :3])
     assert composed(q[:, :, :3], k[:, :, :3], v[:, :, :3])

@@ -18,7 +18,7 @@ from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.kernels.matmul import MAX_PIECES, MIN_PIECE_SIZE, MIN_SHARED_MULTIPLICATIONS, SharedMatmul, product
 
 SIZES = st.sampled_from([1, 3, MIN_PIECE_SIZE, 2 * MIN_PIECE_SIZE + 1, MAX_PIECES * MIN_PIECE_SIZE + 5])
-STACKS = st.sampled_from([(), (1,), (3,), (MAX_PIECES + 1,), (2, 3)])
+STACKS = st.sampled_from([(), (1,), (3,), (MAX_PIECES + 1,), (2, 3), (2, 5), (5, 2)])
 
 
 @given(SIZES, st.sampled_from([1, 2, 40]), SIZES, STACKS, STACKS, st.booleans(), st.booleans(), st.booleans())
@@ -50,9 +50,11 @@ def test_the_bits_do_not_depend_on_how_many_lanes_there_are(shape: tuple[int, in
     rows, inner, columns = shape
     random = np.random.default_rng(1)
     a, b = random.standard_normal((rows, inner)), random.standard_normal((inner, columns))
-    thread_pools = [ThreadPool(threads) for threads in (1, 2, 3, 5)]
+    stacks = random.standard_normal((2, 5, 40, 30)), random.standard_normal((5, 30, 20))
+    thread_pools = [ThreadPool(threads) for threads in (1, 2, 4, 5)]
     for _ in range(5):
-        assert len({SharedMatmul(thread_pool)(a, b).tobytes() for thread_pool in thread_pools}) == 1
+        for operands in ((a, b), stacks):
+            assert len({SharedMatmul(thread_pool)(*operands).tobytes() for thread_pool in thread_pools}) == 1
 
 
 def test_every_lane_that_comes_takes_part_and_every_piece_is_computed_once() -> None:
@@ -86,10 +88,9 @@ def call(rows: int, inner: int, columns: int, threads: int | None) -> KernelCall
     return KernelCall(np, "matmul", {}, operands, result, result.shape, ((0, rows), (0, columns)), (), 0, thread_pool)
 
 
-@pytest.mark.parametrize(
-    ("threads", "size", "shared"), [(2, 2, True), (2, 0.5, False), (1, 2, False), (None, 2, False)]
-)
-def test_what_is_small_or_has_no_lanes_is_left_to_blas(threads: int | None, size: float, shared: bool) -> None:
+@pytest.mark.parametrize(("threads", "size", "shared"), [(2, 2, True), (2, 0.5, False), (1, 2, True), (None, 2, False)])
+def test_what_is_small_or_has_no_pool_is_left_to_blas(threads: int | None, size: float, shared: bool) -> None:
+    """One thread computes the same pieces: the whole has other bits with some kernels of BLAS."""
     side = math.ceil((MIN_SHARED_MULTIPLICATIONS * size) ** (1 / 3))
     found = product(call(side, side, side, threads), side**3, float32)
     assert isinstance(found, SharedMatmul) == shared
