@@ -8,6 +8,7 @@ Lines that end with "not compiled" make names that the declarations define in C.
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shlex
@@ -76,8 +77,37 @@ def _copy(root: Path, to: Path) -> None:
         copied.mkdir(parents=True, exist_ok=True)
         (copied.parent / "__init__.py").touch()
         for path in (*folder.glob("*.py"), *folder.glob("*.pxd")):
-            lines = path.read_text().splitlines(keepends=True)
-            (copied / path.name).write_text("".join("\n" if line.endswith(NOT_COMPILED) else line for line in lines))
+            text = path.read_text()
+            (copied / path.name).write_text(as_compiled(text) if path.suffix == ".py" else text)
+
+
+def as_compiled(text: str) -> str:
+    """A source as the compiler is to see it: without lines that are not compiled, and without what is said of arguments.
+
+    Annotations of arguments would be held at every call, and strictly: a subclass of `tuple` or `type`, or 1 for a bool, would be
+    refused. Those of local variables stay.
+    """
+    lines = ["\n" if line.endswith(NOT_COMPILED) else line for line in text.splitlines(keepends=True)]
+    tree = ast.parse("".join(lines))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            every = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+            for argument in (*every, node.args.vararg, node.args.kwarg):
+                if argument is not None and argument.annotation is not None:
+                    _blank(
+                        lines, argument.lineno, argument.col_offset + len(argument.arg.encode()), argument.annotation
+                    )
+    return "".join(lines)
+
+
+def _blank(lines: list[str], first: int, begin: int, until: ast.expr) -> None:
+    """Puts spaces from a place, counted in bytes, to the end of an expression."""
+    last, end = until.end_lineno or first, until.end_col_offset or 0
+    for number in range(first, last + 1):
+        raw = lines[number - 1].encode()
+        start = begin if number == first else 0
+        stop = end if number == last else len(raw) - 1
+        lines[number - 1] = (raw[:start] + b" " * (stop - start) + raw[stop:]).decode()
 
 
 def _compile(module: str, tree: Path, out: Path) -> None:

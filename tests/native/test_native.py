@@ -167,6 +167,17 @@ def test_a_module_is_compiled_and_found_fresh(tmp_path: Path, monkeypatch: pytes
     assert spec is not None
 
 
+def test_the_compiler_sees_no_annotations_of_arguments_and_all_others() -> None:
+    text = (
+        "def f(µ: dict[str,\n      int] = {}, *rest: type, b: bool = True, **more: float) -> tuple[int, ...]:\n"
+        "    x: list[int] = []\n    g = h  # not compiled\n"
+    )
+    assert build.as_compiled(text) == (
+        "def f(µ           \n           = {}, *rest      , b       = True, **more       ) -> tuple[int, ...]:\n"
+        "    x: list[int] = []\n\n"
+    )
+
+
 def test_only_what_changed_is_compiled_anew(root: Path, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them where a declaration changed, which the others may have read."""
     compiled: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -259,3 +260,32 @@ def test_the_same_tensor_twice_is_another_signature() -> None:
         np.testing.assert_array_equal(function(x, x).numpy(), [4, 6])
         np.testing.assert_array_equal(function(t(1, 2), t(1, 2)).numpy(), [3, 5])
     assert function.stats["replays"] == 4
+
+
+class Scaling(abc.ABC):
+    """A class of another kind than `type`, as any class of a program may be."""
+
+    factor: ClassVar[float] = 3.0
+
+    @abc.abstractmethod
+    def scaled(self, x: gt.Tensor) -> gt.Tensor: ...
+
+
+class Triple(Scaling):
+    """The one that there is."""
+
+    def scaled(self, x: gt.Tensor) -> gt.Tensor:
+        return gt.clone(x) * self.factor
+
+
+@pytest.mark.usefixtures("session")
+def test_classes_of_any_kind_and_functions_of_gt_are_reached() -> None:
+    clone, kind = gt.clone, Triple
+
+    @functools.partial(gt.compile, fullgraph=True)
+    def tripled(x: gt.Tensor) -> gt.Tensor:
+        return kind().scaled(clone(x))
+
+    for number in range(4):
+        assert tripled(gt.full((2,), float(number))).tolist() == [3.0 * number] * 2
+    assert tripled.stats["replays"] == 2
