@@ -2,6 +2,10 @@
 
 What has several results is one array: each result flattened, one after the other (`gt/ir/infer.py` says how long, and
 `client/ops/linalg/linalg.py` takes them apart). Most of it is LAPACK's, through the array module.
+
+NumPy computes matrices of float32 in float64 and rounds the results. That takes two to nine times as long as in float32, which
+is what products, and other libraries, compute them in. So on a CPU large ones are computed in single precision, by SciPy's
+LAPACK. BLAS has one thread there, so bits follow from each matrix alone.
 """
 
 from __future__ import annotations
@@ -81,10 +85,10 @@ def _lu(call: KernelCall) -> Callable[[Any], tuple[Any, ...]]:
 
 
 MIN_SINGLE_SIDE: Final = 128
-"""Rows and columns of a matrix of float32, at least, from which it is computed in single precision on a CPU
-(`worker/kernels/lapack.py`)."""
-SINGLE_OPS: Final = frozenset(("cholesky", "eigh", "inverse", "qr", "svd"))
-"""Ops beside `solve` that are."""
+"""Rows and columns of a matrix of float32, at least, from which it is computed in single precision on a CPU: for small ones
+calls take longer than that saves."""
+SINGLE_PARTS: Final = frozenset(("eigh", "qr", "svd"))
+"""Ops with several results that are."""
 _PARTS: Final = {"svd": _svd, "qr": _qr, "eigh": _eigh, "eig": _eig, "slogdet": _slogdet, "lu": _lu}
 """What gives several results, each of which is flattened behind the dimensions of the stack."""
 _FUNCTIONS: Final = {"cholesky": "cholesky", "inverse": "inv", "det": "det"}
@@ -144,12 +148,12 @@ def linalg(call: KernelCall) -> Kernel:
         return lambda _x: xp.zeros(result.shape, dtype)
     if op in _FUNCTIONS or op == "matrix_exp":
         function = partial(_exponential, xp) if op == "matrix_exp" else getattr(xp.linalg, _FUNCTIONS[op])
-        if op in SINGLE_OPS and xp is np and work == np.float32:
-            function = _in_single(call, function, lambda lapack: lapack.FUNCTIONS[op])
+        if op in _SINGLE and xp is np and work == np.float32:
+            function = _in_single(call, function, _SINGLE[op])
         return _refusing(xp, lambda x: function(x.astype(work, copy=False)).astype(dtype, copy=False))
     parts = _PARTS[op](call)
-    if op in SINGLE_OPS and xp is np and work == np.float32:
-        parts = _in_single(call, parts, lambda lapack: lapack.PARTS[op](bool(call.attributes.get("full"))))
+    if op in SINGLE_PARTS and xp is np and work == np.float32:
+        parts = _in_single(call, parts, _single_parts(call))
 
     def kernel(x: Any) -> Any:
         made = [part.reshape(*stack, -1) for part in parts(x.astype(work, copy=False))]
@@ -158,12 +162,68 @@ def linalg(call: KernelCall) -> Kernel:
     return _refusing(xp, kernel)
 
 
-def _in_single(call: KernelCall, function: Kernel, find: Callable[[Any], Kernel]) -> Kernel:
+def _in_single(call: KernelCall, function: Kernel, single: Kernel) -> Kernel:
     """The function for matrices of float32 on a CPU: NumPy's in double precision, or in single precision if they are large."""
-    if min(call.tensor(0).shape[-2:]) < MIN_SINGLE_SIDE:
-        return function
-    lapack = importlib.import_module("gt.worker.kernels.lapack")  # which imports SciPy's linear algebra
-    return partial(lapack.over_stacks, find(lapack), function)
+    return function if min(call.tensor(0).shape[-2:]) < MIN_SINGLE_SIDE else partial(_over_stacks, single, function)
+
+
+def _over_stacks(function: Kernel, otherwise: Kernel, *operands: Any) -> Any:
+    """`function` of each matrix of stacks that broadcast. What is not finite is left to NumPy's: LAPACK may never end with it."""
+    if not all(np.isfinite(each).all() for each in operands):
+        return otherwise(*operands)
+    stack = np.broadcast_shapes(*(each.shape[:-2] for each in operands))
+    if not stack:
+        return function(*operands)
+    whole = [np.broadcast_to(each, (*stack, *each.shape[-2:])) for each in operands]
+    made = [function(*(each[index] for each in whole)) for index in np.ndindex(*stack)]
+    if isinstance(made[0], tuple):
+        return tuple(_stacked(part, stack) for part in zip(*made, strict=True))
+    return _stacked(made, stack)
+
+
+def _stacked(made: Any, stack: tuple[int, ...]) -> Any:
+    return np.stack(made).reshape(*stack, *made[0].shape)
+
+
+def _scipy() -> Any:
+    return importlib.import_module("scipy.linalg")  # which takes a while, and is seldom needed
+
+
+def _single_cholesky(x: Any) -> Any:
+    factor, info = _scipy().lapack.spotrf(x.T, lower=0, clean=1)
+    if info > 0:
+        raise np.linalg.LinAlgError("Matrix is not positive definite")
+    return factor.T
+
+
+def _single_solve(a: Any, b: Any) -> Any:
+    _, _, x, info = _scipy().lapack.sgesv(a, b)
+    if info > 0:
+        raise np.linalg.LinAlgError("Singular matrix")
+    return x
+
+
+def _single_inverse(x: Any) -> Any:
+    lapack = _scipy().lapack
+    found, pivots, info = lapack.sgetrf(x)
+    if info == 0:
+        found, info = lapack.sgetri(found, pivots, lwork=x.shape[0] * _BLOCK, overwrite_lu=1)
+    if info > 0:
+        raise np.linalg.LinAlgError("Singular matrix")
+    return found
+
+
+def _single_parts(call: KernelCall) -> Kernel:
+    """The function of one matrix that gives several results."""
+    full, op = bool(call.attributes.get("full")), call.op
+    options: dict[str, Any] = {"mode": "full" if full else "economic"} if op == "qr" else {"full_matrices": full}
+    options = {"driver": "evd"} if op == "eigh" else options
+    return lambda x: getattr(_scipy(), op)(x, check_finite=False, **options)
+
+
+_BLOCK: Final = 64
+"""Columns that LAPACK takes at once, if it has the memory."""
+_SINGLE: Final = {"cholesky": _single_cholesky, "inverse": _single_inverse}
 
 
 def _refusing(xp: Any, kernel: Kernel) -> Kernel:
@@ -187,7 +247,7 @@ def solve(call: KernelCall) -> Kernel:
         return lambda _a, _b: xp.zeros(result.shape, dtype)
     function: Any = xp.linalg.solve
     if xp is np and work == np.float32:
-        function = _in_single(call, function, lambda lapack: lapack.solve)
+        function = _in_single(call, function, _single_solve)
     stacks = [call.tensor(at).shape[:-2] for at in range(2)]
     stack = np.broadcast_shapes(*stacks)
 
