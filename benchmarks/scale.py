@@ -143,10 +143,9 @@ class Group:
         for process in self.processes:
             process.kill()
             process.wait()
-        for socket in (self.shell.control, self.shell.relay.router.socket):
-            socket.disable_monitor()  # ZeroMQ's thread would wait for ever for somebody to read what it has to tell
+        for _, monitor in self.shell.limit.monitors:
+            monitor.close(linger=0)
         for socket in (
-            *self.shell.limit.monitors,
             self.shell.control,
             self.shell.relay.router.socket,
             self.shell.published,
