@@ -9,6 +9,7 @@ Lines that end with "not compiled" make names that the declarations define in C.
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 import shlex
@@ -35,7 +36,7 @@ class BuildError(Exception):
 
 def build(folder: Path, root: Path = CLIENT) -> bool:
     """Builds all modules into `folder`, at once or not at all; False if what is there is from these sources already."""
-    manifest = {"suffix": SUFFIX, "modules": list(MODULES), "sources": digests(root)}
+    manifest = manifest_of(root)
     made = folder / MANIFEST
     before = json.loads(made.read_text()) if made.is_file() else {}
     if before == manifest:
@@ -53,6 +54,12 @@ def build(folder: Path, root: Path = CLIENT) -> bool:
     return True
 
 
+def manifest_of(root: Path) -> dict[str, Any]:
+    """What is to be built: for which Python, of which modules, from which sources, and by which recipe."""
+    recipe = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    return {"suffix": SUFFIX, "recipe": recipe, "modules": list(MODULES), "sources": digests(root)}
+
+
 def _copied(module: str, folder: Path, out: Path, before: dict[str, Any], now: dict[str, Any]) -> bool:
     """Copies a module that was compiled before from the same source and declarations; returns whether there was one."""
     own = str(source(module, Path()))
@@ -61,7 +68,8 @@ def _copied(module: str, folder: Path, out: Path, before: dict[str, Any], now: d
         for manifest in (before, now)
     ]
     file = folder / f"{module}{SUFFIX}"
-    if before.get("suffix") != SUFFIX or seen[0] != seen[1] or not file.is_file():
+    alike = all(before.get(name) == now[name] for name in ("suffix", "recipe"))
+    if not alike or seen[0] != seen[1] or not file.is_file():
         return False
     shutil.copy2(file, out)
     return True

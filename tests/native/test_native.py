@@ -17,7 +17,7 @@ import pytest
 
 import gt.client
 from gt.native import build, finder
-from gt.native.modules import FOLDERS, MANIFEST, MODULES, digests, source
+from gt.native.modules import FOLDERS, MANIFEST, MODULES, source
 
 REPOSITORY = Path(__file__).parents[2]
 CLIENT = REPOSITORY / "client"
@@ -45,8 +45,7 @@ def built(root: Path, tmp_path: Path) -> Path:
     """A folder of what was compiled from these sources."""
     folder = tmp_path / "built"
     folder.mkdir()
-    manifest = {"suffix": EXTENSION_SUFFIXES[0], "modules": list(MODULES), "sources": digests(root)}
-    (folder / MANIFEST).write_text(json.dumps(manifest))
+    (folder / MANIFEST).write_text(json.dumps(build.manifest_of(root)))
     return folder
 
 
@@ -197,6 +196,10 @@ def test_only_what_changed_is_compiled_anew(root: Path, built: Path, monkeypatch
     source(MODULES[0], root).with_suffix(".pxd").write_text("# it was changed\n")
     assert build.build(built, root)
     assert compiled[1:] == list(MODULES)
+    manifest = json.loads((built / MANIFEST).read_text())
+    (built / MANIFEST).write_text(json.dumps({**manifest, "recipe": "another"}))
+    assert build.build(built, root)
+    assert compiled[1:] == [*MODULES, *MODULES]
 
 
 @pytest.mark.process
