@@ -124,7 +124,9 @@ class Peer:
     def answer(self, what: str) -> Any:
         """The next line that it says, when it has done `what`."""
         assert self.process.stdout is not None
-        if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
+        poll = select.poll()  # which takes any descriptor
+        poll.register(self.process.stdout, select.POLLIN)
+        if not poll.poll(1000 * PATIENCE):
             raise PeerFailed(f"it did not {what} in {PATIENCE:g} s", self.written())
         line = self.process.stdout.readline()
         if not line:

@@ -101,6 +101,8 @@ JOIN_SECONDS: Final = 0.02
 """The same while it waits for a dispatcher."""
 HEARTBEAT_SECONDS: Final = 1.0
 """The seconds between two heartbeats; less than what `ActiveClock` takes for a pause of the process."""
+UNSETTLED_SECONDS: Final = 0.1
+"""The same while it has no connection, so that a worker that has joined the next dispatcher is heard there at once."""
 
 
 class WorkerShell:
@@ -759,13 +761,15 @@ def _pulse(
     connection.send(hello)
     refused = False
     while True:
-        time.sleep(HEARTBEAT_SECONDS)
+        time.sleep(HEARTBEAT_SECONDS if connection.accepted and not connection.resuming else UNSETTLED_SECONDS)
         if logs is not None:
             logs.look()
         sample = samples.newest() if samples is not None else None
         connection.send_unnumbered(m.encode(sample or m.Ping()))
-        while (frames := connection.receive()) is not None:
+        frames = connection.receive(polled=True)
+        while frames is not None:
             refused = refused or type(m.decode(frames)) is m.Goodbye
+            frames = connection.receive()
         connection.look()
         if (refused or connection.failed or connection.address != address()) and joined():
             refused = False

@@ -45,6 +45,8 @@ class UnixRouter:
         self.path = Path(path)
         self.frame_bytes = frame_bytes
         self.limit = 1 << 31
+        self.room = 1 << 31
+        """How many connections there may be."""
         self.refused = 0
         """How many connections were ended for what they sent, or because there were too many."""
         self._listening = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
@@ -179,9 +181,9 @@ class UnixRouter:
             self._refuse(max(its, key=self._unfinished.__getitem__), "messages that do not end take too much memory")
 
     def _has_room(self, process: PeerProcess) -> bool:
-        """Whether a program may have one more connection. Two routers of a process share its descriptors."""
+        """Whether a program may have one more connection."""
         user = self._of_user[process.uid]
-        share = _allowance(self.limit // 2, len(self._streams) - user)
+        share = _allowance(self.room, len(self._streams) - user)
         return user < share and self._of_program[process] < _allowance(share, user - self._of_program[process])
 
     def _accept(self) -> None:

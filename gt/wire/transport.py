@@ -587,7 +587,7 @@ def limit_connections(listening: Socket, limit: int) -> zmq.Socket[bytes] | None
     it: a socket that tells of each connection that is accepted, of its end, and of those that are refused because of their keys.
     It may be read in another thread."""
     if isinstance(listening, UnixRouter):
-        listening.limit = limit
+        listening.limit, listening.room = limit, limit // 2  # two routers of a process share its descriptors
         return None
     assert isinstance(listening, zmq.Socket), "a dealer does not listen"
     return listening.get_monitor_socket(ACCEPTED | ENDED | REFUSED)

@@ -274,7 +274,7 @@ def test_who_has_most_of_what_does_not_end_loses_a_connection(router: UnixRouter
 
 def test_a_program_leaves_connections_for_others(router: UnixRouter) -> None:
     """Of its user's, and those for other users."""
-    router.limit = 200
+    router.room = 100
     dealers = [UnixDealer(str(router.path), b"g%d" % number, FRAME_BYTES) for number in range(85)]
     while router.poll(100):
         router.receive()
