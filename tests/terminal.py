@@ -112,7 +112,9 @@ class Terminal:
 
     def read(self, timeout: float) -> bool:
         """Take in what comes within so many seconds; False at the end."""
-        if select.select([self.fd], [], [], timeout)[0]:
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
+        if poll.poll(1000 * timeout):
             try:
                 data = os.read(self.fd, 1 << 16)
             except OSError:

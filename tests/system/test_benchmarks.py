@@ -546,13 +546,15 @@ def test_a_comparison_that_is_told_to_end_leaves_nothing(tmp_path: Path) -> None
     code = f"import sys; open({str(started)!r}, 'w').write('x'); sys.stdin.read(); sys.exit('its input has ended')"
     path = str(made_checkout(tmp_path / "checkout", code))
     said = os.open(started, os.O_RDWR)
+    poll = select.poll()
+    poll.register(said, select.POLLIN)
     process = subprocess.Popen(
         [sys.executable, str(BENCHMARKS / "compare.py"), path, path, "--rows", "chain"],
         env={**os.environ, "TMPDIR": str(temp)}, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         for _ in ("old", "new"):
-            assert select.select([said], [], [], 60)[0]
+            assert poll.poll(60_000)
             os.read(said, 1)
         assert len([*temp.iterdir()]) == 1
     finally:
