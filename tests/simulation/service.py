@@ -13,7 +13,7 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -259,6 +259,7 @@ class Service:
         put("default_folder", lambda: Path(self.snapshots.name), worker)
         put("cholesky", partial(self._cholesky, np.linalg.cholesky), np.linalg)
         put("_running_plan_memory", _running_plan_memory, worker)
+        put("long_lived", nullcontext, worker)  # the garbage of services that have ended is to be found
         put("_default", DefaultSessions(scheduler), sessions)
         put("_no_builders", _own_builders, sessions)
         put("_builder_numbers", itertools.count(1), sessions)
