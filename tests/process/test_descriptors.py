@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
+import time
 from collections.abc import Iterator
 
 import psutil
@@ -61,7 +62,9 @@ def test_a_session_goes_on_while_strangers_take_all_connections(machine: Machine
             while stranger.recv(100):
                 pass  # what libzmq greets with
         dispatcher.expect("too many connections")
-        assert process.num_fds() < MIN_DESCRIPTORS
+        until = time.monotonic() + TIMEOUT
+        while process.num_fds() >= MIN_DESCRIPTORS:  # a thread hangs up what has just been accepted
+            assert time.monotonic() < until, "descriptors stay in use"
         assert (gt.ones(3) * 2).sum().item() == 6
     gt.connect(address)
     assert gt.ones(3).sum().item() == 3
