@@ -1,4 +1,4 @@
-"""What a step costs the client by itself: processor time of its thread, with a link that encodes every message and sends none.
+"""Measures a step's client alone: processor time of its thread, with a link that encodes every message and sends none.
 
     python benchmarks/client.py [--rounds 200] [--only chain,step,...]
     GT_NATIVE=0 python benchmarks/client.py

@@ -24,7 +24,7 @@ def resident(pid: int) -> int:
 
 
 def descriptors(pid: int) -> int:
-    """How many files a process has open."""
+    """Number of files that a process has open."""
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 

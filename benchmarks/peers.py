@@ -1,4 +1,4 @@
-"""What takes turns in `run.py` and `compare.py`: GT, and other libraries, each in a process of its own.
+"""Processes that take turns in `run.py` and `compare.py`: GT and other libraries, each in one of its own.
 
 Idle threads of one library slow down another in the same process: PyTorch's spin for a while, on the cores that others need. So
 each contender is a script (`peer_gt.py`, `peer_torch.py`, `peer_numpy.py`, …) that is told a row and then works whenever it is
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 MODULES = {"torch": "torch", "compile": "torch", "gloo": "torch", "jax": "jax", "dask": "distributed", "ray": "ray"}
-"""What a script imports that may be missing; the others need nothing but what GT needs."""
+"""Optional module that each script imports; the others need nothing but what GT needs."""
 PATIENCE = 180.0
 """Seconds that a peer has to get ready, or for one turn."""
 ENDING = 20.0
@@ -32,7 +32,7 @@ ENDING = 20.0
 
 
 class Contender(NamedTuple):
-    """What a peer measures: its name in the table, which of GT's ways it stands beside, and one run of so many operations."""
+    """A measurement of a peer: its name in the table, which of GT's ways it stands beside, and one run of so many operations."""
 
     name: str
     beside: str
