@@ -5,6 +5,7 @@ Nothing here sleeps: whoever waits waits for a line, for the end of a process, o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import select
@@ -18,12 +19,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 TIMEOUT = 30.0
 """Seconds that a process has to do what it is waited for; far more than it needs, for slow machines."""
 
 COMMAND = [sys.executable, "-c", "from gt.cli import main; main()"]
 PROGRAM = """
-import os, signal, sys, time
+import faulthandler, os, signal, sys, time
+faulthandler.register(signal.SIGUSR1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which whoever tests in the background has ignored
 import numpy as np
 import gt
@@ -76,12 +80,30 @@ class Process:
             try:
                 line = self._fresh.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
+                self._say_where()
                 raise AssertionError(f"{self.name} did not say {text!r} in {timeout:g} s, but {self.lines}") from None
             if line is None:
                 raise AssertionError(f"{self.name} ended without saying {text!r}, but {self.lines}")
             self.lines.append(line)
             if text in line:
                 return line
+
+    def _say_where(self) -> None:
+        """Have it and the daemons that it started write the stacks of their threads, for whoever reads the failure."""
+        process = psutil.Process(self.pid)
+        for one in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                if _handles(one.pid, signal.SIGUSR1):
+                    one.send_signal(signal.SIGUSR1)
+                    self._after(f"process {one.pid}: {' '.join(one.cmdline()[:4])}"[:200])
+        self.gather()
+
+    def _after(self, heading: str) -> None:
+        """Take what it says in the next moment as lines."""
+        self.lines.append(heading)
+        with contextlib.suppress(queue.Empty):
+            while (line := self._fresh.get(timeout=1.0)) is not None:
+                self.lines.append(line)
 
     def gather(self) -> list[str]:
         """The lines that have come since the last look, which are in `lines` then."""
@@ -108,6 +130,7 @@ class Process:
         try:
             status = self._child.wait(timeout)
         except subprocess.TimeoutExpired:
+            self._say_where()
             raise AssertionError(f"{self.name} goes on after {timeout:g} s; it said {self.lines}") from None
         self._reader.join(TIMEOUT)
         while (line := self._fresh.get(timeout=TIMEOUT)) is not None:
@@ -135,6 +158,13 @@ class Process:
                 pipe.close()
             except BrokenPipeError:
                 pass  # a line that a killed child never read
+
+
+def _handles(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, so that it will not be killed by it."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> number - 1 & 1)
 
 
 def ends(pid: int, timeout: float = TIMEOUT) -> bool:

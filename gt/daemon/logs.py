@@ -7,9 +7,12 @@ share.
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import json
 import logging
 import re
+import signal
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -65,7 +68,8 @@ def formatter(room: str, form: str = "text") -> logging.Formatter:
 
 
 class DaemonLog:
-    """A daemon's log on stderr, from `level` on. In `folder`, the program that started the daemon may ask for another level."""
+    """A daemon's log on stderr, from `level` on. In `folder`, the program that started the daemon may ask for another level.
+    On SIGUSR1 the stacks of all threads are written there, even if the daemon hangs."""
 
     def __init__(self, room: str, *, level: str = "info", form: str = "text", folder: str | None = None) -> None:
         self.wanted = None if folder is None else Path(folder) / LEVEL_FILE
@@ -76,6 +80,8 @@ class DaemonLog:
         handler.setFormatter(formatter(room, form))
         handler.addFilter(self._complete)
         logging.basicConfig(level=level.upper(), handlers=[handler])
+        with contextlib.suppress(RuntimeError, ValueError, OSError):  # there is no stderr to write to
+            faulthandler.register(signal.SIGUSR1)
 
     def _complete(self, record: logging.LogRecord) -> bool:
         for name, value in self.facts.items():

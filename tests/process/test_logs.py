@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 from daemons import Machine
@@ -10,7 +11,7 @@ from daemons import Machine
 pytestmark = pytest.mark.process
 
 
-def test_daemons_log_json_with_fields(machine: Machine) -> None:
+def test_daemons_log_json_with_fields_and_stacks_when_asked(machine: Machine) -> None:
     machine.environment["GT_LOG_FORMAT"] = "json"
     dispatcher = machine.command("dispatcher", "--address", f"ipc://{machine.temp}/d", "--log-level", "info")
     dispatcher.expect("listening at")
@@ -19,6 +20,10 @@ def test_daemons_log_json_with_fields(machine: Machine) -> None:
     assert (joined["room"], joined["level"], joined["worker"]) == ("dispatcher", "info", 0)
     serving = json.loads(worker.expect("at your service"))
     assert (serving["room"], serving["worker"]) == ("worker", 0)
+    for daemon, module in ((dispatcher, "dispatcher"), (worker, "worker")):
+        daemon.signal(signal.SIGUSR1)
+        daemon.expect(f"{module}/__main__.py")
+        assert daemon.running()
 
 
 def test_gt_up_hands_on_how_its_daemons_log(machine: Machine) -> None:
