@@ -21,6 +21,9 @@ from gt.worker.base.kernel_call import Kernel, KernelCall
 from .elementwise import wide
 from .matmul import product
 
+MAX_WHOLE_FACTOR_BYTES: Final = 64 << 10
+"""Bytes of a factor of all gates of a step, at most, that is kept once for each element: NumPy takes less time for two arrays of
+one shape than for one that is repeated, but large ones take room in caches."""
 SLOPES_BYTES: Final = 1 << 20
 """Bytes of slopes that are computed at once on a CPU: they stay in a core's caches until their step comes."""
 
@@ -38,6 +41,8 @@ class RecurrentKernel:
         self.steps = call.tensor(0).shape[0 if grad else 1]
         self.backwards = call.attributes["reverse"]
         self.relu = call.attributes.get("relu", False)
+        self.stacked = call.xp is np and multiply is None
+        """Whether what the hidden state recalls is a stack of products, one for each gate."""
         times = self.rows * self.gates * self.size**2
         self.multiply = product(call, times, wide(call.result.dtype)) if multiply is None else multiply
 
@@ -48,8 +53,18 @@ class RecurrentKernel:
         """`x` with its steps in the order in which they are computed."""
         return self.xp.flip(x, axis) if self.backwards else x
 
+    def turned(self, weight: Any) -> Any:
+        """The weight by which a hidden state is multiplied: stacked, one matrix (h, h) for each gate, row by row, for which BLAS
+        takes half the time of small products by a matrix that lies turned."""
+        if not self.stacked:
+            return weight.T
+        return np.ascontiguousarray(weight.reshape(self.gates, self.size, self.size).swapaxes(1, 2))
+
     def recalled(self) -> tuple[Any, Any]:
-        """Memory of what the hidden state brings to all gates (n, gate · h), and the same gate by gate [gate, n, h]."""
+        """Memory of what the hidden state brings to all gates, as products leave it, and the same gate by gate [gate, n, h]."""
+        if self.stacked:
+            made = self.empty(self.gates, self.rows, self.size)
+            return made, made
         made = self.empty(self.rows, self.gates * self.size)
         return made, made.reshape(self.rows, self.gates, self.size).transpose(1, 0, 2)
 
@@ -68,7 +83,7 @@ def recurrence(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
         brought, weight, *rest = k.cast(*operands)
         out = k.empty(*call.result.shape)
         fed = brought.reshape(k.rows, k.steps, k.gates, k.size).transpose(1, 2, 0, 3)
-        forward(k.in_turn(out), k.in_turn(fed), weight.T, *rest)
+        forward(k.in_turn(out), k.in_turn(fed), k.turned(weight), *rest)
         return out.astype(k.dtype, copy=False)
 
     return kernel
@@ -84,9 +99,15 @@ class Logistic:
 
     def __init__(self, k: RecurrentKernel, logistic: tuple[bool, ...]) -> None:
         self.xp = k.xp
-        shape = (len(logistic), 1, 1)
-        self.scale = k.xp.asarray(np.where(logistic, 0.5, 1).reshape(shape).astype(k.work))
-        self.shift = k.xp.asarray(np.where(logistic, 0.5, 0).reshape(shape).astype(k.work))
+        self.scale = self._of(k, np.where(logistic, 0.5, 1))
+        self.shift = self._of(k, np.where(logistic, 0.5, 0))
+
+    @staticmethod
+    def _of(k: RecurrentKernel, factors: Any) -> Any:
+        """Factors of the gates, for each element of a step or to be repeated."""
+        each = k.xp.asarray(factors.reshape(-1, 1, 1).astype(k.work))
+        whole = k.xp.broadcast_to(each, (len(factors), k.rows, k.size))
+        return k.xp.ascontiguousarray(whole) if k.xp is np and whole.nbytes <= MAX_WHOLE_FACTOR_BYTES else each
 
     def __call__(self, x: Any) -> None:
         xp = self.xp
@@ -156,7 +177,7 @@ def _rnn(k: RecurrentKernel, call: KernelCall) -> Forward:
     def forward(out: Any, fed: Any, weight: Any, hidden: Any) -> None:
         for made, brought in zip(out, fed, strict=True):
             before, hidden = hidden, made[0]
-            k.multiply(before, weight, out=hidden)
+            k.multiply(before, weight, out=made if k.stacked else hidden)
             xp.add(hidden, brought[0], hidden)
             if k.relu:
                 xp.maximum(hidden, 0, out=hidden)
@@ -320,8 +341,9 @@ def scratch(call: KernelCall) -> int:
     if call.op.endswith("_grad"):
         rows, span = call.tensor(0).shape[2], slopes_span(call)
         cell = _BACKWARD[call.op]
-        arrays = span * (cell.arrays + (0 if cell.state is None else 2)) + 5
+        arrays, weight = span * (cell.arrays + (0 if cell.state is None else 2)) + 5, 0
     else:
         rows = call.tensor(0).shape[0]
         arrays = 2 * call.tensor(1).shape[0] // size + 3
-    return arrays * rows * size * wide(call.result.dtype).numpy.itemsize
+        weight = call.tensor(1).size if call.xp is np else 0
+    return (arrays * rows * size + weight) * wide(call.result.dtype).numpy.itemsize
