@@ -30,7 +30,18 @@ from gt.daemon.registry import Registration
 from gt.daemon.restart_policy import HAND_OVER_STATUS
 from gt.daemon.service_folder import open_to_group
 from gt.daemon.siblings import kill_sibling
-from gt.dispatcher.state.events import Event, JobTurn, Lost, Malformed, Publish, Received, Reload, ShellError, Tick
+from gt.dispatcher.state.events import (
+    Event,
+    JobTurn,
+    Lost,
+    Malformed,
+    Publish,
+    Received,
+    Reload,
+    Send,
+    ShellError,
+    Tick,
+)
 from gt.dispatcher.state.multicast import Accept, Broken, Fanout, Withdraw
 from gt.dispatcher.state.standby_copies import Replacement
 from gt.errors import GTError, ProtocolError
@@ -387,11 +398,16 @@ class DispatcherShell:
         self.access.note(peer, who)
         hello.facts["bulk"] = self.relay.introduce(hello.facts.get("bulk", b""))
         self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
-        self._handle(Received(peer, hello, unread, origin))
-        if self._known(peer):  # who was refused costs no descriptor
+        said = self.core.handle(Received(peer, hello, unread, origin), self.clock())
+        known = self._known(peer)
+        if known:
             self.router.keep(peer)
-            if peer in self.core.service.workers:
+            if (
+                peer in self.core.service.workers
+            ):  # before it is told anything: it may answer at once, to the relay's thread
                 self.relay.admit(self.core.service.workers[peer].bulk)
+        self._send_all(said)
+        if known:  # who was refused costs no descriptor
             if hello.role == "worker" and (running := map_running_plan(hello.facts.get("running"))) is not None:
                 self.running_plans[peer] = running
             hello.facts["watched"] = self._watch_process(peer, hello, origin)
@@ -428,8 +444,15 @@ class DispatcherShell:
             file.add(self.logged.pop(gone), SessionEnded())
 
     def _handle(self, event: Event) -> None:
+        self._send_all(self.core.handle(event, self.clock()))
+        if type(event) is not Received and isinstance(event, (Lost, Malformed, ShellError, Tick)):
+            self._forget_lost()
+            self._note_workers()
+
+    def _send_all(self, messages: list[Send]) -> None:
+        """Send what the core has to say."""
         unsent: list[ShellError] = []
-        for to, message in self.core.handle(event, self.clock()):
+        for to, message in messages:
             try:
                 frames = m.encode(message)
             except Exception as error:  # noqa: BLE001 — a bug: those who miss a message cannot go on, all others can
@@ -438,9 +461,6 @@ class DispatcherShell:
             self._tell(to, frames)
             if self.fanout.out:
                 self._ask()
-        if type(event) is not Received and isinstance(event, (Lost, Malformed, ShellError, Tick)):
-            self._forget_lost()
-            self._note_workers()
         for each in unsent:
             self._handle(each)
 

@@ -1,0 +1,45 @@
+"""The shell around the core: in which order others can hear of what it knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daemons import Machine
+
+from gt.daemon.host import host_facts
+from gt.dispatcher.__main__ import DispatcherShell
+from gt.dispatcher.state.events import Received
+from gt.wire import messages as m
+
+
+def test_the_relay_knows_a_worker_before_anybody_can_answer(machine: Machine) -> None:
+    """A put waits for the first worker, which offers to take it as soon as it hears of it, by another socket: the relay
+    lost that when it was told of the worker after the messages were sent, and the put waited for ever."""
+    shell = DispatcherShell("tcp://127.0.0.1:*", workers=1, insecure=True)
+    heard: list[tuple[bytes, list[Any], bool]] = []
+    tell = shell._tell
+
+    def look(to: tuple[bytes, ...], frames: list[Any]) -> None:
+        """Note of each message who hears it, and whether the relay knows the worker then."""
+        heard.extend((peer, frames, bool(shell.relay.workers)) for peer in to)
+        tell(to, frames)
+
+    shell._tell = look  # type: ignore[method-assign] — it does what it did
+    try:
+        shell._hello(b"client", m.Hello(m.VERSION, "client", {**host_facts(), "bulk": b"bulk of the client"}), 0)
+        put = m.Put(1 << 40, ["f64", [1 << 18]], [], True, b"")
+        shell._handle(Received(b"client", put))
+        assert [peer for peer, _, _ in heard] == [b"client"]
+        shell._hello(
+            b"worker",
+            m.Hello(m.VERSION, "worker", {**host_facts(), "address": "ipc://w", "bulk": b"bulk of the worker"}),
+            0,
+        )
+        said = [(type(m.decode(frames)), known) for peer, frames, known in heard if peer == b"worker"]
+        assert m.Store in dict(said)
+        assert all(known for _, known in said)
+    finally:
+        shell.farewell("the test is over")
+        sockets = [monitor for _, monitor in shell.limit.monitors]
+        for socket in (*sockets, shell.relay.router.socket, shell.published):
+            socket.close(linger=0)
