@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from live_values import live_values
 from sklearn.datasets import load_digits
 
 import gt
-from gt.client.segment.value import TensorValue
 from gt.client.session import session as sessions
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -120,7 +120,7 @@ def test_a_loop_without_a_garbage_collector_keeps_no_tensor(workers: int, config
             stored = [len(store) for worker in fabric.workers.values() for store in worker.stored.tensors.values()]
             sizes.append((len(client.table), *stored, *(worker.stored.nbytes for worker in fabric.workers.values())))
             if number == 3:
-                values.append(sum(issubclass(type(thing), TensorValue) for thing in gc.get_objects()))
+                values.append(live_values())
     fabric.check()
     assert len(sizes) >= 40
     assert len(set(sizes[10:])) <= 2, f"more than the two kinds of batch explain: {sorted(set(sizes[10:]))}"
