@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import random
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -88,6 +90,14 @@ class Process:
             if text in line:
                 return line
 
+    def keeps_silent(self, text: str, seconds: float) -> None:
+        """Assert that no line of the next `seconds` has `text` in it."""
+        until = time.monotonic() + seconds
+        with contextlib.suppress(queue.Empty):
+            while (line := self._fresh.get(timeout=max(0.0, until - time.monotonic()))) is not None:
+                self.lines.append(line)
+                assert text not in line
+
     def _say_where(self) -> None:
         """Have it and the daemons that it started write the stacks of their threads, for whoever reads the failure."""
         process = psutil.Process(self.pid)
@@ -158,6 +168,18 @@ class Process:
                 pipe.close()
             except BrokenPipeError:
                 pass  # a line that a killed child never read
+
+
+def free_port() -> int:
+    """A TCP port that nobody listens at, and that the system gives nobody by itself meanwhile."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(10_000, max(first, 20_000))
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        except OSError:
+            pass  # somebody has it
 
 
 def _handles(pid: int, number: int) -> bool:
@@ -265,4 +287,14 @@ def seconds(line: str) -> float:
     return float(line.rsplit(maxsplit=1)[-1])
 
 
-__all__: list[Any] = ["COMMAND", "PROGRAM", "TIMEOUT", "Machine", "Process", "ends", "left_by_kill", "seconds"]
+__all__: list[Any] = [
+    "COMMAND",
+    "PROGRAM",
+    "TIMEOUT",
+    "Machine",
+    "Process",
+    "ends",
+    "free_port",
+    "left_by_kill",
+    "seconds",
+]

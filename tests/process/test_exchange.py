@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from daemons import Machine, Process, left_by_kill
+from daemons import Machine, Process, free_port, left_by_kill
 
 pytestmark = pytest.mark.process
 
@@ -182,11 +182,6 @@ class Narrow:
     def close(self) -> None:
         self.over.set()
         self.listener.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def test_pieces_are_packed_on_a_slow_link(machine: Machine) -> None:

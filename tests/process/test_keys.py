@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zmq
-from daemons import Machine, Process
+from daemons import Machine, Process, free_port
 
 import gt
 from gt.errors import SessionError
@@ -165,15 +165,6 @@ def test_a_forged_piece_reaches_no_worker(machine: Machine) -> None:
             assert gt.from_numpy(BIG).sum().item() == BIG.sum()
     for worker in workers:
         worker.expect("has not the key of this service's workers")
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_with_a_key_other_addresses_are_bound(machine: Machine) -> None:

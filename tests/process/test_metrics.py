@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import psutil
 import pytest
-from daemons import TIMEOUT, Machine, ends
+from daemons import TIMEOUT, Machine, ends, free_port
 
 pytest.importorskip("prometheus_client")
 
@@ -27,13 +27,6 @@ for turn in range(10**6):
     if turn % 10 == 9:
         say("turn", x[0, 0].item())
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def scraped(port: int) -> dict[str, float]:

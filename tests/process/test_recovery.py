@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import psutil
 import pytest
-from daemons import Machine, Process
+from daemons import TIMEOUT, Machine, Process
 from effort import EFFORT
 
 pytestmark = pytest.mark.process
 
-STEPS = 300 if EFFORT >= 1 else 60
-KILLS = 10 if EFFORT >= 1 else 3
+STEPS = 300 if EFFORT >= 1 else 45
+KILLS = 10 if EFFORT >= 1 else 2
 """How often a worker is killed in one training."""
 PAUSE_SECONDS = 0.25
 """Steps that take longer than this, which is far more than they need, are pauses."""
@@ -111,6 +111,15 @@ def daemons_of(service: Process, *rooms: str) -> list[psutil.Process]:
     return found
 
 
+def one_of(service: Process, room: str, chance: random.Random) -> psutil.Process:
+    """A daemon of this room, drawn; waits for one that is being started again."""
+    deadline = time.monotonic() + TIMEOUT
+    while not (found := daemons_of(service, room)):
+        assert time.monotonic() < deadline, f"no {room} in {TIMEOUT:g} s"
+        time.sleep(0.01)
+    return chance.choice(found)
+
+
 def train(
     machine: Machine, name: str, kills: int, seed: int, by: int = signal.SIGKILL, rooms: tuple[str, ...] = ("worker",)
 ) -> Trained:
@@ -126,7 +135,7 @@ def train(
         program.expect(f"step {moment}")
         time.sleep(chance.random() * 0.05)
         for room in rooms:
-            chance.choice(daemons_of(service, room)).send_signal(by)
+            one_of(service, room, chance).send_signal(by)
     digest, recoveries, marks, seconds = json.loads(program.expect("result ").partition(" ")[2])
     assert program.wait() == 0
     service.close()

@@ -12,7 +12,7 @@ from soak.disturbances import DECK, Disturber
 from soak.outcome import Outcome, Usage, Witness
 from soak.running import open_files, soak
 
-SECONDS = 6.0
+SECONDS = 4.0
 """How long something is done to the service."""
 
 
