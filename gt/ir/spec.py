@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 from weakref import WeakValueDictionary
 
 from gt.errors import ProtocolError
-from gt.sharding.interned import MAKING
+from gt.sharding.interned import MAKING, PARTS
 
 from .dtypes import BY_SHORT, DType
 
@@ -31,16 +32,19 @@ class Spec:
         return f"{self.dtype.short}[{','.join(map(str, self.shape))}]"
 
 
-_interned: WeakValueDictionary[tuple[DType, tuple[int, ...]], Spec] = WeakValueDictionary()
+_interned: Final[tuple[WeakValueDictionary[tuple[DType, tuple[int, ...]], Spec], ...]] = tuple(
+    WeakValueDictionary() for _ in range(PARTS)
+)
 
 
 def spec(dtype: DType, shape: tuple[int, ...]) -> Spec:
     """The one `Spec` with this dtype and shape."""
     key = (dtype, shape)
-    found = _interned.get(key)
+    part = _interned[hash(key) % PARTS]
+    found = part.get(key)
     if found is None:
         with MAKING:  # two threads may make it
-            found = _interned.setdefault(key, Spec(dtype, shape))
+            found = part.setdefault(key, Spec(dtype, shape))
     return found
 
 

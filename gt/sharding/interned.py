@@ -12,6 +12,9 @@ from weakref import WeakValueDictionary
 
 MAKING: Final = threading.RLock()
 """Held while an interned value is put where others find it, so that two threads do not put two there."""
+PARTS: Final = 64
+"""Into how many dictionaries the values of a class are divided, by hash: a dictionary that grows moves all that it has at once,
+which takes milliseconds where there are more than 100,000."""
 os.register_at_fork(before=MAKING.acquire, after_in_parent=MAKING.release, after_in_child=MAKING.release)
 
 if TYPE_CHECKING:
@@ -23,16 +26,17 @@ else:
 
         def __init__(cls, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            cls._known = WeakValueDictionary()
+            cls._known = tuple(WeakValueDictionary() for _ in range(PARTS))
             cls.__reduce__ = lambda self: (cls, _fields(self))  # a copy is the same object
 
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
             made = super().__call__(*args, **kwargs)
             fields = _fields(made)
-            known = cls._known.get(fields)
+            part = cls._known[hash(fields) % PARTS]
+            known = part.get(fields)
             if known is None:
                 with MAKING:  # two threads may have made it
-                    known = cls._known.setdefault(fields, made)
+                    known = part.setdefault(fields, made)
             return known
 
     def _fields(made: Any) -> tuple[Any, ...]:

@@ -9,8 +9,10 @@ import weakref
 from typing import Any
 
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
+from gt.ir import spec as specs
 from gt.ir.dtypes import float32
 from gt.ir.spec import spec
+from gt.sharding.interned import PARTS
 from gt.sharding.placement import REPLICATE, At, Partial, Replicate, Shard, parse_layout
 
 
@@ -37,6 +39,16 @@ def test_nothing_keeps_them_alive() -> None:
     seen = weakref.ref(Shard(12, (3, 1, 4, 1, 5)))
     gc.collect()
     assert seen() is None
+
+
+def test_many_values_are_in_no_large_dictionary() -> None:
+    """Where one grows, all that it has is moved at once, whoever waits."""
+    count = 100 * PARTS
+    alive = [(spec(float32, (9, n)), At(n)) for n in range(count)]
+    for parts in (specs._interned, At._known):  # type: ignore[attr-defined]
+        assert sum(map(len, parts)) >= count
+        assert max(map(len, parts)) < 3 * sum(map(len, parts)) / PARTS
+    del alive
 
 
 def test_threads_that_make_equal_values_at_once_have_one_object() -> None:
