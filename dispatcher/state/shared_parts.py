@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
@@ -24,6 +25,8 @@ MAX_SHARED_TENSORS: Final = 1 << 12
 """Sessions with more tensors have all of theirs written by all who hold them: to look at each takes too long for one event."""
 MIN_BYTES: Final = 1 << 12
 """Parts of fewer bytes are written by all who hold them: reading them elsewhere would take as long."""
+_LAYOUT: Final = operator.attrgetter("resident.layout")
+_NBYTES: Final = operator.attrgetter("spec.nbytes")
 
 
 def share_parts(mark: SessionMark, before: SessionMark | None) -> list[m.ShareMark]:
@@ -32,17 +35,20 @@ def share_parts(mark: SessionMark, before: SessionMark | None) -> list[m.ShareMa
     folders = folder_numbers(mark.folders)
     if len({*folders}) == len(mark.mesh.members) or len(mark.table) > MAX_SHARED_TENSORS:
         return []
-    chosen = {entry for entry in {*mark.table.values()} if _is_shared(entry, mark.mesh, folders)}
-    if not chosen:
+    layouts = [*map(_LAYOUT, mark.table.values())]
+    least = {layout: _shared_from(layout, mark.mesh, folders) for layout in {*layouts}}
+    large = map(operator.ge, map(_NBYTES, mark.table.values()), map(least.__getitem__, layouts))
+    tensors = [tensor for tensor in itertools.compress(mark.table, large) if mark.table[tensor].fault is None]
+    if not tensors:
         return []
-    tensors = [tensor for tensor, entry in mark.table.items() if entry in chosen]
     mark.turns = _turns(tensors, mark.table, {} if before is None else before.turns)
     found = []
     for some in [tensors[at : at + MAX_IDS] for at in range(0, len(tensors), MAX_IDS)]:
-        layouts: dict[Layout, int] = {}
-        which = [layouts.setdefault(mark.table[tensor].resident.layout, len(layouts)) for tensor in some]
-        turns = [mark.turns[tensor] for tensor in some]
-        printed = [*map(format_layout, layouts)]
+        places: dict[Layout, int] = {}
+        entries = map(mark.table.__getitem__, some)
+        which = [places.setdefault(layout, len(places)) for layout in map(_LAYOUT, entries)]
+        turns = [*map(mark.turns.__getitem__, some)]
+        printed = [*map(format_layout, places)]
         found.append(m.ShareMark(mark.number, mark.mesh.number, list(folders), some, turns, which, printed))
     return found
 
@@ -53,23 +59,23 @@ def folder_numbers(folders: Sequence[str]) -> tuple[int, ...]:
     return tuple(first.setdefault(folder, rank) if folder else rank for rank, folder in enumerate(folders))
 
 
-def _is_shared(entry: Entry, mesh: Mesh, folders: tuple[int, ...]) -> bool:
-    """Whether several workers with one folder hold the same part of such a tensor, and it is worth a look elsewhere."""
-    layout = entry.resident.layout
-    if entry.fault is not None or not any(isinstance(placement, Replicate) for placement in layout):
-        return False
-    cuts = math.prod(size for placement, size in zip(layout, mesh.sizes, strict=True) if isinstance(placement, Shard))
-    return entry.spec.nbytes >= cuts * MIN_BYTES and _is_held_twice(layout, mesh.sizes, folders)
+def _shared_from(layout: Layout, mesh: Mesh, folders: tuple[int, ...]) -> float:
+    """From how many bytes on a tensor with such a layout is worth a look elsewhere; infinite if no two workers with one folder
+    hold the same part."""
+    whole = tuple(isinstance(placement, Replicate) for placement in layout)
+    if not any(whole) or not _is_held_twice(whole, mesh.sizes, folders):
+        return math.inf
+    return MIN_BYTES * math.prod(
+        size for placement, size in zip(layout, mesh.sizes, strict=True) if isinstance(placement, Shard)
+    )
 
 
 @lru_cache(maxsize=256)
-def _is_held_twice(layout: Layout, sizes: tuple[int, ...], folders: tuple[int, ...]) -> bool:
-    """Whether several ranks of one folder hold the same part."""
+def _is_held_twice(whole: tuple[bool, ...], sizes: tuple[int, ...], folders: tuple[int, ...]) -> bool:
+    """Whether several ranks of one folder hold the same part, if it is `whole` along these axes."""
     seen: set[object] = set()
     for coordinates, folder in zip(itertools.product(*map(range, sizes)), folders, strict=True):
-        part = [
-            0 if isinstance(placement, Replicate) else at for placement, at in zip(layout, coordinates, strict=True)
-        ]
+        part = [0 if here else at for here, at in zip(whole, coordinates, strict=True)]
         if (key := (folder, *part)) in seen:
             return True
         seen.add(key)
@@ -78,8 +84,8 @@ def _is_held_twice(layout: Layout, sizes: tuple[int, ...], folders: tuple[int, .
 
 def _turns(tensors: Sequence[int], table: Mapping[int, Entry], before: Mapping[int, int]) -> dict[int, int]:
     """The turns of tensors: those that they had, and for others the next ones, the largest tensors first."""
-    fresh = sorted(
-        (tensor for tensor in tensors if tensor not in before), key=lambda tensor: -table[tensor].spec.nbytes
-    )
-    found = {tensor: before[tensor] for tensor in tensors if tensor in before}
-    return found | {tensor: turn for turn, tensor in enumerate(fresh)}
+    kept = [tensor for tensor in tensors if tensor in before]
+    fresh = [tensor for tensor in tensors if tensor not in before]
+    nbytes = dict(zip(fresh, map(_NBYTES, map(table.__getitem__, fresh)), strict=True))
+    fresh.sort(key=nbytes.__getitem__, reverse=True)
+    return dict(zip(kept, map(before.__getitem__, kept), strict=True)) | dict(zip(fresh, itertools.count()))

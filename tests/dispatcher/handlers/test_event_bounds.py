@@ -38,6 +38,7 @@ from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.events import JobTurn, Lost, Publish, Received, Reload, Send, SessionWritten, Tick
 from gt.dispatcher.state.message_state import MessageState
 from gt.dispatcher.state.plan_cache import Entry
+from gt.dispatcher.state.shared_parts import MAX_SHARED_TENSORS, MIN_BYTES
 from gt.ir.dtypes import float32
 from gt.ir.instruction import INPUT, OUTPUT, ref
 from gt.ir.spec import pack_spec, spec
@@ -479,6 +480,27 @@ def test_a_mark_of_many_tensors_is_taken_and_restored_in_turns() -> None:
         )
     assert len(client.table) == MANY + 1
     assert all(entry.fault is not None for entry in client.table.values())
+
+
+def test_who_writes_what_several_workers_hold_is_found_in_few_steps() -> None:
+    """Of as many tensors as are looked at, no two of them alike."""
+    each = Service(0, config=RULES, expected=2)
+    for name in ("w0", "w1"):
+        each.join(name, marks=True, mark_folder="one")
+    each.client(resends=True)
+    each.put(1)
+    each.done()
+    client = each.core.service.clients[b"c"]
+    assert client.planner is not None
+    resident = ResidentPlacement(client.planner.mesh.replicated)
+    for n in range(MAX_SHARED_TENSORS - 1):
+        client.table[n + 2] = Entry(spec(float32, (MIN_BYTES // 4 + n,)), client.planner.mesh.number, resident)
+    each.now += MARK_SECONDS
+    for _ in range(2):
+        assert steps_of(each, Tick()) < MAX_STEPS
+        each.now += MARK_SECONDS
+    told = each.hears("w0", m.ShareMark)
+    assert [tensor for share in told for tensor in share.tensors] == [*range(2, MAX_SHARED_TENSORS + 1)]
 
 
 @pytest.mark.parametrize("whole", [True, False])
