@@ -241,18 +241,23 @@ def _peak(
     return peak
 
 
-def looks_at(plan: Plan) -> dict[int, int]:
-    """For each survivor that is a view, by position: the plan's reference to the value whose memory it looks at.
+def looks_at(plan: Plan) -> Generator[None, None, dict[int, int]]:
+    """For each survivor that is a view, by position: the plan's reference to the value whose memory it looks at. Found in turns.
 
     Workers copy a survivor that is less than half of that value, so that it has memory of its own.
     """
     root: dict[int, int] = {}
     ops = map(attrgetter("op"), plan.instructions)
-    for instruction in itertools.compress(plan.instructions, map(VIEW_OPS.__contains__, ops)):
+    views = itertools.compress(plan.instructions, map(VIEW_OPS.__contains__, ops))
+    for count, instruction in enumerate(views, 1):
+        if not count % ITEMS_PER_TURN:
+            yield
         (first, *_) = instruction.inputs
         root[ref(OUTPUT, instruction.outputs[0])] = root.get(first, first)
     found = {}
     for position, (_, index) in enumerate(plan.survivors if root else ()):
+        if position and not position % ITEMS_PER_TURN:
+            yield
         at = root.get(ref(OUTPUT, index))
         if at is not None:
             whole = plan.operand(at)

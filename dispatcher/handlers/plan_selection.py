@@ -7,7 +7,7 @@ the choice of strategies for `auto`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,7 @@ from gt.dispatcher.planner.auto_strategy import choose_strategies, find_undecide
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planned, Planner
 from gt.dispatcher.planner.shardability_check import check_shardability
-from gt.dispatcher.planner.verification import add_checks, draw_sample
+from gt.dispatcher.planner.verification import Sample, checks_in_turns, draw_sample
 from gt.dispatcher.state.message_state import (
     WAITING_COMPILATION,
     WAITING_PLAN,
@@ -27,7 +27,7 @@ from gt.dispatcher.state.message_state import (
     WAITING_STRATEGY,
     MessageState,
 )
-from gt.dispatcher.state.plan_cache import CachedPlan, Entry
+from gt.dispatcher.state.plan_cache import CachedPlan, Entry, ReadyPlan, table_changes
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import ConfigError, GTError, ProtocolError
@@ -166,7 +166,8 @@ class PlanSelection:
         missing = yield from self._shortage(client, planner, planned.plan, run)
         missed = yield from missed_deadlines(planned.plan, planner.mesh, planner.known_speeds)
         body = yield from pack_plan_in_turns(replace(planned.plan, tf32=client.tf32))
-        return PreparedPlan(CachedPlan(residents, planned, segment.scalar_types), missing, missed, body)
+        changes = yield from table_changes(residents, planned)
+        return PreparedPlan(CachedPlan(residents, planned, segment.scalar_types, changes), missing, missed, body)
 
     def worked_out(
         self, client: ClientRecord, what: str, key: Hashable, begin: Callable[[], Generator[None, None, Any]]
@@ -184,22 +185,39 @@ class PlanSelection:
             self.jobs.add(Job(client.program, client.number, what, errors_as_results(begin), done))
         return None
 
-    def add_checks(self, client: ClientRecord, planner: Planner, number: int, cached: CachedPlan) -> CachedPlan:
-        """The plan of a segment, or, as often as the session asks for it, a variant that checks some instructions."""
+    def add_checks(
+        self, client: ClientRecord, planner: Planner, number: int, cached: CachedPlan
+    ) -> CachedPlan | MessageState:
+        """The plan of a segment, or, as often as the session asks for it, a variant that checks some instructions, for which the
+        run may have to wait."""
         sample = draw_sample(client.verify, client.runs)
+        found = cached if sample is None else client.plans.get((number, cached.number, sample))
+        if found is None:
+            assert sample is not None
+            key = (number, cached.number, sample)
+            prepared = self.worked_out(
+                client, JOB_NAMES[WAITING_PLAN], key, lambda: self._checked(client, planner, cached, sample)
+            )
+            if prepared is None:
+                return WAITING_PLAN
+            if isinstance(prepared, Exception):
+                raise prepared
+            variant, body = prepared
+            found = cached if variant is None else self._remember(client, key, variant, "check", body)
         client.runs += 1
-        if sample is None:
-            return cached
-        key = (number, cached.number, sample)
-        found = client.plans.get(key)
-        if found is not None:
-            return found
-        plan = add_checks(cached.planned.plan, planner.mesh, sample)
+        return found
+
+    def _checked(
+        self, client: ClientRecord, planner: Planner, cached: CachedPlan, sample: Sample
+    ) -> Generator[None, None, tuple[CachedPlan | None, bytes]]:
+        """A variant of a plan that checks some instructions (None if there is nothing to check), and its bytes, in turns."""
+        plan = yield from checks_in_turns(cached.planned.plan, planner.mesh, sample)
         if plan is cached.planned.plan:
-            return cached
-        return self._remember(
-            client, key, CachedPlan(cached.residents, cached.planned._replace(plan=plan), cached.scalar_types), "check"
-        )
+            return None, b""
+        planned = cached.planned._replace(plan=plan)
+        changes = yield from table_changes(cached.residents, planned)
+        body = yield from pack_plan_in_turns(replace(plan, tf32=client.tf32))
+        return CachedPlan(cached.residents, planned, cached.scalar_types, changes), body
 
     def _remember(
         self, client: ClientRecord, key: Any, cached: CachedPlan, reason: str, body: bytes | None = None
@@ -282,8 +300,10 @@ class PlanSelection:
             cached.better = None
             if not missing:
                 self._drop(client, cached)
-                cached.take(better)
-                self._define(client, cached, key[0], "improved")
+                ready, cached.ready = cached.ready, None
+                cached.take(better, None if ready is None else ready.changes)
+                body = ready.body if ready is not None and ready.tf32 == client.tf32 else None
+                self._define(client, cached, key[0], "improved", body)
                 client.improved += 1
                 if self.service.recording is not None:
                     text = f"plan {cached.number} took over for segment {key[0]}"
@@ -304,14 +324,26 @@ class PlanSelection:
             cached.searched = True
             return
 
-        def found(better: Planned | None) -> None:
-            cached.better, cached.searched = better, True
+        def turns() -> Iterator[tuple[Planned, ReadyPlan] | None]:
+            better = None
+            for found_now in planner.search(segment, key[1], cached.planned):
+                better = found_now  # the last one is what was found
+                yield None
+            if better is not None:
+                changes = yield from table_changes(cached.residents, better)
+                tf32 = client.tf32
+                body = yield from pack_plan_in_turns(replace(better.plan, tf32=tf32))
+                yield better, ReadyPlan(changes, body, tf32)
+
+        def found(result: tuple[Planned, ReadyPlan] | None) -> None:
+            cached.searched = True
+            better, cached.ready = result or (None, None)
+            cached.better = better
             if self.service.recording is not None:
                 text = f"plan {cached.number}: {'a better one takes over' if better else 'no better one was found'}"
                 self.service.recording.decided(client.number, "searched", "info", text)
 
-        turns = planner.search(segment, key[1], cached.planned)
-        self.jobs.add(Job(client.program, client.number, JOB_NAMES[WAITING_SEARCH], turns, found))
+        self.jobs.add(Job(client.program, client.number, JOB_NAMES[WAITING_SEARCH], turns(), found))
 
     def _choose(
         self,
@@ -344,7 +376,7 @@ class PlanSelection:
         """Drop the jobs of a session that has ended."""
         self.jobs.drop(client.number)
         self.admission.forget(client)
-        client.found = None
+        client.found = client.picked = None
 
     def drop_segment(self, client: ClientRecord, number: int) -> None:
         """Forget the plans of one segment."""

@@ -27,14 +27,14 @@ from gt.dispatcher.state.message_state import (
     MessageState,
 )
 from gt.dispatcher.state.plan_cache import CachedPlan, Entry, SharedStorage
-from gt.dispatcher.state.records import ClientRecord, ReducedSegment
+from gt.dispatcher.state.records import ClientRecord, PickedPlan, ReducedSegment
 from gt.dispatcher.state.shared_state import DispatcherState, releases
 from gt.errors import OutOfMemory, PlanRefused, ProtocolError
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref, sources
 from gt.ir.refusals import UNKNOWN_SPEC
 from gt.ir.spec import Spec
 from gt.sharding.placement import REPLICATE, Mesh
-from gt.turns import ITEMS_PER_TURN
+from gt.turns import ITEMS_PER_TURN, finish
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.messages import Fault
@@ -52,8 +52,11 @@ _FAULT: Final = attrgetter("fault")
 _LANDING: Final = attrgetter("landing")
 NOTHING_REFUSED: Final[Mapping[int, Entry]] = MappingProxyType({})
 NO_FAULTS: Final[Mapping[int, Entry]] = MappingProxyType({})
+NOTHING_SHARED: Final[Mapping[int, Entry]] = MappingProxyType({})
 OPERANDS_PER_TURN: Final = 1024
 """How many operands are looked at in one turn, with their instructions."""
+SHARED_PER_TURN: Final = 128
+"""How many tensors that share memory get other entries in one turn; each may take some microseconds."""
 REDUCED_FROM: Final = 1 << 62
 """Numbers of segments from here on are those of reduced ones."""
 SCALARS: Final[dict[str, tuple[type, ...]]] = {
@@ -87,15 +90,17 @@ class RunHandler:
             cached is None
             or client.verify
             or len(client.table) > client.roomy
+            or len(cached.changes.looks) > ITEMS_PER_TURN
             or list(map(type, message.scalars)) != cached.scalar_types
         ):
             return self._run_anew(client, message, entries)
-        made = self._outputs(client, message, cached.offsets)
+        made = self._outputs(client, message, cached.changes.offsets)
         assert client.planner is not None
         if not self.service.has_credit(client.planner.mesh):
             return WAITING_CREDIT
         client.hits += 1
-        self._issue(client, message, cached, entries, made)
+        shared = finish(shared_entries(message, cached, entries)) if cached.changes.looks else NOTHING_SHARED
+        self._issue(client, message, cached, entries, made, shared)
         return DONE
 
     def _refuse_fatal(self, client: ClientRecord, message: m.Run) -> None:
@@ -116,7 +121,7 @@ class RunHandler:
 
     def _run_anew(self, client: ClientRecord, message: m.Run, entries: tuple[Entry, ...]) -> MessageState:
         """A run whose inputs have not occurred in this form: everything is checked, and planned if necessary."""
-        message = _as_reduced(client, message)
+        asked, message = message, _as_reduced(client, message)
         segment = _defined(client, message.segment)
         _check_operands(message, segment, entries)
         lost = next(filter(None, map(_FAULT, entries)), None)
@@ -142,21 +147,61 @@ class RunHandler:
             return WAITING_CREDIT
         placed = sound(segment, entries, planner.mesh) if lost else entries
         try:
-            cached = self.plan_selection.plan(client, planner, message, placed)
+            picked = self._pick(client, planner, asked, message, placed)
         except OutOfMemory:
             if not self._reduce(client, planner, message.segment, segment):
                 raise
             return self._run_anew(client, message, entries)
-        if isinstance(cached, MessageState):
-            return cached
-        if cached.runs >= SWITCH_AT and not lost and not refused:
-            client.plans.met(message.segment, entries, cached)
-        if client.verify:
-            cached = self.plan_selection.add_checks(client, planner, message.segment, cached)
-        self._issue(client, message, cached, entries, made)
+        if isinstance(picked, MessageState):
+            return picked
+        if picked.cached.runs >= SWITCH_AT and not (lost or refused or client.verify):
+            client.plans.met(message.segment, entries, picked.cached)
+        shared = self._shared(client, message, picked.cached, entries)
+        if shared is None:
+            client.picked = picked
+            return WAITING_PLAN
+        self._issue(client, message, picked.cached, entries, made, shared)
         _add(client, message, faults)
         _add(client, message, refused)
         return DONE
+
+    def _pick(
+        self, client: ClientRecord, planner: Planner, asked: m.Run, message: m.Run, entries: Sequence[Entry]
+    ) -> PickedPlan | MessageState:
+        """The plan for a run, or what the run waits for. What was picked before it had to wait again is not picked anew, if
+        workers have it still: a request counts once."""
+        picked, client.picked = client.picked, None
+        if (
+            picked is None
+            or picked.run is not asked
+            or picked.cached.number not in self.service.meshes[planner.mesh.number].plans
+        ):
+            cached = self.plan_selection.plan(client, planner, message, entries)
+            if isinstance(cached, MessageState):
+                return cached
+            picked = PickedPlan(asked, cached, checked=not client.verify)
+        if picked.checked:
+            return picked
+        checked = self.plan_selection.add_checks(client, planner, message.segment, picked.cached)
+        if isinstance(checked, MessageState):
+            client.picked = picked
+            return checked
+        return PickedPlan(asked, checked, checked=True)
+
+    def _shared(
+        self, client: ClientRecord, run: m.Run, cached: CachedPlan, entries: tuple[Entry, ...]
+    ) -> Mapping[int, Entry] | None:
+        """What `shared_entries` says of a run; None while a job works it out."""
+        if len(cached.changes.looks) <= ITEMS_PER_TURN:
+            return finish(shared_entries(run, cached, entries))
+        key = ("shared", cached.number, run.base, tuple(run.inputs), entries)
+        found = self.plan_selection.worked_out(
+            client, JOB_NAMES[WAITING_PLAN], key, lambda: shared_entries(run, cached, entries)
+        )
+        if isinstance(found, Exception):
+            raise found
+        shared: Mapping[int, Entry] | None = found
+        return shared
 
     def _inherited(
         self, client: ClientRecord, segment: Segment, entries: tuple[Entry, ...]
@@ -203,12 +248,18 @@ class RunHandler:
         return made
 
     def _issue(
-        self, client: ClientRecord, run: m.Run, cached: CachedPlan, entries: Sequence[Entry], made: list[int]
+        self,
+        client: ClientRecord,
+        run: m.Run,
+        cached: CachedPlan,
+        entries: Sequence[Entry],
+        made: list[int],
+        shared: Mapping[int, Entry],
     ) -> None:
-        planner = client.planner
+        planner, changes = client.planner, cached.changes
         assert planner is not None
         order = self.service.place_for(client, planner.mesh)
-        moved = [run.inputs[position] for position, _ in cached.relocated] if cached.relocated else []
+        moved = [run.inputs[position] for position, _ in changes.relocated] if changes.relocated else []
         self.service.issued[order].changes.append((order, made + moved if moved else made))
         self.service.multicast(
             planner.mesh,
@@ -217,11 +268,10 @@ class RunHandler:
         if self.service.recording is not None:
             self.service.recording.issued(client, run, cached, order)
         table = client.table
-        for position, resident in cached.relocated:
+        for position, resident in changes.relocated:
             table[run.inputs[position]] = replace(entries[position], resident=resident, root=None)
-        table.update(zip(made, cached.made, strict=True))
-        if cached.looks:
-            self._share(client, run, cached)
+        table.update(zip(made, changes.made, strict=True))
+        table.update(shared)
         _remove(table, run.freed)
         if client.landing:
             client.landing.difference_update(run.freed)
@@ -233,28 +283,6 @@ class RunHandler:
                 self.service.recording.decided(client.number, "pipeline", "info", f"gpipe: {hindered}")
         self.service.counters.runs += 1
         self.service.counters.instructions += cached.length
-
-    def _share(self, client: ClientRecord, run: m.Run, cached: CachedPlan) -> None:
-        """Record which memory the survivors that are views share."""
-        plan, table, space = cached.planned.plan, client.table, len(cached.planned.survivors[0].layout)
-        tensors = {ref(OUTPUT, index): run.base + offset for offset, index in plan.survivors}
-        tensors.update((ref(INPUT, position), tensor) for position, tensor in enumerate(run.inputs))
-        roots: dict[int, SharedStorage] = {}
-        for position, at in cached.looks.items():
-            if at not in roots:
-                entry, spec, layout = table.get(tensors.get(at, -1)), plan.operand(at), plan.layout(at)[:space]
-                assert isinstance(spec, Spec), "a view looks at a tensor"
-                if (
-                    entry is None or entry.resident.layout != layout
-                ):  # what it looks at is gone otherwise, or elsewhere by now
-                    roots[at] = SharedStorage(spec, layout)
-                elif entry.root is not None:
-                    roots[at] = entry.root
-                else:
-                    roots[at] = SharedStorage(entry.spec, entry.resident.layout)
-                    table[tensors[at]] = replace(entry, root=roots[at])
-            number = run.base + plan.survivors[position][0]
-            table[number] = replace(table[number], root=roots[at])
 
     def _nothing_left(self, client: ClientRecord, run: m.Run, fault: Fault, faults: Mapping[int, Entry]) -> None:
         """A run of which nothing can be computed: each survivor has its own error."""
@@ -288,6 +316,53 @@ class RunHandler:
         if client.mesh is not None:
             for release in releases(client.number, tensors):
                 self.service.multicast(client.mesh, release)
+
+
+def shared_entries(run: m.Run, cached: CachedPlan, entries: Sequence[Entry]) -> Generator[None, None, dict[int, Entry]]:
+    """The tensors that share memory after a run of a plan, survivors that are views and what they look at, each with its new
+    entry; found out in turns."""
+    looks, made, _, relocated = cached.changes
+    found: dict[int, Entry] = {}
+    if not looks:
+        return found
+    plan, space = cached.planned.plan, len(cached.planned.survivors[0].layout)
+    viewed = {*looks.values()}
+    tensors = {r: run.inputs[at] for at in range(len(entries)) if (r := ref(INPUT, at)) in viewed}
+    before = {run.inputs[at]: entries[at] for at in range(len(entries)) if ref(INPUT, at) in viewed}
+    for at, resident in relocated:
+        if run.inputs[at] in before:
+            before[run.inputs[at]] = replace(entries[at], resident=resident, root=None)
+    for at, (offset, index) in enumerate(plan.survivors):
+        if at and not at % ITEMS_PER_TURN:
+            yield
+        if (r := ref(OUTPUT, index)) in viewed:
+            tensors[r] = run.base + offset
+            before[tensors[r]] = made[at]
+    roots: dict[int, SharedStorage] = {}
+    views: dict[tuple[Entry, int], Entry] = {}
+    for count, (position, at) in enumerate(looks.items(), 1):
+        if not count % SHARED_PER_TURN:
+            yield
+        if at not in roots:
+            spec, layout = plan.operand(at), plan.layout(at)[:space]
+            assert isinstance(spec, Spec), "a view looks at a tensor"
+            tensor = tensors.get(at, -1)
+            entry = found.get(tensor) or before.get(tensor)
+            if (
+                entry is None or entry.resident.layout != layout
+            ):  # what it looks at is gone otherwise, or elsewhere by now
+                roots[at] = SharedStorage(spec, layout)
+            elif entry.root is not None:
+                roots[at] = entry.root
+            else:
+                roots[at] = SharedStorage(entry.spec, entry.resident.layout)
+                found[tensor] = replace(entry, root=roots[at])
+        key = (made[position], at)
+        view = views.get(key)
+        if view is None:
+            view = views[key] = replace(made[position], root=roots[at])
+        found[run.base + plan.survivors[position][0]] = view
+    return found
 
 
 def inherited(segment: Segment, entries: Sequence[Entry]) -> Generator[None, None, dict[int, Entry]]:

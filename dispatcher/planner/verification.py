@@ -8,7 +8,7 @@ counting, not by time: the same program checks the same ones. Pure functions onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +17,7 @@ from gt.ir.instruction import INPUT, MOVE, OUTPUT, SCALAR, VERIFY, Instruction, 
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec
 from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Shard
+from gt.turns import INSTRUCTIONS_PER_TURN, finish
 
 MAX_PARTS: Final = 8
 """The most parts into which a plan's instructions are divided for checking, and so the most variants of a plan."""
@@ -47,7 +48,12 @@ def draw_sample(share: float, run: int) -> Sample | None:
 
 def add_checks(plan: Plan, mesh: Mesh, sample: Sample) -> Plan:
     """The plan with checks, or the plan itself if there is nothing to check."""
-    return plan if len(mesh.members) == 1 else _Checking(plan, mesh).run(sample)
+    return finish(checks_in_turns(plan, mesh, sample))
+
+
+def checks_in_turns(plan: Plan, mesh: Mesh, sample: Sample) -> Generator[None, None, Plan]:
+    """The same, made in turns."""
+    return plan if len(mesh.members) == 1 else (yield from _Checking(plan, mesh).run(sample))
 
 
 def _mixed(number: int) -> int:
@@ -71,9 +77,11 @@ class _Checking:
         """The new number of each output."""
         self.checks = 0
 
-    def run(self, sample: Sample) -> Plan:
+    def run(self, sample: Sample) -> Generator[None, None, Plan]:
         plan = self.plan
         for at, old in enumerate(plan.instructions):
+            if at and not at % INSTRUCTIONS_PER_TURN:
+                yield
             first = len(self.values)
             inputs = tuple(self.renamed(r) for r in old.inputs)
             outputs = range(first, first + len(old.outputs))

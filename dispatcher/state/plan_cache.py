@@ -5,9 +5,8 @@ State only: `handlers/plan_selection.py` decides which plan is made and which wo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from gt.dispatcher.cost.peak_memory import looks_at
@@ -17,6 +16,7 @@ from gt.ir.instruction_bytes import unpack_plan
 from gt.ir.spec import Spec
 from gt.sharding.interned import Interned
 from gt.sharding.placement import Layout
+from gt.turns import ITEMS_PER_TURN, finish
 from gt.wire.messages import Fault
 
 MAX_PLANS: Final = 1024
@@ -51,6 +51,45 @@ class Entry(metaclass=Interned):
     root: SharedStorage | None = None
 
 
+class TableChanges(NamedTuple):
+    """How running a plan changes the tensor table."""
+
+    looks: dict[int, int]
+    """The survivors that are views: position → the plan's reference to the value whose memory they share."""
+    made: list[Entry]
+    """The entry of each survivor."""
+    offsets: list[int]
+    """The survivors' output numbers in the segment."""
+    relocated: list[tuple[int, ResidentPlacement]]
+    """The inputs whose resident placement the plan changes."""
+
+
+def table_changes(residents: tuple[ResidentPlacement, ...], planned: Planned) -> Generator[None, None, TableChanges]:
+    """What a plan does to the table in which its inputs have these resident placements, found in turns."""
+    plan = planned.plan
+    looks = yield from looks_at(plan)
+    offsets, specs = [offset for offset, _ in plan.survivors], [plan.values[index] for _, index in plan.survivors]
+    made: list[Entry] = []
+    for at in range(0, len(specs), ITEMS_PER_TURN):
+        if at:
+            yield
+        few = slice(at, at + ITEMS_PER_TURN)
+        kinds = [*zip(specs[few], planned.survivors[few], strict=True)]
+        entries = {kind: Entry(kind[0], plan.mesh, kind[1]) for kind in {*kinds}}
+        made.extend(map(entries.__getitem__, kinds))
+    changes = enumerate(zip(residents, planned.inputs, strict=True))
+    relocated = [(position, after) for position, (before, after) in changes if before is not after]
+    return TableChanges(looks, made, offsets, relocated)
+
+
+class ReadyPlan(NamedTuple):
+    """What a better plan takes over with: its changes of the table, and its bytes, with or without TF32."""
+
+    changes: TableChanges
+    body: bytes
+    tf32: bool
+
+
 class CachedPlan:
     """A plan that the workers of its mesh know as `number`, and how running it changes the tensor table.
 
@@ -59,11 +98,17 @@ class CachedPlan:
     """
 
     __slots__ = (
-        "better", "length", "looks", "made", "number", "offsets", "planned", "relocated", "residents", "runs", "scalar_types",
-        "searched", "used",
+        "better", "changes", "length", "number", "planned", "ready", "residents", "runs", "scalar_types", "searched",
+        "used",
     )  # fmt: skip
 
-    def __init__(self, residents: tuple[ResidentPlacement, ...], planned: Planned, scalar_types: list[type]) -> None:
+    def __init__(
+        self,
+        residents: tuple[ResidentPlacement, ...],
+        planned: Planned,
+        scalar_types: list[type],
+        changes: TableChanges | None = None,
+    ) -> None:
         self.residents = residents
         self.scalar_types = scalar_types
         self.used = 0
@@ -73,25 +118,15 @@ class CachedPlan:
         self.searched = False
         """Whether the search for a better plan has ended."""
         self.better: Planned | None = None
-        self.take(planned)
+        self.ready: ReadyPlan | None = None
+        """What is known of that, if it was found here."""
+        self.take(planned, changes)
 
-    def take(self, planned: Planned) -> None:
-        """Replace the plan by this one."""
+    def take(self, planned: Planned, changes: TableChanges | None = None) -> None:
+        """Replace the plan by this one, of which it may be known how it changes the table."""
         self.planned = planned
-        self.looks = looks_at(planned.plan)
-        """The survivors that are views: position → the plan's reference to the value whose memory they share."""
-        values, mesh = planned.plan.values, planned.plan.mesh
         self.length = len(planned.plan.instructions)
-        specs = map(values.__getitem__, map(itemgetter(1), planned.plan.survivors))
-        kinds = list(zip(specs, planned.survivors, strict=True))
-        entries = {kind: Entry(kind[0], mesh, kind[1]) for kind in set(kinds)}
-        self.made = list(map(entries.__getitem__, kinds))
-        """The entry of each survivor."""
-        self.offsets = list(map(itemgetter(0), planned.plan.survivors))
-        """The survivors' output numbers in the segment."""
-        changes = enumerate(zip(self.residents, planned.inputs, strict=True))
-        self.relocated = [(position, after) for position, (before, after) in changes if before is not after]
-        """The inputs whose resident placement the plan changes."""
+        self.changes = changes or finish(table_changes(self.residents, planned))
 
 
 class PackedPlan(NamedTuple):

@@ -12,13 +12,13 @@ from gt.dispatcher.planner.planner import Planner
 from gt.ir.instruction import Segment
 from gt.ir.spec import Spec
 from gt.sharding.placement import Mesh
-from gt.wire.messages import Fault
+from gt.wire.messages import Fault, Run
 from gt.wire.principals import OWN_PROCESS, Principal, ProgramIdentity
 
 from .config_resolution import ConfigChange, ConfigResolution, SharedComputation
 from .gpu_health import GpuHealth
 from .message_state import DONE, MessageState
-from .plan_cache import Entry, PlanCache
+from .plan_cache import CachedPlan, Entry, PlanCache
 from .session_marks import SessionRecovery
 from .worker_duty import IN_SERVICE, WorkerDuty
 
@@ -34,6 +34,14 @@ class ReducedSegment(NamedTuple):
 
     mesh: int
     number: int
+
+
+class PickedPlan(NamedTuple):
+    """The plan for a run, and whether it is known which of its instructions are checked."""
+
+    run: Run
+    cached: CachedPlan
+    checked: bool
 
 
 @dataclass(slots=True)
@@ -97,6 +105,8 @@ class ClientRecord:
     """Whether GPUs may round the operands of float32 products to TF32."""
     inherited: tuple[Segment, tuple[Entry, ...], dict[int, Entry]] | None = None
     """Of the last run of which some input had no value: the segment, the inputs, and the survivors without a value, by number."""
+    picked: PickedPlan | None = None
+    """The plan of the run at the head of the queue, if that waits for more than a plan."""
     runs: int = 0
     """The number of runs since `verify` was set; it decides which runs check."""
     warned: set[tuple[str, float]] = field(default_factory=set)

@@ -40,7 +40,7 @@ from gt.dispatcher.state.message_state import MessageState
 from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.shared_parts import MAX_SHARED_TENSORS, MIN_BYTES
 from gt.ir.dtypes import float32
-from gt.ir.instruction import INPUT, OUTPUT, ref
+from gt.ir.instruction import INPUT, OUTPUT, SCALAR, ref
 from gt.ir.spec import pack_spec, spec
 from gt.sharding.config import Config
 from gt.sharding.placement import Shard
@@ -174,6 +174,23 @@ def long(count: int, survivors: int | None = None) -> m.Define:
 FIRST_RUNS: Final[dict[str, tuple[m.Define, int, dict[str, Any]]]] = {
     "inputs": (wide(MAX_INPUTS), MAX_INPUTS, {}),
     "instructions": (long(MAX_INSTRUCTIONS, survivors=MAX_INSTRUCTIONS // 2), 1, {}),
+    "survivors of other shapes": (
+        definition(
+            kinds="f",
+            instructions=[["full", [ref(SCALAR, 0)], {"shape": [1 + n], "dtype": "f32"}, 0] for n in range(MAX_IDS)],
+            survivors=[*range(MAX_IDS)],
+        ),
+        1,
+        {},
+    ),
+    "views of other shapes": (
+        definition(
+            instructions=[["expand", [ref(INPUT, 0)], {"shape": [1 + n, 4]}, 0] for n in range(MAX_IDS)],
+            survivors=[*range(MAX_IDS)],
+        ),
+        1,
+        {},
+    ),
     "operands": (
         definition(
             instructions=[["cat", [ref(INPUT, 0)] * MAX_OPERANDS, {"axis": 0}, 0]] * (MAX_ALL_OPERANDS // MAX_OPERANDS)
@@ -200,7 +217,8 @@ def test_a_first_run_is_checked_planned_and_packed_in_turns(kind: str) -> None:
     define, inputs, options = FIRST_RUNS[kind]
     each = started(**options)
     tensors = many_tensors(each, inputs)
-    runs = [m.Run(7, (1 << 54) + (n << 40), tensors, [], [], []) for n in range(SWITCH_AT + 2)]
+    scalars = [0.5] * (kind == "survivors of other shapes")
+    runs = [m.Run(7, (1 << 54) + (n << 40), tensors, scalars, [], []) for n in range(SWITCH_AT + 2)]
     assert most_steps(each, "c", define) < MAX_STEPS
     for run in runs:
         assert most_steps(each, "c", run) < MAX_STEPS
@@ -208,6 +226,18 @@ def test_a_first_run_is_checked_planned_and_packed_in_turns(kind: str) -> None:
     assert (each.table()[runs[-1].base + max(each.core.service.clients[b"c"].segments[7].survivors)].fault is None) == (
         kind != "too little memory"
     )
+
+
+def test_a_plan_that_checks_itself_is_made_in_turns() -> None:
+    """With as many checks as there is room for."""
+    each = started(2, config=RULES)
+    each.put(2, signal=("net",))
+    each.say("c", m.Options({"verify": 1.0}))
+    chain = [["neg", [ref(OUTPUT, n - 1) if n else ref(INPUT, 0)], {}, 0] for n in range(MAX_INSTRUCTIONS // 2)]
+    define = definition(tags=[[["net"], 0, "x.py:1", []]], instructions=chain, survivors=[len(chain) - 1])
+    assert most_steps(each, "c", define, m.Run(7, 1 << 54, [2], [], [], [])) < MAX_STEPS
+    (checked,) = (key for key in each.core.service.clients[b"c"].plans.by_residents if len(key) == 3)
+    assert each.core.service.clients[b"c"].plans.by_residents[checked].length > len(chain)
 
 
 FAULTED: Final[dict[str, m.Define]] = {
