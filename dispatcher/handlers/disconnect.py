@@ -107,6 +107,7 @@ class Disconnect:
     def _forget(self, client: ClientRecord) -> None:
         del self.service.by_number[client.number]
         self.service.dispose(client.table)
+        self.service.dispose_work(client.segments.values())
         if client.queue:
             enter(client, DROPPED)
         self.fetches.forget(client)
@@ -117,7 +118,7 @@ class Disconnect:
         """Drop everything that a client has on workers, with its plans and meshes; what was in flight counts as finished, and
         nothing is to come back from them."""
         self.plan_selection.forget(client)
-        client.plans.clear()
+        self.service.dispose_work(client.plans.clear())
         client.planner = client.moving = client.survey = None
         client.displaced = False
         numbers, client.left_behind = client.left_behind, set()

@@ -247,6 +247,9 @@ class MarkHandler:
         if self.saves and client.recovery.key:
             self._file(DropSession(client.recovery.key, mark.number))
         self.service.dispose(mark.table)
+        kept, planned = client.segments, {id(each.planned) for each in client.plans.values()}
+        self.service.dispose_work(each for number, each in mark.segments.items() if kept.get(number) is not each)
+        self.service.dispose_work(each for each in mark.plans.values() if id(each.planned) not in planned)
         numbers = {*mark.mesh.members, *(client.mesh.members if client.mesh is not None else ())}
         to = tuple(worker.identity for worker in self.service.workers.values() if worker.number in numbers)
         self._drop(mark.number, to)

@@ -393,7 +393,7 @@ class MessageQueues:
         client.recovery.note_definition(message.segment, 0)
         reduced = client.reduced.pop(message.segment, None)
         for number in (message.segment, *([reduced.number] if reduced else [])):
-            client.segments.pop(number, None)
+            self.service.dispose_work([client.segments.pop(number)] if number in client.segments else ())
             client.refused.pop(number, None)
             self.plan_selection.drop_segment(client, number)
         return DONE

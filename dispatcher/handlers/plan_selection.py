@@ -299,7 +299,7 @@ class PlanSelection:
         elif better is not None:
             cached.better = None
             if not missing:
-                self._drop(client, cached)
+                self._untell(client, cached)
                 ready, cached.ready = cached.ready, None
                 cached.take(better, None if ready is None else ready.changes)
                 body = ready.body if ready is not None and ready.tf32 == client.tf32 else None
@@ -384,6 +384,12 @@ class PlanSelection:
             self._drop(client, cached)
 
     def _drop(self, client: ClientRecord, cached: CachedPlan) -> None:
+        """Forget a plan, which is no longer kept."""
+        self.service.dispose_work([cached])
+        self._untell(client, cached)
+
+    def _untell(self, client: ClientRecord, cached: CachedPlan) -> None:
+        """Have the workers forget a plan."""
         assert client.mesh is not None
         record = self.service.meshes.get(client.mesh.number)
         if record is not None and cached.number in record.plans:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +13,10 @@ from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 
+from .disposal import DISPOSED_PER_TURN, Worked, freed_in_turns, length_of
 from .events import Send
 from .numbers import Numbers, first_numbers
+from .plan_cache import SavedPlan
 from .records import MOST_IN_FLIGHT, ClientRecord, MeshRecord, WorkerRecord
 from .standby_copies import Replacement, StandbyCopies
 from .worker_duty import (
@@ -46,8 +48,8 @@ MAX_KNOWN_BUGS: Final = 100
 """The most places of which tracebacks are logged."""
 MAX_BUG_CHARACTERS: Final = 500
 """The most characters of an unexpected exception's text that are logged and sent."""
-DISPOSED_PER_TURN: Final = 2048
-"""How many entries of tensor tables are freed in one turn."""
+MAX_FREED_AT_ONCE: Final = 512
+"""The most instructions of definitions and plans that are freed in the event in which they are dropped."""
 MAX_TO_COMPILE: Final = 512
 """A worker that has this many instructions to compile is sent no further new plan."""
 
@@ -123,7 +125,7 @@ class DispatcherState:
         self.known_bugs: set[tuple[str, str, int]] = set()
         """Where unexpected exceptions have come from: each is logged once with its traceback."""
         self.out: list[Send] = []
-        self.disposed: list[list[Any]] = []
+        self.disposed: list[Mapping[int, Any] | Sequence[Worked]] = []
         """What is not needed any more and is freed in turns, because there is much of it."""
         self.away: dict[bytes, list[SessionCard]] = {}
         """Sessions of the dispatcher before, which may come back, by their keys."""
@@ -259,15 +261,17 @@ class DispatcherState:
     def dispose(self, table: Mapping[int, Any]) -> None:
         """Free what a tensor table has, which its owner is about to drop, in turns if it is large."""
         if len(table) > DISPOSED_PER_TURN:
-            self.disposed.append([*table.values()])
+            self.disposed.append(table)
+
+    def dispose_work(self, works: Iterable[Any]) -> None:
+        """The same for definitions and plans (faults in place of definitions are left out)."""
+        large = [work for work in works if not isinstance(work, tuple) or isinstance(work, SavedPlan)]
+        if sum(map(length_of, large)) > MAX_FREED_AT_ONCE:
+            self.disposed.append(large)
 
     def dispose_some(self) -> Iterator[None]:
         """Frees what is not needed any more, in turns."""
-        while self.disposed:
-            del self.disposed[-1][-DISPOSED_PER_TURN:]
-            if not self.disposed[-1]:
-                self.disposed.pop()
-            yield
+        return freed_in_turns(self.disposed)
 
     def send(self, to: bytes, message: m.Message) -> None:
         """Send a message to one peer."""
