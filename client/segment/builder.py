@@ -17,6 +17,7 @@ from gt.ir.instruction_bytes import pack_segment
 from gt.ir.spec import Spec
 from gt.wire.messages import Define, Drop, Free, Run
 
+from .early_fetch import SplitRun
 from .loop_period import LoopPeriods
 from .open_segment import BuilderSession, Lock, OpenSegment
 from .reference_counts import shared  # not compiled
@@ -85,11 +86,40 @@ class Builder(OpenSegment):
             self._send()
             self.session.pace()
 
+    def full(self) -> None:
+        """`flush` at the length; where a loop was expected that did not come, the segment goes on to its usual length."""
+        armed = self.early.armed
+        if armed is not None and self.length == len(armed) and (self.capture is not None or self.record != armed):
+            self.early.armed = None
+            self._expect()
+            if len(self.record) < self.length:
+                return
+        self.flush()
+
+    def _expect(self) -> None:
+        """Set the length at which the segment under way is sent."""
+        self.length = self.session.flush_length if self.periods is None else self.periods.length
+        if self.early.armed is not None:
+            self.length = min(self.length, len(self.early.armed))
+
+    def fetched(self, value: TensorValue) -> Any:
+        """This builder's thread fetches a value, and all that was gathered has been sent. The future, if the value was asked
+        for early."""
+        future = self.early.fetched(value.id, self.base, value.spec.nbytes, self.session.one_worker)
+        self._expect()
+        return future
+
     def _send(self) -> None:
         with self.lock, self.session.exclusive():
+            early = self.early
+            wanted: TensorValue | None = None
+            if early.armed is not None and self.record == early.armed:
+                wanted = self.values[-1]
             messages = self._messages()
             if messages:
                 self.session.sink(messages)
+            if wanted is not None:
+                early.asked = (wanted.id, self.session.ask_early(wanted.id, wanted.spec))
 
     def _messages(self) -> list[Any]:
         inputs = self.inputs
@@ -110,9 +140,8 @@ class Builder(OpenSegment):
                 periods.known()
             else:
                 periods.new(record, alive)
-            self.length = periods.length
-        else:
-            self.length = self.session.flush_length
+        self.early.sent(base, record, None)
+        self._expect()
         messages.append(Run(known, base, list(inputs), scalars, dying, freed))
         return messages
 
@@ -191,11 +220,37 @@ class Builder(OpenSegment):
             inputs.clear()
             dying, freed = self._deaths({number: ~slot for slot, number in enumerate(numbers)})
             messages = _free_messages(freed, MAX_IDS)
-            known = self._definition(key, traced.record, traced.alive, traced.inputs, messages)
-            messages.append(Run(known, base, numbers, scalars, dying, freed))
-            self.session.sink(messages)
+            early = self.early
+            early.sent(base, traced.record, traced)
+            self._expect()
+            split = early.split
+            if split is None or split.traced is not traced:
+                known = self._definition(key, traced.record, traced.alive, traced.inputs, messages)
+                messages.append(Run(known, base, numbers, scalars, dying, freed))
+                self.session.sink(messages)
+            else:
+                self._run_in_two(split, base, numbers, scalars, dying, freed, messages)
             del foreign
         self.session.pace()
+
+    def _run_in_two(
+        self, split: SplitRun, base: int, numbers: list[int], scalars: list[Scalar], dying: list[int], freed: list[int],
+        messages: list[Any],
+    ) -> None:  # fmt: skip
+        """Send the run of a traced segment as those of its head and its tail, and between them ask for the head's last output."""
+        head, tail = split.head, split.tail
+        dying_early, dying_late = split.dying(dying)
+        known = self._definition(split.head_key, head.record, head.alive, head.inputs, messages)
+        inputs = [numbers[slot] for slot in split.head_inputs]
+        messages.append(Run(known, base, inputs, scalars[: split.scalars], dying_early, freed))
+        self.session.sink(messages)
+        wanted = base + split.at
+        self.early.asked = (wanted, self.session.ask_early(wanted, head.record[split.at][0].result))
+        messages = []
+        known = self._definition(split.tail_key, tail.record, tail.alive, tail.inputs, messages)
+        inputs = [numbers[slot] if slot >= 0 else base + ~slot for slot in split.tail_inputs]
+        messages.append(Run(known, wanted + 1, inputs, scalars[split.scalars :], dying_late, []))
+        self.session.sink(messages)
 
     def _survivors(self, base: int, results: list[tuple[int, Spec]]) -> list[TensorValue]:
         """The values of those outputs that outlive a run; `base` is the id of the first output."""

@@ -9,6 +9,7 @@ cdef class OpenSegment:
     cdef public long long base
     cdef public Py_ssize_t length
     cdef public object periods
+    cdef public object early
     cdef public list dead
     cdef public list record
     cdef public dict inputs

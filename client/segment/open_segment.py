@@ -14,8 +14,10 @@ from gt.bounds import MAX_ALL_OPERANDS, MAX_INPUTS, MAX_INSTRUCTIONS, MAX_OPERAN
 from gt.errors import SessionError
 from gt.ir.dtypes import Scalar
 from gt.ir.instruction import ID_BITS
+from gt.ir.spec import Spec
 
 from .definition_cache import Definitions
+from .early_fetch import EarlyFetches
 from .loop_period import LoopPeriods
 from .signature import Signature
 from .value import TensorValue
@@ -40,6 +42,10 @@ class BuilderSession(Protocol):
     orphans: list[int]
     """Dead tensors of builders that are gone themselves; whoever flushes next frees them."""
 
+    @property
+    def one_worker(self) -> bool:
+        """Whether one worker computes all of it."""
+
     def exclusive(self) -> AbstractContextManager[Any]:
         """While it lasts no other thread sends, and Ctrl-C is put off: what is sent and what is remembered agree."""
 
@@ -48,6 +54,9 @@ class BuilderSession(Protocol):
 
     def pace(self) -> None:
         """Wait while too much is under way. Called when nothing is half done, so it may be interrupted."""
+
+    def ask_early(self, number: int, known: Spec) -> Any:
+        """Ask for a value whose run was sent just now; the future, None after the session's end."""
 
 
 class Lock(Protocol):
@@ -88,8 +97,8 @@ class OpenSegment:
     """
 
     __slots__ = (
-        "base", "busy", "capture", "claimed", "dead", "foreign", "inputs", "length", "lock", "many", "periods", "puts",
-        "record", "scalars", "session", "thread", "values",
+        "base", "busy", "capture", "claimed", "dead", "early", "foreign", "inputs", "length", "lock", "many", "periods",
+        "puts", "record", "scalars", "session", "thread", "values",
     )  # fmt: skip
 
     def __init__(self, session: BuilderSession, number: int, lock: Lock) -> None:
@@ -98,6 +107,7 @@ class OpenSegment:
         self.base = self.puts + PUT_IDS
         self.length = session.flush_length
         self.periods: LoopPeriods | None = None
+        self.early = EarlyFetches()
         self.dead: list[int] = []
         self.record: list[tuple[Any, ...]] = []
         """For each instruction its signature and, for each tensor operand, the output that it is (or ~slot of an input)."""
@@ -151,7 +161,7 @@ class OpenSegment:
         finally:
             self.busy = False
         if len(record) >= self.length:
-            self.flush()
+            self.full()
         return value
 
     def emit_one(self, signature: Signature, a: TensorValue, numbers: tuple[Scalar, ...] = ()) -> TensorValue:
@@ -181,7 +191,7 @@ class OpenSegment:
         finally:
             self.busy = False
         if len(record) >= self.length:
-            self.flush()
+            self.full()
         return value
 
     def emit_two(self, signature: Signature, a: TensorValue, b: TensorValue) -> TensorValue:
@@ -212,7 +222,7 @@ class OpenSegment:
         finally:
             self.busy = False
         if len(record) >= self.length:
-            self.flush()
+            self.full()
         return value
 
     def slot(self, number: int) -> int:
@@ -247,8 +257,8 @@ class OpenSegment:
             pass  # its thread is in the middle of one instruction
         self.foreign.append(value)
 
-    def flush(self) -> None:
-        """Send what was gathered."""
+    def full(self) -> None:
+        """Send what was gathered, because it has the length at which it is sent."""
         raise NotImplementedError("a builder sends")
 
     def flush_from_outside(self) -> bool:

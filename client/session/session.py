@@ -276,23 +276,33 @@ class Session:
                 "this tensor belongs to a session that has ended: fetch what you need before gt.disconnect()"
             )
         _interrupt("it fetches a value")
+        asked: Future | None = None
         if owner is builder():
             owner.flush()
+            asked = owner.fetched(value)
         else:
             while not owner.flush_from_outside():
                 pass  # its thread is in the middle of one instruction
         self.usable()
-        future = Future(self, f"the value of a tensor of {value.spec}", value.spec)
+        return self._ask_for(value.id, value.spec) if asked is None else asked
+
+    def ask_early(self, number: int, known: Spec) -> Future | None:
+        """Ask for a value whose run was sent just now, because the program will; None after the session's end."""
+        return None if self.failure is not None else self._ask_for(number, known)
+
+    def _ask_for(self, tensor: int, known: Spec) -> Future:
+        """The value of a tensor, as a future."""
+        future = Future(self, f"the value of a tensor of {known}", known)
         with self.exclusive():
             self._open()
             number = next(self.request_numbers)
             self.requests[number] = future
             kept = self.kept
             later = kept is not None and kept.unsent
-            self._send(m.Fetch(number, value.id), FETCH, number)
+            self._send(m.Fetch(number, tensor), FETCH, number)
             if not later:
-                future._array = self.link.offer_fetch(number, value.spec)
-        future.add_done_callback(partial(self._fetch_ended, value.id))
+                future._array = self.link.offer_fetch(number, known)
+        future.add_done_callback(partial(self._fetch_ended, tensor))
         return future
 
     def _fetch_ended(self, tensor: int, future: Future) -> None:
@@ -396,6 +406,11 @@ class Session:
         with self.exclusive():
             self._open()
             self._send(m.Options(values))
+
+    @property
+    def one_worker(self) -> bool:
+        """Whether one worker computes all of the session's tensors."""
+        return self.facts.get("workers") == 1
 
     @property
     def config(self) -> Any:
