@@ -375,6 +375,27 @@ def overlaps(op: str) -> Iterator[Sample]:
     yield Sample(op, (floats(1, 1, 4),), {"axes": (1,), "sizes": (4,), "strides": (1,), "dilations": (1,)}, edge=True)
 
 
+def poolings(op: str) -> Iterator[Sample]:
+    """Windows overlap: where they lie side by side nothing is added, so their gradients would be moved only."""
+    for shape, axes, sizes, strides, dilations, edge in (
+        ((5, 8, 3), (1,), (3,), (2,), (1,), False), ((4, 7, 6), (1, 2), (3, 2), (2, 2), (1, 1), False),
+        ((6, 3, 7), (0, 2), (2, 3), (1, 2), (3, 2), True), ((1, 4), (1,), (4,), (1,), (1,), True),
+    ):  # fmt: skip
+        attributes = {"axes": axes, "sizes": sizes, "strides": strides, "dilations": dilations}
+        for make in MAKERS[OPS[op].domain] if op == "max_pool" and not edge else [floats]:
+            x = make(*shape)
+            if op == "max_pool":
+                yield Sample(op, (x,), attributes, edge)
+                continue
+            extents = [(size - 1) * apart + 1 for size, apart in zip(sizes, dilations, strict=True)]
+            largest = np.lib.stride_tricks.sliding_window_view(x, extents, axes)
+            for at, (axis, stride, apart) in enumerate(zip(axes, strides, dilations, strict=True), len(shape)):
+                largest = largest[(slice(None),) * axis + (slice(None, None, stride),)]
+                largest = largest[(slice(None),) * at + (slice(None, None, apart),)]
+            largest = largest.max(tuple(range(len(shape), largest.ndim)))
+            yield Sample(op, (x, largest, floats(*largest.shape)), attributes, edge)
+
+
 def alongs(op: str) -> Iterator[Sample]:
     more: Attributes = {"descending": True} if op == "argsort" else {}
     for make, axis in itertools.product(MAKERS[OPS[op].domain], (0, 1)):
@@ -420,6 +441,7 @@ FAMILIES = {
     "attention": attentions, "attention_grad": attentions, "recurrence": recurrences, "recurrence_grad": recurrences,
     "solve": solves, "linalg": matrices, "fft": transforms,
     "conv": convs, "windows": sliding, "overlap_add": overlaps,
+    "max_pool": poolings, "max_pool_grad": poolings,
     "along": alongs, "search": searches, "compress": compressions, "permutation": swaps,
     "rows": row_orders, "tag": tags, "follow": follows,
 }  # fmt: skip

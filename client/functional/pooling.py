@@ -29,6 +29,18 @@ def _pooled(
     name: str, count: int, input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, filler: Any
 ) -> tuple[Tensor, Tensor, tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]:
     """The windows [N, C, count …, size …] of a padded input; the input with a batch, kernel, strides, pads."""
+    whole, x, form, pads, batched = _whole(name, count, input, kernel, stride, padding, dilation, ceil, filler)
+    return windows(whole, *form), x, form[1], form[2], pads, batched
+
+
+_Form = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Axes, sizes, strides and dilations of windows."""
+
+
+def _whole(
+    name: str, count: int, input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, filler: Any
+) -> tuple[Tensor, Tensor, _Form, tuple[int, ...], bool]:
+    """A padded input, of which windows are to be cut; the input with a batch, the form of the windows, pads."""
     x = tensor_of(name, input)
     batched = x.ndim == count + 2
     if not batched and x.ndim != count + 1:
@@ -43,8 +55,7 @@ def _pooled(
     whole = padded(x, pads, filler)
     if ceil:
         whole = _filled_up(whole, x.shape[2:], sizes, strides, pads, dilations, filler)
-    cut = windows(whole, range(2, 2 + count), sizes, strides, dilations)
-    return cut, x, sizes, strides, pads, batched
+    return whole, x, (tuple(range(2, 2 + count)), sizes, strides, dilations), pads, batched
 
 
 def _filled_up(
@@ -78,13 +89,15 @@ def _max_pool(
     name: str, count: int, input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: bool
 ) -> Any:
     lowest = _lowest(name, tensor_of(name, input))
+    if not indices:
+        whole, _, form, _, batched = _whole(name, count, input, kernel, stride, padding, dilation, ceil, lowest)
+        out = emission.emit("max_pool", (whole,), *form)
+        return out if batched else shape_ops.squeeze(out, 0)
     cut, x, sizes, strides, pads, batched = _pooled(name, count, input, kernel, stride, padding, dilation, ceil, lowest)
     flat = emission.emit("reshape", (cut,), (*cut.shape[: 2 + count], math.prod(sizes)))
     at = emission.emit("argmax", (flat,), 2 + count, True)
     out = shape_ops.squeeze(emission.emit("gather", (flat, at), 2 + count), 2 + count)
     out = out if batched else shape_ops.squeeze(out, 0)
-    if not indices:
-        return out
     at = shape_ops.squeeze(at, 2 + count)
     place = None
     apart = each_of(name, "dilation", dilation, count)

@@ -342,6 +342,12 @@ def _windows(schema: OpSchema) -> Iterable[ShardingOption]:
     return _lettered(*pair)
 
 
+def _max_pool(schema: OpSchema) -> Iterable[ShardingOption]:
+    """The same: windows need their axes whole."""
+    free = _all_but(schema.attributes["axes"], schema.result)
+    return _lettered(free, [free] * len(schema.operands))
+
+
 def _reshape(schema: OpSchema) -> Iterable[ShardingOption]:
     """From dimension d to dimension e wherever cutting either delimits the same elements for every part."""
     x = schema.tensor(0)
@@ -392,6 +398,8 @@ RULES: Final[dict[str, Rule]] = {
     "conv": _conv,
     "windows": _windows,
     "overlap_add": _windows,
+    "max_pool": _max_pool,
+    "max_pool_grad": _max_pool,
     "along": _along,
     "search": _search,
     "compress": _compress,
@@ -426,6 +434,8 @@ PASSING: Final[dict[str, Passing]] = {
     "solve": (("sum",), ("RP",)),
     "conv": (("sum",), ("PR", "RP")),
     "windows": (PARTIAL_OPS, ("P",)),
+    "max_pool": (("max",), ("P",)),
+    "max_pool_grad": (("sum",), ("RRP",)),
     "scatter_add": (("sum",), ("PRP",)),
     "scatter": (PARTIAL_OPS, ("PRP",)),
     "sum": (("sum",), ("P",)),

@@ -497,7 +497,7 @@ def _windows(name: str, op: Op, operands: Sequence[Operand], attributes: Attribu
     for axis, *numbers in zip(axes, windows, attributes["strides"], attributes["dilations"], strict=True):
         shape[axis] = window_count(x.shape[axis], *numbers)
         if not shape[axis]:
-            raise ShapeError(f"windows: a window of {numbers[0]} does not fit dimension {axis} of shape {x.shape}")
+            raise ShapeError(f"{name}: a window of {numbers[0]} does not fit dimension {axis} of shape {x.shape}")
     return (spec(x.dtype, (*shape, *windows)),)
 
 
@@ -516,6 +516,18 @@ def _overlap_add(name: str, op: Op, operands: Sequence[Operand], attributes: Att
             raise ShapeError(f"overlap_add: windows of shape {x.shape} were not cut from size {size} at axis {axis}")
         shape[axis] = size
     return (spec(x.dtype, tuple(shape)),)
+
+
+def _max_pool(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    """The shape of windows without what is within, or that of what they were cut from."""
+    x, *others = _tensors(operands)
+    dtype = _one_dtype(name, operands)
+    (cut,) = _windows(name, op, (x,), attributes)
+    shape = cut.shape[: x.ndim]
+    for other in others:
+        if other.shape != shape:
+            raise ShapeError(f"{name}: windows of shape {x.shape} give {shape}, not {other.shape}")
+    return (spec(_result(op, dtype), x.shape if others else shape),)
 
 
 def _along(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
@@ -592,6 +604,8 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "conv": _conv,
     "windows": _windows,
     "overlap_add": _overlap_add,
+    "max_pool": _max_pool,
+    "max_pool_grad": _max_pool,
     "along": _along,
     "search": _search,
     "compress": _compress,

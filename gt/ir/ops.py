@@ -310,6 +310,21 @@ OPS: Final[dict[str, Op]] = {
         linear=True,
         doc="windows laid where they were cut from and added, `sizes` long along axes: the gradient of windows",
     ),
+    "max_pool": Op(
+        "max_pool",
+        1,
+        "ordered",
+        attributes={"axes": "axes", "sizes": "sizes", "strides": "sizes", "dilations": "sizes"},
+        doc="the largest of every window along axes; NaN wins",
+    ),
+    "max_pool_grad": Op(
+        "max_pool_grad",
+        3,
+        "float",
+        attributes={"axes": "axes", "sizes": "sizes", "strides": "sizes", "dilations": "sizes"},
+        doc="of x, the largest of its windows and their gradients: that of x, where the first largest of a window (or its "
+        "first NaN) has that window's",
+    ),
     # composite: one instruction with a written decomposition
     "softmax": _along("float", "e^(x − max) over its sum along axis"),
     "log_softmax": _along("float", "x − max − log Σ e^(x − max) along axis"),

@@ -2,17 +2,20 @@
 
 On a GPU a convolution copies the windows of as many examples as fit into `WINDOW_BYTES` bytes next to each other ("im2col") and
 leaves the arithmetic to a matrix product (on a CPU: `conv_cpu.py`). Windows themselves are another look at what is there,
-which takes no memory.
+which takes no memory. The largest of windows is found axis by axis, and its gradient by one element of all windows after the
+other; on a CPU threads take some examples each, which changes no bit.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from gt.ir.infer import conv_extent
+import numpy as np
+
+from gt.ir.infer import conv_extent, window_count
 from gt.worker.base.kernel_call import Kernel, KernelCall
 
 from .elementwise import wide
@@ -20,6 +23,9 @@ from .matmul import product
 
 WINDOW_BYTES: Final = 8 << 20
 """Bytes of windows that are copied at once: about what caches hold."""
+MIN_SHARED_ELEMENTS: Final = 256 << 10
+"""Elements from which threads share a max pooling: it takes tens of microseconds to wake them."""
+MAX_PIECES: Final = 4
 MIN_EXAMPLE_WINDOWS: Final = 256
 """Windows of one example below which those of several examples go into one matrix product."""
 
@@ -171,5 +177,122 @@ def overlap_add(call: KernelCall) -> Kernel:
         for to, source in places:
             out[to] += x[source].astype(work, copy=False)
         return out.astype(result.dtype.numpy, copy=False)
+
+    return kernel
+
+
+def _along(size: int, window: int, stride: int, dilation: int) -> list[slice]:
+    """Along one axis, for each element of a window where those of all windows are."""
+    reach = conv_extent(window_count(size, window, stride, dilation), stride)
+    return [slice(at * dilation, at * dilation + reach, stride) for at in range(window)]
+
+
+def _places(call: KernelCall) -> list[list[slice]]:
+    """The same for each axis of a pooling."""
+    a, x = call.attributes, call.tensor(0).shape
+    forms = zip(a["axes"], a["sizes"], a["strides"], a["dilations"], strict=True)
+    return [_along(x[axis], *form) for axis, *form in forms]
+
+
+def _by_examples(call: KernelCall, part: Callable[..., None]) -> Callable[..., None]:
+    """`part(*arrays)` of all examples, or of some after the other by the threads of a pool."""
+    thread_pool, examples = call.thread_pool, call.tensor(0).shape[0]
+    pieces = min(MAX_PIECES, examples)
+    if thread_pool is None or thread_pool.threads == 1 or pieces < 2 or call.tensor(0).size < MIN_SHARED_ELEMENTS:
+        return part
+    if 0 in call.attributes["axes"]:
+        return part
+    bounds = [examples * piece // pieces for piece in range(pieces + 1)]
+
+    def shared(*arrays: Any) -> None:
+        turn = itertools.count()  # which is one step of the interpreter: no two threads take the same
+
+        def thread(_: int) -> None:
+            while (piece := next(turn)) < pieces:
+                part(*[array[bounds[piece] : bounds[piece + 1]] for array in arrays])
+
+        thread_pool.run(thread)
+
+    return shared
+
+
+def max_pool(call: KernelCall) -> Kernel:
+    """The largest along one axis after the other, which is that of the window."""
+    xp, result = call.xp, call.result
+    places = []
+    for axis, along in zip(call.attributes["axes"], _places(call), strict=True):
+        lead = (slice(None),) * axis
+        places.append([(*lead, each) for each in along])
+
+    def part(x: Any, out: Any) -> None:
+        made = x
+        for along in places:
+            source, made = made, made[along[0]]
+            for number, place in enumerate(along[1:]):
+                to = out if along is places[-1] else made if number else None
+                made = xp.maximum(made, source[place], out=to)
+        if made is not out:
+            out[...] = made
+
+    compute = _by_examples(call, part)
+
+    work = result.dtype.numpy if xp is np else wide(result.dtype).numpy  # CuPy compares no bfloat16
+
+    def kernel(x: Any) -> Any:
+        out = xp.empty(result.shape, work)
+        compute(x.astype(work, copy=False), out)
+        return out.astype(result.dtype.numpy, copy=False)
+
+    return kernel
+
+
+def max_pool_grad(call: KernelCall) -> Kernel:
+    """What is left of the gradients of windows goes to one element after the other that is the largest; the last takes all."""
+    xp, a, dtype = call.xp, call.attributes, call.result.dtype
+    work, bits = wide(dtype).numpy, np.dtype(f"i{dtype.numpy.itemsize}")
+    if call.tensor(1).size == 0:
+        return lambda *_: xp.zeros(call.result.shape, dtype.numpy)
+    shape = call.tensor(0).shape
+    places = []
+    for at in itertools.product(*_places(call)):
+        place = [slice(None)] * len(shape)
+        for axis, each in zip(a["axes"], at, strict=True):
+            place[axis] = each
+        places.append(tuple(place))
+    forms = list(zip(a["axes"], a["sizes"], a["strides"], a["dilations"], strict=True))
+    apart = all(conv_extent(size, dilation) <= stride for _, size, stride, dilation in forms)
+    covered = apart and all(size * call.tensor(1).shape[axis] == shape[axis] for axis, size, _, _ in forms)
+
+    def part(x: Any, largest: Any, given: Any, out: Any) -> None:
+        unordered = xp is not np or bool(np.isnan(largest).any())
+        left = given.view(bits).copy() if xp is np else given
+        if not covered:
+            out[...] = 0
+        for place in places:
+            if place is places[-1]:
+                taken = left
+            else:
+                found = xp.equal(x[place], largest)
+                if unordered:
+                    found |= xp.isnan(x[place])
+                if xp is np:  # a choice by bits takes less time than one by `where`
+                    taken = found.astype(bits)
+                    np.multiply(left, taken, taken)
+                    np.subtract(left, taken, left)
+                else:
+                    taken, left = xp.where(found, left, 0), xp.where(found, 0, left)
+            taken = taken.view(dtype.numpy) if xp is np else taken
+            if apart:
+                out[place] = taken
+            else:
+                out[place] += taken.astype(work, copy=False)
+
+    compute = _by_examples(call, part)
+    held = dtype.numpy if xp is np else work
+
+    def kernel(*operands: Any) -> Any:
+        out = xp.empty(shape, held if apart else work)
+        compute(*[each.astype(held, copy=False) for each in operands], out)
+        return out.astype(dtype.numpy, copy=False)
 
     return kernel

@@ -9,6 +9,7 @@ with everything else evicted.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, Final
 
@@ -102,6 +103,35 @@ def conv(call: KernelCall) -> int:
     if padded != x.shape:
         found += math.prod(padded) * work
     return found + (result.size * work if wide(result.dtype) is not result.dtype else 0)
+
+
+def _buffered(call: KernelCall) -> int:
+    """Elements of the buffers of a NumPy function whose operands have many dimensions."""
+    return 3 * np.getbufsize() if call.xp is np else 0
+
+
+def max_pool(call: KernelCall) -> int:
+    """Bytes of the largest along some axes before those along all; CuPy computes half precision in float32."""
+    shape, sizes, work = list(call.tensor(0).shape), [0], call.result.dtype.numpy
+    for axis in call.attributes["axes"][:-1]:
+        shape[axis] = call.result.shape[axis]
+        sizes.append(math.prod(shape))
+    copies = 0
+    if call.xp is not np:
+        work, copies = wide(call.result.dtype).numpy, copy_size(call.tensor(0)) + copy_size(call.result)
+    return (max(map(sum, itertools.pairwise([*sizes, 0]))) + _buffered(call)) * work.itemsize + copies
+
+
+def max_pool_grad(call: KernelCall) -> int:
+    """Bytes of the gradients that are left, what one element of each window gets of them, and whether it does; sums of half
+    precision are in float32, and on a GPU everything."""
+    windows, item = call.tensor(1).size, call.result.dtype.numpy.itemsize
+    widened = copy_size(call.result)
+    copies = widened + (copy_size(call.tensor(1)) if widened else 0)
+    if call.xp is not np:
+        item = wide(call.result.dtype).numpy.itemsize
+        copies = 2 * widened + 2 * copy_size(call.tensor(1)) + windows * item
+    return _buffered(call) * item + windows * (2 * item + 1) + copies
 
 
 def recurrence(call: KernelCall) -> int:

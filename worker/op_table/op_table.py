@@ -22,7 +22,7 @@ from gt.worker.base.kernel_call import KernelCall, KernelFactory
 from gt.worker.kernels import deterministic, workspace_size
 from gt.worker.kernels.attention import attention, attention_grad
 from gt.worker.kernels.conv_cpu import conv
-from gt.worker.kernels.convolution import overlap_add, windows
+from gt.worker.kernels.convolution import max_pool, max_pool_grad, overlap_add, windows
 from gt.worker.kernels.creation import arange, full
 from gt.worker.kernels.elementwise import (
     cast,
@@ -330,6 +330,8 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     ),
     "windows": OpRow(windows, capturable=ALWAYS, is_view=True),
     "overlap_add": OpRow(overlap_add, capturable=ALWAYS),
+    "max_pool": OpRow(max_pool, capturable=ALWAYS, workspace=workspace_size.max_pool),
+    "max_pool_grad": OpRow(max_pool_grad, capturable=ALWAYS, workspace=workspace_size.max_pool_grad),
     # composite
     "softmax": _softmax("e^(x − max) over its sum"),
     "log_softmax": _softmax("x − max − log Σ e^(x − max)"),

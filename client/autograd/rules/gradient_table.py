@@ -382,6 +382,23 @@ def _overlap_add(n: TapeNode, g: Tensor) -> Parts:
     return (emission.emit("windows", (g,), axes, sizes, n.attribute("strides"), n.attribute("dilations")),)
 
 
+def _max_pool(n: TapeNode, g: Tensor) -> Parts:
+    return (emission.emit("max_pool_grad", (n.operand(0), n.result(), g), *n.signature.attributes.values()),)
+
+
+def _max_pool_grad(n: TapeNode, g: Tensor) -> Parts:
+    """What flows to the gradients of windows: of each, that where its largest element is."""
+    if not n.needs(2):
+        return None, None, None
+    x, form, last = n.operand(0), tuple(n.signature.attributes.values()), len(n.shape(0))
+    flat = [
+        _reshape(emission.emit("windows", (each,), *form), (*n.shape(2), math.prod(n.attribute("sizes"))))
+        for each in (x, g)
+    ]
+    at = emission.emit("argmax", (flat[0],), last, True)
+    return None, None, _reshape(emission.emit("gather", (flat[1], at), last), n.shape(2))
+
+
 def _softmax(n: TapeNode, g: Tensor) -> Parts:
     o, axis = n.result(), n.attribute("axis")
     weighted = g * o
@@ -542,6 +559,8 @@ GRADIENTS: Final[dict[str, GradientRule]] = {
     "conv": GradientRule(("1", "0"), _conv),
     "windows": GradientRule(("",), _windows),
     "overlap_add": GradientRule(("",), _overlap_add),
+    "max_pool": GradientRule(("0o",), _max_pool),
+    "max_pool_grad": GradientRule(("", "", "0"), _max_pool_grad),
     # composite
     "softmax": GradientRule(("o",), _softmax),
     "log_softmax": GradientRule(("o",), _log_softmax),

@@ -25,6 +25,10 @@ SLACK = 128 << 10
 """Bytes of what is small and does not grow, as NumPy's buffers are."""
 LIBRARY = frozenset(("cholesky", "inverse", "det", "slogdet", "qr", "svd", "eigh", "eig", "lu", "matrix_exp", "solve"))
 """Ops for which a library has memory that Python is not told of."""
+POOLS = [
+    {"axes": (1,), "sizes": (2,), "strides": (2,), "dilations": (1,)},
+    {"axes": (1, 2), "sizes": (2, 2), "strides": (2, 1), "dilations": (1, 1)},
+]
 CONV = {"strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1), "spreads": (1, 1)}
 
 
@@ -67,6 +71,8 @@ CASES: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
     ("conv", (numbers(3, 2, 8, 40, 40), numbers(2, 4, 8, 5, 5)), {**CONV, "strides": (2, 2)}),
     ("conv", (numbers(40, 2, 8, 8, 8), numbers(2, 4, 8, 8, 8)), {**CONV, "spreads": (8, 8), "pads": (7,) * 4}),
     ("conv", (numbers(40, 2, 8, 8, 8), numbers(2, 4, 8, 9, 9)), {**CONV, "spreads": (8, 8), "pads": (5,) * 4}),
+    *(("max_pool", (numbers(20, 40, 60),), pool) for pool in POOLS),
+    *(("max_pool_grad", (numbers(20, 40, 60), numbers(20, 20, 59), numbers(20, 20, 59)), pool) for pool in POOLS[1:]),
     *(recurrent(op, reverse) for op in RECURRENT for reverse in (False, True)),
     *(("argsort", (numbers(50, 2000),), {"axis": axis, "descending": d}) for axis in (0, 1) for d in (False, True)),
     *((name, (numbers(100, 1000),), {"axis": 1}) for name in ("cumsum", "cumprod", "argcummax", "argcummin")),

@@ -27,6 +27,12 @@ INDEX = np.array([[0, 2], [1, 1]])
 Sample = tuple[list[np.ndarray[Any, Any]], Callable[..., gt.Tensor]]
 
 
+def pooled() -> tuple[gt.Tensor, gt.Tensor]:
+    """Two rows of four, and the larger of each two."""
+    x = CUBE[0, 0]
+    return gt.tensor(x), gt.tensor(x.reshape(2, 2, 2).max(2))
+
+
 def emit(op: str, *attributes: Any, extra: tuple[Any, ...] = ()) -> Callable[..., gt.Tensor]:
     return lambda *operands: emission.emit(op, (*operands, *extra), *attributes)
 
@@ -141,6 +147,11 @@ SAMPLES: dict[str, list[Sample]] = {
     ],
     "windows": [([A], emit("windows", (1,), (2,), (1,), (1,))), ([CUBE], emit("windows", (3,), (2,), (1,), (2,)))],
     "overlap_add": [([TAPS[0]], emit("overlap_add", (1,), (3,), (1,), (1,)))],
+    "max_pool": [
+        ([CUBE], emit("max_pool", (3,), (2,), (1,), (2,))),
+        ([A.T.copy()], emit("max_pool", (0, 1), (2, 2), (1, 1), (1, 1))),
+    ],
+    "max_pool_grad": [([A[:, :2]], lambda g: emission.emit("max_pool_grad", (*pooled(), g), (1,), (2,), (2,), (1,)))],
     "softmax": [([A], emit("softmax", 0)), ([A], emit("softmax", 1))],
     "log_softmax": [([A], emit("log_softmax", 0)), ([A], emit("log_softmax", 1))],
     "tag": [([A], emit("tag", False))],
