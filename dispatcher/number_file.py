@@ -45,6 +45,15 @@ STARTS_AHEAD: Final = 1 << 10
 the other one can have given since that was made."""
 
 
+MAX_NUMBER: Final = 1 << 62
+"""All numbers that a dispatcher has counted are smaller."""
+MAX_STARTS: Final = MAX_NUMBER // ORDERS_PER_START
+
+
+class DamagedNumbers(GTError, OSError):
+    """A file of numbers has some that no dispatcher can have given."""
+
+
 class FolderInUse(GTError, OSError):
     """Another dispatcher goes on with the sessions in this folder, here or elsewhere."""
 
@@ -107,15 +116,25 @@ def read_service(folder: Path) -> int:
 
 def take_over_numbers(folder: Path) -> int:
     """Have the numbers in a copied file go on far beyond those that the other dispatcher gives. Returns the new epoch. Raises
-    `OSError`."""
+    `OSError`, `DamagedNumbers` if they cannot."""
     epoch, path = next_epoch(folder), folder / FILE_NAME
-    slots = [_slot(path.read_bytes(), at) for at in range(FILE_BYTES // SLOT.size)]
+    data = path.read_bytes()
+    _check(data, path)
+    slots = [_slot(data, at) for at in range(FILE_BYTES // SLOT.size)]
     for at in range(STARTS_SLOT):
         slots[at] += NUMBERS_AHEAD
     slots[STARTS_SLOT] += STARTS_AHEAD
     slots[EPOCH_SLOT], slots[REPLACED_SLOT] = epoch, 0
     store_numbers(folder, b"".join(map(SLOT.pack, slots)))
     return epoch
+
+
+def _check(data: bytes, path: Path) -> None:
+    """Raise `DamagedNumbers` if a file has numbers that cannot go on."""
+    slots = [_slot(data, at) for at in range(LEAVING_SLOT)]
+    if max(slots) >= MAX_NUMBER or slots[STARTS_SLOT] >= MAX_STARTS:
+        text = f"{path} is damaged: no dispatcher has counted so far; the sessions in its folder cannot go on, so remove it"
+        raise DamagedNumbers(text)
 
 
 def _slot(data: bytes, at: int) -> int:
@@ -125,7 +144,7 @@ def _slot(data: bytes, at: int) -> int:
 
 class NumberFile:
     """The numbers that follow those of all dispatchers that had this folder, what is noted of the `workers` of the last one, and
-    the `epoch` of this one. Raises `OSError`."""
+    the `epoch` of this one. Raises `OSError`, `DamagedNumbers` if they cannot go on."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -135,6 +154,7 @@ class NumberFile:
             self.memory = mmap.mmap(descriptor, FILE_BYTES)
         finally:
             os.close(descriptor)
+        _check(self.memory[:], folder / FILE_NAME)
         starts = next(_count(self.memory, STARTS_SLOT, 0))
         self.beats = _count(self.memory, BEATS_SLOT, 0)
         sessions, workers, meshes, marks = (

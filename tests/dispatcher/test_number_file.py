@@ -13,14 +13,20 @@ from hypothesis import strategies as st
 
 from gt.dispatcher.number_file import (
     FILE_BYTES,
+    FILE_NAME,
     FIRST_NUMBERS,
     MAX_LEAVING,
+    MAX_NUMBER,
+    MAX_STARTS,
     ORDERS_PER_START,
     SLOT,
+    STARTS_SLOT,
+    DamagedNumbers,
     FolderInUse,
     NumberFile,
     lock_folder,
     read_beats,
+    take_over_numbers,
 )
 from gt.dispatcher.state.numbers import first_numbers
 from gt.dispatcher.state.worker_duty import WorkersBefore
@@ -120,3 +126,19 @@ def test_the_next_dispatcher_knows_what_workers_there_were(tmp_path: Path) -> No
         assert NumberFile(tmp_path).workers == now
     NumberFile(tmp_path).note_workers(WorkersBefore(2, 0, frozenset(range(1, 40))))
     assert len(NumberFile(tmp_path).workers.leaving) == MAX_LEAVING
+
+
+@pytest.mark.parametrize(
+    ("slot", "number"), [(0, MAX_NUMBER), (STARTS_SLOT, MAX_STARTS), (STARTS_SLOT + 3, (1 << 64) - 1)]
+)
+def test_numbers_that_cannot_go_on_are_refused(tmp_path: Path, slot: int, number: int) -> None:
+    """The error names the file, and says what to do. What is refused stays as it is."""
+    NumberFile(tmp_path)
+    path = tmp_path / FILE_NAME
+    data = bytearray(path.read_bytes())
+    SLOT.pack_into(data, slot * SLOT.size, number)
+    path.write_bytes(data)
+    for go_on in (NumberFile, take_over_numbers):
+        with pytest.raises(DamagedNumbers, match=f"{path} is damaged.*remove it"):
+            go_on(tmp_path)
+    assert path.read_bytes() == data

@@ -29,6 +29,9 @@ DECODING = (
     "gt.monitor.reading",
     "gt.client.io.",
     "gt.dispatcher.state.mark_bytes",
+    "gt.dispatcher.bulk_window",
+    "gt.dispatcher.number_file",
+    "gt.worker.snapshots.",
 )
 SHARE_SECONDS = 2.0
 """Seconds for which one target is fuzzed before the next one."""

@@ -44,6 +44,8 @@ from gt.sharding.config import parse as parse_config
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 
+from . import bulk_frames, state_files
+
 RULES: Final[dict[str, Any]] = {
     "mesh": {"data": 2},
     "sharding_config": {
@@ -512,6 +514,11 @@ TARGETS: Final[dict[str, Target]] = {
     "trace": Target(_trace_samples, _text, _check_trace),
     "event": Target(_event_samples, _packed, _check_event),
     "session": Target(_session_samples, _build_session, _check_session),
+    "mark": Target(
+        state_files.mark_samples, lambda tree: state_files.build_mark(tree, _packed), state_files.check_mark
+    ),
+    "numbers": Target(state_files.number_samples, state_files.build_numbers, state_files.check_numbers),
+    "bulk": Target(bulk_frames.samples, lambda tree: bulk_frames.build(tree, _packed), bulk_frames.check),
     "service": Target(_service_samples, _packed, _check_service),
 }
 """By name."""

@@ -16,9 +16,11 @@ A file protects against the end of a process, not of the machine: it is whole or
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections.abc import Callable, Sequence, Set
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -27,6 +29,7 @@ import numpy as np
 
 from gt.errors import DTypeError, SnapshotError
 from gt.ir.dtypes import BY_SHORT, as_dtype
+from gt.ir.spec import size_error
 from gt.snapshot_files.whole_file import whole_file
 from gt.wire.lending import copy_of
 from gt.worker.base.events import MarkBuffer, MarkContents, Marked, MarkedReplica, MarkedView
@@ -35,6 +38,8 @@ from gt.worker.device.buffers import BufferView
 HEADER: Final = b"GTmark1\n"
 END: Final = b"GTmend1\n"
 FOOTER: Final = struct.Struct("<QI8s")
+MAX_STRIDE_BYTES: Final = 1 << 60
+"""The most bytes between two elements of a tensor that follow each other along an axis."""
 CHUNK_BYTES: Final = 1 << 20
 """Bytes that are added to a checksum and written at once, while they are in the processor's cache."""
 
@@ -127,7 +132,10 @@ def read_mark(path: Path, other: Callable[[int], Path], only: Set[int] | None = 
         wanted = {at: place for at, place in stored.items() if place.file == number}
         source = other(number) if number else path
         with _opened(source) as file:
+            nbytes = os.fstat(file.fileno()).st_size
             for at, place in wanted.items():
+                if place.offset + place.nbytes > nbytes:
+                    raise _damaged(source, f"it ends at byte {nbytes}")
                 buffers[at] = _read_buffer(source, file, place, shapes.get(at))
     return MarkContents([buffer for buffer in buffers if buffer is not None], tensors, signals)
 
@@ -211,21 +219,73 @@ def _read_index(path: Path) -> tuple[list[Place], Tensors, dict[int, str]]:
         raise _damaged(path, "the checksum of its list of tensors does not match")
     try:
         raw_places, raw_tensors, raw_signals = msgpack.unpackb(index)
-        places = [LentBuffer(*raw) if len(raw) == 3 else StoredBuffer(*raw) for raw in raw_places]
-        tensors = {tensor: _unpacked(rest) for tensor, *rest in raw_tensors}
-        signals = {tensor: signal for signal, found in raw_signals for tensor in found}
-    except (ValueError, TypeError, KeyError, DTypeError, msgpack.UnpackException):
+        places = [_place(raw) for raw in raw_places]
+        tensors = {_number(tensor): _unpacked(rest, places) for tensor, *rest in raw_tensors}
+        signals = {_number(tensor): _text(signal) for signal, found in raw_signals for tensor in found}
+        _check_apart(places)
+    except (ValueError, TypeError, KeyError, IndexError, DTypeError, msgpack.UnpackException):
         raise _damaged(path, "its list of tensors is malformed") from None
     return places, tensors, signals
 
 
-def _unpacked(rest: list[Any]) -> Marked:
+# what an index has, from msgpack; each raises `ValueError` or another error of malformed data
+
+
+def _place(raw: list[Any]) -> Place:
+    if len(raw) == 3:
+        where, offset, nbytes = raw
+        return LentBuffer(_text(where), _number(offset), _number(nbytes))
+    return StoredBuffer(*map(_number, raw))
+
+
+def _check_apart(places: Sequence[Place]) -> None:
+    """Check that no two buffers have bytes in common, so that all of them take no more memory than there are bytes."""
+    ends: dict[int | str, int] = {}
+    for holder, start, nbytes in sorted(
+        ((each[0], each[1], each[2]) for each in places), key=lambda each: (str(each[0]), each[1:])
+    ):
+        if start < ends.get(holder, 0):
+            raise ValueError("buffers overlap")
+        ends[holder] = start + nbytes
+
+
+def _unpacked(rest: list[Any], places: Sequence[Place]) -> Marked:
     if not rest:
         return None
     if len(rest) == 2:
-        return rest[0], rest[1]
+        return _text(rest[0]), _text(rest[1])
     if len(rest) == 4:
         rank, dtype, shape, strides = rest
-        return MarkedReplica(rank, BufferView(BY_SHORT[dtype].numpy, tuple(shape), tuple(strides), 0))
+        return MarkedReplica(_number(rank), _view(dtype, shape, strides, 0))
     buffer, dtype, shape, strides, offset, owns, scalar = rest
-    return MarkedView(buffer, BufferView(BY_SHORT[dtype].numpy, tuple(shape), tuple(strides), offset), owns, scalar)
+    view = _view(dtype, shape, strides, _number(offset))
+    nbytes = places[_number(buffer)].nbytes
+    if type(owns) is not bool or type(scalar) is not bool or (scalar and shape):
+        raise ValueError
+    if owns and prod(shape) * view.dtype.itemsize != nbytes:
+        raise ValueError
+    spans = [(count - 1) * stride for count, stride in zip(shape, strides, strict=True)] if all(shape) else []
+    lowest, highest = (offset + sum(bound(0, span) for span in spans) for bound in (min, max))
+    if not 0 <= lowest <= highest <= nbytes - view.dtype.itemsize * all(shape):
+        raise ValueError
+    return MarkedView(buffer, view, owns, scalar)
+
+
+def _view(dtype: str, shape: list[int], strides: list[int], offset: int) -> BufferView:
+    if size_error([*map(_number, shape)]) is not None or len(strides) != len(shape):
+        raise ValueError
+    if not all(type(stride) is int and -MAX_STRIDE_BYTES <= stride <= MAX_STRIDE_BYTES for stride in strides):
+        raise ValueError
+    return BufferView(BY_SHORT[dtype].numpy, tuple(shape), tuple(strides), offset)
+
+
+def _number(raw: Any) -> int:
+    if type(raw) is not int or raw < 0:
+        raise ValueError
+    return raw
+
+
+def _text(raw: Any) -> str:
+    if type(raw) is not str:
+        raise ValueError
+    return raw
