@@ -1,5 +1,5 @@
-"""What going back costs: how long a program pauses when processes of its service are killed or stopped, and what marks and kept
-data cost one that is left alone.
+"""What going back costs: how long a program pauses when processes of its service are killed or stopped, and what it costs to keep
+data that is put. (`mark_cost.py`: what marks cost a program that is left alone.)
 
     python benchmarks/recovery.py [--kinds kill-worker,…] [--configs pipeline,…] [--repetitions 5] [--steps 300] [--json FILE]
 
@@ -19,12 +19,8 @@ During a run one kind of harm is done at random moments, after the last one is h
 * `stop-for-good` (SIGSTOP of a worker, once a run): the pause is the time from the signal until the session goes on, as above,
   less the lease.
 
-Two kinds do no harm:
+One kind does no harm:
 
-* `marks`: the same training of `--mark-steps` steps, in turns with marks as often as by default and with none (GT_MARK_SECONDS
-  very large), the order within a pair drawn by lot: the median of the pairs' ratios of time with 95 % confidence, as
-  `compare.py` has it, and that of their ratios of processor time of all processes, which others on the machine disturb less. The
-  first fifth of the steps is not counted.
 * `put`: 64 MiB put at each step, in turns with a memcpy of as much, while the session keeps what it sends (and again with
   GT_RECOVERY=0): eight at a time until the worker has the last, as a program puts its batches while others are computed; and each
   until the worker has it. All bytes by all seconds, medians beside that.
@@ -54,9 +50,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-import compare
 import numpy as np
 import psutil
 import suite
@@ -65,13 +60,11 @@ KILLS: Final = {"kill-worker": ("worker",), "kill-dispatcher": ("dispatcher",), 
 """What is killed at a time."""
 STOPS: Final = ("stop-12s", "stop-for-good")
 STOP_SECONDS: Final = 12.0
-KINDS: Final = (*KILLS, *STOPS, "marks", "put")
+KINDS: Final = (*KILLS, *STOPS, "put")
 PUT_BYTES: Final = 64 << 20
 PUTS_AT_ONCE: Final = 8
-NO_MARKS: Final = "1e9"
-"""A GT_MARK_SECONDS that nobody reaches."""
 WARM_SHARE: Final = 0.2
-"""The share of an undisturbed training that is not counted."""
+"""The share of the puts, at first, that is not counted."""
 PATIENCE: Final = 120.0
 """Seconds, beside any lease, in which a service must start, or heal, or a program make a step."""
 ENDING: Final = 20.0
@@ -152,7 +145,7 @@ def train(address: str, steps: int, config: dict[str, Any]) -> None:
         optimizer.step()
         schedule.step()
         losses.append(loss.item())
-        say(step=step, at=time.time(), used=time.process_time())
+        say(step=step, at=time.time())
     weights = hashlib.sha256()
     for parameter in model.parameters():
         weights.update(parameter.detach().numpy().tobytes())
@@ -353,8 +346,6 @@ class Run:
     returns: int = 0
     """How often the session went back and on."""
     errors: list[str] = field(default_factory=list)
-    processor_seconds: float = 0.0
-    """The processor time of all processes in the steps that are counted, where no harm is done."""
 
     @property
     def outcome(self) -> tuple[Any, ...]:
@@ -373,20 +364,13 @@ def trained(
         try:
             first, last = min(5, steps // 4), max(steps - 5, steps // 2)
             for moment in sorted(chance.sample(range(first, last), min(harms, last - first))):
-                _await_step(child, moment)
+                await_step(child, moment)
                 time.sleep(chance.random() * 0.05)
                 run.pauses.append(_harm(kind, service, child, chance, lease, run))
-            began = 0.0
-            if not harms:
-                _await_step(child, int(steps * WARM_SHARE))
-                began = _processor_seconds(service)
             deadline = PATIENCE + steps
             child.await_line(
                 lambda: bool(child.said) and "losses" in child.said[-1], "an end of the training", deadline
             )
-            if not harms:
-                program = [said["used"] for said in child.said if said.get("step", -1) >= int(steps * WARM_SHARE)]
-                run.processor_seconds = _processor_seconds(service) - began + program[-1] - program[0]
         except Failed as error:
             run.errors.append(str(error))
         child.end()
@@ -400,17 +384,11 @@ def trained(
     return run
 
 
-def _processor_seconds(service: Service) -> float:
-    """The processor time that the daemons of a service have taken, in seconds."""
-    times = [each.cpu_times() for room in ("dispatcher", "worker") for each in service.daemons(room)]
-    return sum(each.user + each.system for each in times)
-
-
 def _steps(child: Child) -> list[tuple[int, float]]:
     return [(said["step"], said["at"]) for said in list(child.said) if "step" in said]
 
 
-def _await_step(child: Child, number: int, after: float = 0.0) -> float:
+def await_step(child: Child, number: int, after: float = 0.0) -> float:
     """Wait until a step of this number or a later one is done, `after` some time; when it was done."""
 
     def found() -> list[float]:
@@ -431,10 +409,10 @@ def _harm(kind: str, service: Service, child: Child, chance: random.Random, leas
         time.sleep(STOP_SECONDS)
         began = time.time()
         victims[0].resume()
-        return _await_step(child, 0, began) - began
+        return await_step(child, 0, began) - began
     patience = PATIENCE + lease
     service.up.await_line(lambda: len(service.returns()) > before, "a return of the session", patience, [child])
-    done = _await_step(child, 0, service.returns()[before][0])
+    done = await_step(child, 0, service.returns()[before][0])
     at, noticed = max(each for each in service.returns() if each[0] < done)
     run.noticed.append(noticed)
     return at - began - (lease if kind == "stop-for-good" else 0.0)
@@ -486,57 +464,6 @@ def _of(seconds: Sequence[float]) -> str:
 # undisturbed
 
 
-class MarkPair(NamedTuple):
-    """A training with marks, and the same without: the seconds and the processor seconds of both; how many marks there were, and
-    errors."""
-
-    seconds: tuple[float, float] = (0.0, 0.0)
-    processor_seconds: tuple[float, float] = (0.0, 0.0)
-    marks: int = 0
-    errors: list[str] = []  # noqa: RUF012 — nobody adds to it
-
-
-def mark_pair(name: str, steps: int) -> MarkPair:
-    """A pair, in an order drawn by lot."""
-    found: dict[bool, Run] = {}
-    for marks in random.sample((False, True), 2):
-        found[marks] = trained("marks", name, steps, {} if marks else {"GT_MARK_SECONDS": NO_MARKS})
-    on, off = found[True], found[False]
-    errors = [*on.errors, *off.errors]
-    if off.outcome != on.outcome:
-        errors.append("marks change bits")
-    if errors:
-        return MarkPair(errors=errors)
-    first, second = (run.steps[-1][1] - run.steps[int(steps * WARM_SHARE)][1] for run in (on, off))
-    count = on.result["marks"]
-    none = [] if count else [f"no mark in {first:.1f} s: do more steps"]
-    return MarkPair((first, second), (on.processor_seconds, off.processor_seconds), count, none)
-
-
-def marked(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What marks cost an undisturbed training; prints a line."""
-    pairs = [mark_pair(name, options.mark_steps) for _ in range(options.pairs)]
-    errors = [error for pair in pairs for error in pair.errors]
-    found: dict[str, Any] = {"kind": "marks", "config": name, "pairs": pairs, "errors": errors, "equal": True}
-    text = "no ratio was measured"
-    if not errors:
-        ratios = {
-            what: compare.interval([on / off for on, off in each])
-            for what, each in (
-                ("time", [pair.seconds for pair in pairs]),
-                ("processor time", [pair.processor_seconds for pair in pairs]),
-            )
-        }
-        found["ratios"] = ratios
-        marks = sum(pair.marks for pair in pairs) / sum(pair.seconds[0] for pair in pairs)
-        said = "; ".join(f"{what} with marks / without = {compare.said(ratio)}" for what, ratio in ratios.items())
-        text = f"{len(pairs)} pairs, {said}; {marks:.2f} marks a second"
-    print(f"{'marks':16} {name:16} {text}{f', {len(errors)} ERRORS' if errors else ''}", flush=True)
-    for error in errors:
-        print(f"    {error}", flush=True)
-    return found
-
-
 def putting(steps: int, *, recovers: bool) -> dict[str, Any]:
     """Bytes a second of puts and of copies; prints a line."""
     errors, said = [], {}
@@ -586,8 +513,6 @@ def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 continue
             for kind in harms:
                 yield harmed(kind, name, calm, options)
-        if "marks" in options.kinds:
-            yield marked(name, options)
     if "put" in options.kinds:
         for recovers in (True, False):
             yield putting(options.put_steps, recovers=recovers)
@@ -617,8 +542,6 @@ def main() -> int:
     parser.add_argument(
         "--mark-seconds", type=float, default=0.5, help="GT_MARK_SECONDS of runs with harm: %(default)s"
     )
-    parser.add_argument("--pairs", type=int, default=7, help="of runs for `marks`, at least 6: %(default)s")
-    parser.add_argument("--mark-steps", type=int, default=3000, help="of a training for `marks`: %(default)s")
     parser.add_argument("--put-steps", type=int, default=200, help="for `put`: %(default)s")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--program", help=argparse.SUPPRESS)
@@ -626,8 +549,6 @@ def main() -> int:
     if options.program is not None:
         program(*json.loads(options.program))
         return 0
-    if options.pairs < 6:
-        parser.error(f"--pairs {options.pairs} are too few for an interval: 6 or more")
     if "stop-12s" in options.kinds and options.lease <= STOP_SECONDS:
         parser.error(f"stop-12s needs a longer lease than {options.lease:g} s")
     rows = []

@@ -1,6 +1,7 @@
 """Benchmarks that run without daemons do run, and measure what they say."""
 
 import importlib
+import itertools
 import json
 import math
 import os
@@ -162,6 +163,21 @@ def test_a_training_that_ended_too_soon_or_has_other_bits_is_told() -> None:
     assert said.endswith("the same bits")
     other = recovery["harm_line"]({**found, "equal": False, "unfinished": 1, "errors": ["gone"]})
     assert other.endswith("OTHER BITS OR STEPS, 1 TRAININGS ENDED TOO SOON, 1 ERRORS")
+
+
+@pytest.mark.process
+def test_turns_have_marks_and_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost of marks is measured in one service, in which they are switched on and off."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    cost = runpy.run_path(str(BENCHMARKS / "mark_cost.py"), run_name="mark_cost")
+    with cost["SwitchedService"](1, {}) as service:
+        child = service.program("train", 10**9, {})
+        cost["recovery"].await_step(child, 5)
+        without, marked = itertools.islice(cost["turns"](service, child, 0.5), 2)
+    assert (without.marked, without.marks) == (False, 0)
+    assert marked.marked
+    assert marked.marks > 0
+    assert min(without.seconds, marked.seconds, without.processor_seconds, marked.processor_seconds) > 0
 
 
 @pytest.mark.process
