@@ -102,9 +102,10 @@ class Builder(OpenSegment):
         if self.early.armed is not None:
             self.length = min(self.length, len(self.early.armed))
 
-    def fetched(self, value: TensorValue) -> Any:
-        """This builder's thread fetches a value, and all that was gathered has been sent. The future, if the value was asked
-        for early."""
+    def fetch(self, value: TensorValue) -> Any:
+        """Send what was gathered, because this builder's thread fetches a value. Its future, if it was asked for early."""
+        if self.record or self.dead:
+            self._send()
         future = self.early.fetched(value.id, self.base, value.spec.nbytes, self.session.one_worker)
         self._expect()
         return future
@@ -116,10 +117,12 @@ class Builder(OpenSegment):
             if early.armed is not None and self.record == early.armed:
                 wanted = self.values[-1]
             messages = self._messages()
-            if messages:
-                self.session.sink(messages)
             if wanted is not None:
-                early.asked = (wanted.id, self.session.ask_early(wanted.id, wanted.spec))
+                with self.session.together():
+                    self.session.sink(messages)
+                    early.asked = (wanted.id, self.session.ask_early(wanted.id, wanted.spec))
+            elif messages:
+                self.session.sink(messages)
 
     def _messages(self) -> list[Any]:
         inputs = self.inputs
@@ -224,12 +227,13 @@ class Builder(OpenSegment):
             early.sent(base, traced.record, traced)
             self._expect()
             split = early.split
-            if split is None or split.traced is not traced:
+            if split is not None and split.traced is traced:
+                with self.session.together():
+                    self._run_in_two(split, base, numbers, scalars, dying, freed, messages)
+            else:
                 known = self._definition(key, traced.record, traced.alive, traced.inputs, messages)
                 messages.append(Run(known, base, numbers, scalars, dying, freed))
                 self.session.sink(messages)
-            else:
-                self._run_in_two(split, base, numbers, scalars, dying, freed, messages)
             del foreign
         self.session.pace()
 

@@ -49,6 +49,9 @@ class BuilderSession(Protocol):
     def exclusive(self) -> AbstractContextManager[Any]:
         """While it lasts no other thread sends, and Ctrl-C is put off: what is sent and what is remembered agree."""
 
+    def together(self) -> AbstractContextManager[Any]:
+        """What is sent while it lasts leaves at its end. Nothing may wait meanwhile."""
+
     def sink(self, messages: list[Any]) -> None:
         """Take the messages of one flush, in order. Never waits."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -33,6 +34,9 @@ class DispatcherLink(Protocol):
 
     def send(self, message: m.Message) -> Any:
         """Send one message. Never waits, never loses. Returns its frames, unless `resend_bytes` is 0."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is sent while it lasts may leave at its end. Nothing may wait meanwhile."""
 
     def encode(self, message: m.Message) -> Frames:
         """The frames of a message that is sent later."""

@@ -152,6 +152,10 @@ class Session:
         """While it lasts no other thread sends, and Ctrl-C is put off: what is sent and what is remembered agree."""
         return self._exclusive
 
+    def together(self) -> AbstractContextManager[None]:
+        """What is sent while it lasts leaves at its end. Called with the lock; nothing may wait meanwhile."""
+        return self.link.together()
+
     def sink(self, messages: list[Any]) -> None:
         """Send what a flush made. Never waits. After the session's end nobody is there to hear it."""
         if self.failure is not None:
@@ -276,15 +280,19 @@ class Session:
                 "this tensor belongs to a session that has ended: fetch what you need before gt.disconnect()"
             )
         _interrupt("it fetches a value")
-        asked: Future | None = None
-        if owner is builder():
-            owner.flush()
-            asked = owner.fetched(value)
-        else:
+        if owner is not builder():
             while not owner.flush_from_outside():
                 pass  # its thread is in the middle of one instruction
-        self.usable()
-        return self._ask_for(value.id, value.spec) if asked is None else asked
+            self.usable()
+            return self._ask_for(value.id, value.spec)
+        base = owner.base
+        with owner.lock, self.exclusive(), self.link.together():
+            asked: Future | None = owner.fetch(value)
+            self.usable()
+            future = self._ask_for(value.id, value.spec) if asked is None else asked
+        if owner.base != base:
+            self.pace()
+        return future
 
     def ask_early(self, number: int, known: Spec) -> Future | None:
         """Ask for a value whose run was sent just now, because the program will; None after the session's end."""

@@ -7,6 +7,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from gt.daemon.process_end import has_ended, process_descriptor
 from gt.errors import ConnectionFailed
 from gt.ir.spec import Spec
 from gt.standby.search import StandbySearch
+from gt.unix_sockets.dealer import UnixDealer
 from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.bulk import Bulk
@@ -39,6 +41,25 @@ MAX_RESEND_BYTES: Final = 1 << 30
 """The most bytes of messages that are kept to be sent again, unless GT_RESEND_BYTES says otherwise."""
 RESEND_MEMORY_FRACTION: Final = 8
 """At most this fraction of the memory is used for them."""
+
+
+class Together:
+    """While it lasts, what is sent by a socket is kept, and it leaves at the end."""
+
+    __slots__ = ("socket",)
+
+    def __init__(self, socket: UnixDealer) -> None:
+        self.socket = socket
+
+    def __enter__(self) -> None:
+        self.socket.hold()
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.let_go()
+
+
+ALONE: Final = nullcontext()
+"""For a part of what is kept already; and for libzmq, whose thread joins messages by itself."""
 
 
 def resend_limit() -> int:
@@ -168,6 +189,11 @@ class SocketLink:
         else:
             self.control.send(frames)
         return frames
+
+    def together(self) -> AbstractContextManager[None]:
+        """What is sent while it lasts leaves at its end. Nothing may wait meanwhile."""
+        socket = self.control.socket
+        return Together(socket) if isinstance(socket, UnixDealer) and not socket.holds else ALONE
 
     def encode(self, message: m.Message) -> Frames:
         """The frames of a message that is sent later."""

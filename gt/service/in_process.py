@@ -10,6 +10,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -295,6 +296,10 @@ class NoBulk:
 
     def __init__(self) -> None:
         self.memory = Pool(half_of_memory())
+
+    def together(self) -> AbstractContextManager[None]:
+        """Everything is sent by itself."""
+        return nullcontext()
 
     def encode(self, message: m.Message) -> Frames:
         """Never called."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket as sockets
 from typing import Any
 
-from .framing import opening
+from .framing import opening, packed
 from .stream_socket import StreamSocket, readable
 
 
@@ -22,6 +22,8 @@ class UnixDealer:
         self._stream = StreamSocket(socket, frame_bytes)
         self._empty = False
         """Whether nothing was left when it was last read."""
+        self._held: list[bytes] | None = None
+        """What was sent since `hold`; None if nothing is held."""
         try:
             socket.connect(path)
         except OSError:  # a full queue of those who wait to be accepted among them
@@ -49,7 +51,25 @@ class UnixDealer:
 
     def send(self, frames: list[Any]) -> bool:
         """Send a message. Never waits. Returns False if the connection has ended."""
+        if self._held is not None:
+            self._held.append(packed(frames))
+            return not self._stream.unheard
         return self._stream.send(frames)
+
+    @property
+    def holds(self) -> bool:
+        """Whether what is sent is kept."""
+        return self._held is not None
+
+    def hold(self) -> None:
+        """Keep what is sent from now on, until `let_go`: each time that something leaves, the kernel wakes who waits for it."""
+        self._held = []
+
+    def let_go(self) -> None:
+        """Send what was kept, at once."""
+        held, self._held = self._held, None
+        if held:
+            self._stream.send_bytes(held[0] if len(held) == 1 else b"".join(held))
 
     def receive(self, *, polled: bool = False) -> list[Any] | None:
         """The frames of the next message; None if there is none. `polled`: a poll has just found one."""

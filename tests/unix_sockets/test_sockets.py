@@ -92,6 +92,21 @@ def test_messages_go_both_ways_and_know_their_sender(router: UnixRouter, dealer:
     assert not router.send([b"answer"], b"g-nobody")
 
 
+def test_what_is_held_leaves_together(router: UnixRouter, dealer: UnixDealer) -> None:
+    """In order, before what is sent after it, and nothing before."""
+    dealer.send([b"before"])
+    assert heard(router)[1] == [b"before"]
+    dealer.hold()
+    assert dealer.send([b"one"])
+    assert dealer.send([b"two", b"frames"])
+    assert dealer.holds
+    assert router.receive() is None
+    dealer.let_go()
+    assert not dealer.holds
+    dealer.send([b"after"])
+    assert [heard(router)[1] for _ in range(3)] == [[b"one"], [b"two", b"frames"], [b"after"]]
+
+
 def test_several_messages_in_one_read_make_their_socket_ready(router: UnixRouter, dealer: UnixDealer) -> None:
     """The kernel has nothing any more then, so whoever polls a descriptor asks the socket first."""
     for number in range(3):
