@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgpack
@@ -39,6 +39,14 @@ if TYPE_CHECKING:
 
 HEADER: Final = b"GTsess2\n"
 SIZES: Final = struct.Struct("<8sQQI")
+TABLE_FIELD: Final = 8
+"""The place of the tensor table in a state: the numbers of tensors, and of their entries."""
+DEEP_FIELDS: Final = frozenset({TABLE_FIELD, 9, 12})
+"""Those of the table, definitions and plans, whose items may be large."""
+LONG_FIELDS: Final = frozenset({6, 7, 9, 10, 12})
+"""Those of lists that may be long: placements, entries, definitions, refused ones and plans."""
+PIECE_ITEMS: Final = 512
+"""How many items of a list are packed at once."""
 SCALAR_KINDS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f", complex: "c"}
 SCALAR_TYPES: Final = {kind: known for known, kind in SCALAR_KINDS.items()}
 
@@ -98,11 +106,14 @@ def pack_session(card: SessionCard, mark: SessionMark | None, parts: PackedParts
         [list(axes), list(sizes), blocks, _pack_shape(shape)] for (axes, sizes, blocks), shape in card.shapes.items()
     ]
     head: bytes = msgpack.packb([card.key, card.principal, card.mark, shapes, card.process])
-    body = b""
+    body: list[bytes] = []
     if mark is not None:
-        body = msgpack.packb(_pack_mark(mark, parts))
+        body = [*_state_in_pieces(_pack_mark(mark, parts))]
         parts.renew()
-    return [SIZES.pack(HEADER, len(head), len(body), zlib.crc32(body, zlib.crc32(head))), head, body]
+    checksum = zlib.crc32(head)
+    for piece in body:
+        checksum = zlib.crc32(piece, checksum)
+    return [SIZES.pack(HEADER, len(head), sum(map(len, body)), checksum), head, *body]
 
 
 def read_card(data: bytes) -> SessionCard:
@@ -127,7 +138,7 @@ def read_card(data: bytes) -> SessionCard:
 def read_mark(data: bytes) -> SessionMark:
     """The mark that some bytes have. Raises `SnapshotError` if they are not whole, or of another version."""
     try:
-        return _unpack_mark(msgpack.unpackb(_parts(data)[1], strict_map_key=False))
+        return _unpack_mark(_read_state(_parts(data)[1]))
     except SnapshotError:
         raise
     except Exception as error:  # noqa: BLE001 — whatever is wrong with it, the session cannot go on from it
@@ -144,6 +155,49 @@ def _parts(data: bytes) -> tuple[bytes, bytes]:
     if zlib.crc32(body, zlib.crc32(head)) != checksum:
         raise SnapshotError("its checksum does not match")
     return head, body
+
+
+def _state_in_pieces(state: Sequence[object]) -> Iterator[bytes]:
+    """The msgpack of a state in pieces, each of which takes little time: msgpack lets no other thread run meanwhile."""
+    packer = msgpack.Packer()
+    yield packer.pack_array_header(len(state))
+    for at, field in enumerate(state):
+        yield from _in_pieces(packer, field, at in DEEP_FIELDS)
+
+
+def _in_pieces(packer: msgpack.Packer, value: object, deep: bool = False) -> Iterator[bytes]:
+    if not isinstance(value, list) or not (deep or len(value) > PIECE_ITEMS):
+        yield packer.pack(value)
+        return
+    yield packer.pack_array_header(len(value))
+    if deep:
+        for item in value:
+            yield from _in_pieces(packer, item)
+        return
+    for at in range(0, len(value), PIECE_ITEMS):
+        some = value[at : at + PIECE_ITEMS]
+        yield packer.pack(some)[len(packer.pack_array_header(len(some))) :]
+
+
+def _read_state(body: bytes) -> list[Any]:
+    """The state that some bytes have, read item by item. Raises what msgpack raises, and `ValueError`."""
+    unpacker = msgpack.Unpacker(strict_map_key=False, max_buffer_size=max(1, len(body)))
+    unpacker.feed(body)
+    found = [_read_field(unpacker, at) for at in range(unpacker.read_array_header())]
+    if unpacker.tell() != len(body):
+        raise ValueError("there is more than a state")
+    return found
+
+
+def _read_field(unpacker: msgpack.Unpacker, at: int) -> Any:
+    if at == TABLE_FIELD:
+        return [
+            [unpacker.unpack() for _ in range(unpacker.read_array_header())]
+            for _ in range(unpacker.read_array_header())
+        ]
+    if at in LONG_FIELDS:
+        return [unpacker.unpack() for _ in range(unpacker.read_array_header())]
+    return unpacker.unpack()
 
 
 def _pack_mark(mark: SessionMark, parts: PackedParts) -> list[object]:

@@ -381,8 +381,8 @@ def _session_samples() -> list[Any]:
         mesh = mark.mesh
         shapes = {(mesh.axes, mesh.sizes, 0): FrozenShape(mesh.weights, mark.speeds)}
         card = SessionCard(bytes(16), "alice", mark.number, shapes, {"pid": 1})
-        _, head, body = pack_session(card, mark, PackedParts())
-        state = msgpack.unpackb(body, strict_map_key=False)
+        _, head, *body = pack_session(card, mark, PackedParts())
+        state = msgpack.unpackb(b"".join(body), strict_map_key=False)
         for each in state[SEGMENTS]:
             if isinstance(each[1], bytes):
                 each[1] = msgpack.unpackb(each[1], strict_map_key=False)

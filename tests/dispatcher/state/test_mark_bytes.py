@@ -15,7 +15,20 @@ from hypothesis import strategies as st
 from law.running import Discarded, Refused
 
 from gt.dispatcher.planner.planner import Planned
-from gt.dispatcher.state.mark_bytes import HEADER, SIZES, PackedParts, SessionCard, pack_session, read_card, read_mark
+from gt.dispatcher.state.mark_bytes import (
+    HEADER,
+    LONG_FIELDS,
+    PIECE_ITEMS,
+    SIZES,
+    TABLE_FIELD,
+    PackedParts,
+    SessionCard,
+    _read_state,
+    _state_in_pieces,
+    pack_session,
+    read_card,
+    read_mark,
+)
 from gt.dispatcher.state.plan_cache import PackedPlan
 from gt.dispatcher.state.session_marks import FrozenShape, SessionMark, entries_on
 from gt.errors import GTError, SnapshotError
@@ -323,3 +336,18 @@ def test_a_mark_that_cannot_be_packed_says_so() -> None:
 def test_an_error_of_what_is_read_is_said() -> None:
     with pytest.raises(GTError, match="its state does not read: "):
         read_mark(framed(b"", msgpack.packb([1, 2])))
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, PIECE_ITEMS, 3 * PIECE_ITEMS + 1])
+def test_a_state_is_packed_in_small_pieces_and_read_item_by_item(count: int) -> None:
+    """However many tensors, definitions and plans it has, other threads run between two pieces of a bounded number of items."""
+    state: list[Any] = [0] * 20
+    for at in LONG_FIELDS:
+        state[at] = [[number, b"abc"] for number in range(count)]
+    state[TABLE_FIELD] = [[*range(count)], [*range(1 << 40, (1 << 40) + count)]]
+    pieces = [*_state_in_pieces(state)]
+    assert b"".join(pieces) == msgpack.packb(state)
+    assert max(map(len, pieces)) <= PIECE_ITEMS * 9 + 5
+    assert _read_state(b"".join(pieces)) == state
+    with pytest.raises(ValueError, match="more than a state"):
+        _read_state(b"".join(pieces) + b"\x01")
