@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gt.ir.instruction import INPUT, MOVE, OUTPUT, SCALAR, Instruction, Plan, Tag, ref
-from gt.ir.microbatch_schedule import Item, order, repeats
+from gt.ir.microbatch_schedule import Item, order, repeats, waves
 from gt.ir.spec import Spec, spec
 from gt.sharding.partition import bounds, box, extent, present
 from gt.sharding.placement import Layout, Mesh, Partial, Replicate, Shard
@@ -140,6 +140,7 @@ def peak_by_rank_in_turns(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> Gener
     for rank, here in enumerate(places):
         alike.setdefault(here[plan.pipeline.axis] if plan.pipeline else 0, []).append(rank)
     inputs, peak = inputs_by_rank(plan, mesh, lot), np.empty(ranks, np.int64)
+    known = yield from waves(plan)
     for some in alike.values():
 
         def sizes(r: int, some: list[int] = some) -> Sizes:
@@ -147,7 +148,7 @@ def peak_by_rank_in_turns(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> Gener
             assert isinstance(operand, Spec), "a scalar takes no memory"
             return local_bytes(operand, plan.layout(r), timed).reshape(ranks, times)[some]
 
-        peak[some] = yield from _most_held(plan, order(plan, places[some[0]]), sizes, inputs[some], lot.dying)
+        peak[some] = yield from _most_held(plan, order(plan, places[some[0]], known), sizes, inputs[some], lot.dying)
     return peak
 
 
@@ -161,7 +162,7 @@ def peak_at_most_in_turns(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> Gener
     times = _times(plan)
     timed = mesh.timed(times)
     stages = range(mesh.sizes[plan.pipeline.axis]) if plan.pipeline else range(1)
-    found = 0
+    found, known = 0, (yield from waves(plan))
     for stage in stages:
         here = tuple(stage if plan.pipeline and axis == plan.pipeline.axis else 0 for axis in range(len(mesh.sizes)))
 
@@ -176,7 +177,7 @@ def peak_at_most_in_turns(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> Gener
             return np.full((1, times), size(operand, plan.layout(r)), np.int64)
 
         inputs = np.array([sum(n * size(*each) for each, n in _own_inputs(plan, lot).items())], np.int64)
-        most = yield from _most_held(plan, order(plan, here), sizes, inputs, lot.dying)
+        most = yield from _most_held(plan, order(plan, here, known), sizes, inputs, lot.dying)
         found = max(found, int(most[0]))
     return found
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 from gt.ir.instruction import MOVE, OUTPUT, Instruction, Plan, Tag, ref
-from gt.ir.microbatch_schedule import Item, order
+from gt.ir.microbatch_schedule import Item, order, waves
 from gt.ir.spec import Spec
 from gt.sharding.collectives import all_reduce_algorithm, all_reduce_steps
 from gt.sharding.partition import exchanging, moved_bytes, present
@@ -99,7 +99,8 @@ def step_seconds(plan: Plan, mesh: Mesh, speeds: Speeds) -> Generator[None, None
     clock = _Clock(form, speeds, moves=False)
     found = [0.0] * len(plan.instructions)
     often = max(1, RANKS_PER_TURN // form.ranks)
-    for count, item in enumerate(form.items[0]):
+    known = yield from waves(plan)
+    for count, item in enumerate(order(plan, form.here[0], known)):
         if count and not count % often:
             yield
         at, instruction = item[0], plan.instructions[item[0]]
@@ -124,10 +125,13 @@ class _PlanParts:
         self.times = plan.pipeline.microbatches if plan.pipeline else 1
         self.timed = mesh.timed(self.times)
         self.here = [mesh.coordinates(rank) for rank in range(self.ranks)]
-        stages = [here[plan.pipeline.axis] if plan.pipeline else 0 for here in self.here]
-        orders = {stage: list(order(plan, self.here[stages.index(stage)])) for stage in set(stages)}
-        self.items: list[list[Item]] = [orders[stage] for stage in stages]
+
+    @cached_property
+    def items(self) -> list[list[Item]]:
         """For each rank, what it does in which order; the ranks of one stage do the same."""
+        stages = [here[self.plan.pipeline.axis] if self.plan.pipeline else 0 for here in self.here]
+        orders = {stage: list(order(self.plan, self.here[stages.index(stage)])) for stage in set(stages)}
+        return [orders[stage] for stage in stages]
 
     def parts(self, r: int) -> tuple[Spec | str | None, ...]:
         """What each rank holds of an operand: rank by rank, and for each rank microbatch by microbatch."""

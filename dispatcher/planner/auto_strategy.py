@@ -99,8 +99,9 @@ def _seconds(
     planner: Planner, policy: Policy, segment: Segment, residents: tuple[ResidentPlacement, ...]
 ) -> Generator[None, None, float]:
     """The time of one run of the segment once its parameters are where the policy wants them."""
-    first = yield from planner.start(policy, segment, residents).turns()
-    steady = planner.start(policy, segment, first.inputs)
+    start = yield from planner.start(policy, segment, residents)
+    first = yield from start.turns()
+    steady = yield from planner.start(policy, segment, first.inputs)
     planned = yield from steady.turns()
     capacity = min(device.capacity or sys.maxsize for device in planner.known_speeds.devices)
     peak = yield from peak_at_most_in_turns(planned.plan, planner.mesh)

@@ -7,21 +7,38 @@ with the most parameters has as few as possible. Pure functions of a segment; no
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Generator, Hashable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
 
 from gt.ir.instruction import OUTPUT, Segment, ref
 from gt.sharding.placement import At
+from gt.turns import ITEMS_PER_TURN, NAMES_PER_TURN
 
 from .choice_key import ValueState
 from .policy import Policy, RequestedPlacement
 
+ENDS_PER_TURN: Final = 8
+"""For how many beginnings of a program the best last cut is looked for in one turn; with 16,384 units each takes 0.1 ms."""
+Sizes = np.ndarray[Any, Any]
 
-def stages_of(segment: Segment, policy: Policy, inputs: Mapping[int, ValueState]) -> list[int | None]:
-    """For each instruction, the position of its stage on the pipeline's axis; None where no rule puts it on one.
+
+def stages_of(
+    segment: Segment, policy: Policy, inputs: Mapping[int, ValueState]
+) -> Generator[None, None, list[int | None]]:
+    """For each instruction, the position of its stage on the pipeline's axis; None where no rule puts it on one. Found in turns.
 
     Where signals tell stages apart, a backward instruction is on the stage of the signal whose gradient it computes.
     """
-    places = [_piped(policy, tag.signal) for tag in segment.tags]
+    places, names = [], 0
+    for tag in segment.tags:
+        names += 1 + len(tag.signal)
+        if names > NAMES_PER_TURN:
+            names = 0
+            yield
+        places.append(_piped(policy, tag.signal))
     rule = next((place for place in places if place is not None), None)
     if rule is None or not rule[0].stages:
         return [None] * len(segment.instructions)
@@ -36,6 +53,8 @@ def stages_of(segment: Segment, policy: Policy, inputs: Mapping[int, ValueState]
     counted: set[int] = set()
     now: Hashable = "first"
     for instruction in segment.instructions:
+        if reads and not len(reads) % ITEMS_PER_TURN:
+            yield
         tag, place = segment.tags[instruction.tag], places[instruction.tag]
         own = [r for r in instruction.inputs if r in parameters]
         unit: Hashable = None
@@ -56,7 +75,7 @@ def stages_of(segment: Segment, policy: Policy, inputs: Mapping[int, ValueState]
             if r not in counted:
                 counted.add(r)
                 units[unit] += _size(segment, r)
-    stage = _dealt(units, fixed, len(stages))
+    stage = yield from _dealt(units, fixed, len(stages))
     return [stages[stage[unit]] if unit in stage else None for unit in reads]
 
 
@@ -69,46 +88,54 @@ def _piped(policy: Policy, signal: tuple[str, ...]) -> tuple[RequestedPlacement,
     return None
 
 
-def _dealt(units: Mapping[Hashable, int], fixed: Mapping[Hashable, int], stages: int) -> dict[Hashable, int]:
+def _dealt(
+    units: Mapping[Hashable, int], fixed: Mapping[Hashable, int], stages: int
+) -> Generator[None, None, dict[Hashable, int]]:
     """A stage for each unit: that of its parameters; else that of the unit before; else dealt out evenly."""
-    if not fixed:
-        bounds = _balanced(list(units.values()), stages)
-        return {unit: sum(index >= bound for bound in bounds) for index, unit in enumerate(units)}
     found: dict[Hashable, int] = {}
+    if not fixed:
+        cuts = yield from balanced([*units.values()], stages)
+        for index, unit in enumerate(units):
+            if index and not index % ITEMS_PER_TURN:
+                yield
+            found[unit] = bisect_right(cuts, index)
+        return found
     now = 0
     for unit in units:
         now = found[unit] = fixed.get(unit, now)
     return found
 
 
-def _balanced(sizes: Sequence[int], stages: int) -> list[int]:
-    """Where to cut `sizes` into `stages` contiguous parts so that the largest sum is as small as possible.
+def balanced(sizes: Sequence[int], stages: int) -> Generator[None, None, list[int]]:
+    """Where to cut `sizes` into `stages` contiguous parts so that the largest sum is as small as possible. Found in turns.
 
     Among equally good cuts, the parts have as equal a number of units as possible.
     """
     count = len(sizes)
-    sums = [0]
-    for size in sizes:
-        sums.append(sums[-1] + size)
-    # best[k][end]: (largest sum, largest number of units) of the first `end` units in k + 1 stretches, and the last cut
-    best = [[((sums[end], end), 0) for end in range(count + 1)]]
+    sums = np.concatenate([[0], np.cumsum(np.array(sizes, np.int64), dtype=np.int64)])
+    places = np.arange(count + 1)
+    # of the first `end` units in some stretches: the largest sum and the largest number of units, and of all but the first
+    # number of stretches, the last cut
+    largest, longest = sums, places
+    last_cuts: list[Sizes] = []
     for _ in range(1, stages):
-        before = best[-1]
-        best.append(
-            [
-                min(
-                    ((max(before[cut][0][0], sums[end] - sums[cut]), max(before[cut][0][1], end - cut)), cut)
-                    for cut in range(end + 1)
-                )
-                for end in range(count + 1)
-            ]
-        )
-    cuts: list[int] = []
+        found = np.zeros((3, count + 1), np.int64)
+        for end in range(count + 1):
+            if not end % ENDS_PER_TURN:
+                yield
+            by_sum = np.maximum(largest[: end + 1], sums[end] - sums[: end + 1])
+            best = np.flatnonzero(by_sum == by_sum.min())
+            by_length = np.maximum(longest[best], end - best)
+            at = int(by_length.argmin())  # the first of the shortest
+            found[:, end] = by_sum[best[at]], by_length[at], best[at]
+        largest, longest, cuts = found
+        last_cuts.append(cuts)
+    found_cuts: list[int] = []
     end = count
-    for table in reversed(best[1:]):
-        end = table[end][1]
-        cuts.append(end)
-    return cuts[::-1]
+    for cuts in reversed(last_cuts):
+        end = int(cuts[end])
+        found_cuts.append(end)
+    return found_cuts[::-1]
 
 
 def _ndim(segment: Segment, reference: int) -> int:

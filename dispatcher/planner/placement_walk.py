@@ -5,11 +5,12 @@ A search (`plan_search.py`) needs no more; `planner.py` also writes the plan.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Final
 
 from gt.ir.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
 from gt.sharding.placement import REPLICATE, Layout, Placement, Shard
+from gt.turns import NAMES_PER_TURN
 
 from .choice_cache import NO_LAYOUT, ChoiceCache, NumberedChoice, ResidentPlacement
 from .choice_key import PARAMETER, ChoiceKey, FollowedParameter, ValueState, parameter_placement
@@ -50,15 +51,30 @@ class PlacementWalk:
             tables.start(*each)
         inputs = range(INPUT, len(at_home) << 2 | INPUT, 1 << 2)
         self.states.update(zip(inputs, map(starts.__getitem__, at_home), strict=True))
-        self.requests = [self.requested(tag.signal, tag.phase == "backward") for tag in segment.tags]
-        self.request_keys = [
-            tables.key((requests, tag.phase == "backward"))
-            for requests, tag in zip(self.requests, segment.tags, strict=True)
-        ]
-        self.forgets = any(
-            request is not None and request.strategy == "fully_sharded" for w in self.requests for request in w
-        )
-        self.stages = self.staged() if piped else None
+        self.requests: list[RequestedPlacements] = []
+        """What each tag asks for, and a number by which the choices under it are remembered (`prepare` finds them)."""
+        self.request_keys: list[int] = []
+        self.forgets = False
+        self.stages: list[int | None] | None = None
+        """For each instruction that a rule puts on a stage, its position on the pipeline's axis; None without one."""
+
+    def prepare(self) -> Generator[None, None, None]:
+        """Find out in turns what tags ask for, and the stages of a pipeline. Whoever walks does that first."""
+        names = 0
+        for tag in self.segment.tags:
+            names += 1 + len(tag.signal)
+            if names > NAMES_PER_TURN:
+                names = 0
+                yield
+            backward = tag.phase == "backward"
+            requests = self.requested(tag.signal, backward)
+            self.requests.append(requests)
+            self.request_keys.append(self.tables.key((requests, backward)))
+            self.forgets = self.forgets or any(
+                request is not None and request.strategy == "fully_sharded" for request in requests
+            )
+        if self.piped:
+            self.stages = yield from self.staged()
 
     def copy(self) -> PlacementWalk:
         """An independent walk that goes on from here."""
@@ -79,10 +95,10 @@ class PlacementWalk:
         piped = any(request is not None and request.strategy == "pipeline_parallel" for request in requests)
         return (*requests, PIPELINE_BATCH if piped else None)
 
-    def staged(self) -> list[int | None]:
-        """For each instruction that a rule puts on a stage, its position on the pipeline's axis."""
+    def staged(self) -> Generator[None, None, list[int | None]]:
+        """The positions that `stages` is to have, found in turns."""
         states = {r: self.tables.states[number] for r, number in self.states.items() if number >= 0}
-        return stages_of(self.segment, self.policy, states)
+        return (yield from stages_of(self.segment, self.policy, states))
 
     # one instruction
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from gt.dispatcher.cost.cost_model import Speeds, speeds_of
 from gt.ir.instruction import INPUT, MOVE, OUTPUT, Instruction, Pipeline, Plan, Segment
-from gt.ir.microbatch_schedule import hindrance, turns
+from gt.ir.microbatch_schedule import hindrance
 from gt.ir.spec import Spec
 from gt.sharding.placement import REPLICATE, Layout, Mesh
 from gt.turns import ITEMS_PER_TURN, NAMES_PER_TURN, finish
@@ -92,43 +92,43 @@ class Planner:
 
     def plan(self, segment: Segment, residents: tuple[ResidentPlacement, ...]) -> Planned:
         """Place every value of `segment`, whose inputs are at `residents`."""
-        return self.start(self.policy, segment, residents).run()
+        return finish(self.plan_in_turns(segment, residents))
 
     def plan_in_turns(
         self, segment: Segment, residents: tuple[ResidentPlacement, ...]
     ) -> Generator[None, None, Planned]:
         """The same, a little at each turn."""
-        names = 0
-        for tag in segment.tags:  # whose requests the policy remembers
-            if names > NAMES_PER_TURN:
-                names = 0
-                yield
-            names += len(tag.signal)
-            self.policy.requests(tag.signal)
-            self.policy.requests(tag.signal, backward=tag.phase == "backward")
         yield from segment.prepare()
-        plan = self.start(self.policy, segment, residents)
+        plan = yield from self.start(self.policy, segment, residents)
         self.searching += 1
         try:
             return (yield from plan.in_turns())
         finally:
             self.searching -= 1
 
-    def start(self, policy: Policy, segment: Segment, residents: tuple[ResidentPlacement, ...]) -> PlanningPass:
-        """A pass that plans it, under any policy."""
-        piped = next(
-            (
-                (axis, request)
-                for tag in segment.tags
-                for axis, request in enumerate(policy.requests(tag.signal))
-                if request is not None and request.strategy == "pipeline_parallel"
-            ),
-            None,
-        )
+    def start(
+        self, policy: Policy, segment: Segment, residents: tuple[ResidentPlacement, ...]
+    ) -> Generator[None, None, PlanningPass]:
+        """A pass that plans it, under any policy, prepared in turns."""
+        piped, names = None, 0
+        for tag in segment.tags:
+            names += 1 + len(tag.signal)
+            if names > NAMES_PER_TURN:
+                names = 0
+                yield
+            for axis, request in enumerate(policy.requests(tag.signal)):
+                if request is not None and request.strategy == "pipeline_parallel":
+                    piped = piped or (axis, request)
         tables = self.timed if piped else self.tables
         if len(tables.decisions) + len(tables.branches) > MAX_MEMO and not self.searching:
             tables.clear()
-        return PlanningPass(policy, tables, segment, residents, piped)
+        made = PlanningPass(policy, tables, segment, residents, piped)
+        self.searching += 1  # what it refers to stays
+        try:
+            yield from made.prepare()
+        finally:
+            self.searching -= 1
+        return made
 
     def searchable(self, segment: Segment, known: Planned) -> bool:
         """Whether looking for a better plan may find one: several workers, and no order of microbatches to keep."""
@@ -145,7 +145,10 @@ class Planner:
         """Look for a plan that is better than `known` as a whole, a little at each turn; last comes what was found."""
         self.searching += 1
         try:
-            yield from better_plan(PlanningPass(self.policy, self.tables, segment, residents, None), known)
+            start = PlanningPass(self.policy, self.tables, segment, residents, None)
+            for _ in start.prepare():
+                yield None
+            yield from better_plan(start, known)
         finally:
             self.searching -= 1
 
@@ -170,12 +173,8 @@ class PlanningPass(PlacementWalk):
         self.here: dict[int, int] = dict(zip(self.states, self.states, strict=True))
         """By the segment's reference the plan's reference to a value where it is at home, and to a scalar."""
 
-    def run(self) -> Planned:
-        """The whole plan."""
-        return finish(self.in_turns())
-
     def in_turns(self) -> Generator[None, None, Planned]:
-        """The same, `TURN_INSTRUCTIONS` instructions at each turn. What is known and has one result, which stays where it
+        """The whole plan, `TURN_INSTRUCTIONS` instructions at each turn. What is known and has one result, which stays where it
         is computed, is one look-up."""
         states, here, plain, request_keys = self.states, self.here, self.tables.plain, self.request_keys
         instructions, values, placed, unbound = self.instructions, self.values, self.placed, self.unbound
@@ -230,7 +229,10 @@ class PlanningPass(PlacementWalk):
 
     def again(self, script: Sequence[int], ends: Sequence[ResidentPlacement]) -> PlanningPass:
         """The same pass from the start, with these choices and ends."""
-        return PlanningPass(self.policy, self.tables, self.segment, self.residents, self.piped, script, ends)
+        made = PlanningPass(self.policy, self.tables, self.segment, self.residents, self.piped, script, ends)
+        made.requests, made.request_keys, made.forgets = self.requests, self.request_keys, self.forgets
+        made.stages = self.stages
+        return made
 
     def take(self, instruction: Instruction, decision: NumberedChoice) -> None:
         """Put an instruction into the plan, with the moves that it needs."""
@@ -329,16 +331,16 @@ class PlanningPass(PlacementWalk):
         )
         hindered = ""
         if tables.timed:
-            plan, hindered = self.piped_plan(plan)
+            plan, hindered = yield from self.piped_plan(plan)
         return Planned(plan, tuple(residents), tuple(inputs), hindered)
 
-    def piped_plan(self, plan: Plan) -> tuple[Plan, str]:
-        """The plan in microbatches, and why it cannot run as 1f1b where it should."""
+    def piped_plan(self, plan: Plan) -> Generator[None, None, tuple[Plan, str]]:
+        """The plan in microbatches, and why it cannot run as 1f1b where it should. Found out in turns."""
         assert self.piped is not None, "only what is under a pipeline is in microbatches"
         axis, request = self.piped
         pipeline = Pipeline(self.policy.microbatches, axis, request.stages or (), self.policy.schedule)
         plan = replace(plan, pipeline=pipeline)
-        if pipeline.schedule != "1f1b" or not any(turn.repeated for turn in turns(plan)):
+        if pipeline.schedule != "1f1b":
             return plan, ""
-        hindered = hindrance(plan)
+        hindered = yield from hindrance(plan)
         return (replace(plan, pipeline=pipeline._replace(schedule="gpipe")) if hindered else plan), hindered

@@ -12,10 +12,11 @@ of their own wave, so microbatches may run through it in any order that keeps ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple
 
 from gt.sharding.placement import At, Layout, Partial, Shard
+from gt.turns import INSTRUCTIONS_PER_TURN, ITEMS_PER_TURN, finish
 
 from .instruction import INPUT, MOVE, OUTPUT, Plan, ref
 
@@ -39,12 +40,14 @@ def repeats(layout: Layout) -> bool:
     return isinstance(layout[-1], (Shard, Partial))
 
 
-def turns(plan: Plan) -> list[Turn]:
-    """For each instruction of a pipelined plan, when it may run."""
+def turns(plan: Plan) -> Generator[None, None, list[Turn]]:
+    """For each instruction of a pipelined plan, when it may run. Found out a few instructions at a time."""
     waves: dict[int, int] = {ref(INPUT, i): 0 for i in range(len(plan.inputs))}
     sweeps: dict[int, int] = {}
-    found = []
+    found: list[Turn] = []
     for instruction in plan.instructions:
+        if found and not len(found) % INSTRUCTIONS_PER_TURN:
+            yield
         tensors = [r for r in instruction.inputs if r in waves]
         output = ref(OUTPUT, instruction.outputs[0])
         before = any(repeats(plan.layout(r)) for r in tensors)
@@ -64,18 +67,30 @@ def turns(plan: Plan) -> list[Turn]:
     return found
 
 
-def order(plan: Plan, coordinates: tuple[int, ...]) -> Iterator[Item]:
-    """The instructions of a plan in the order in which the worker at `coordinates` runs them."""
-    pipeline = plan.pipeline
-    if pipeline is None:
+Wave = tuple[list[int], tuple[list[int], list[int]]]
+"""The instructions of a wave: those that run once, and those of each sweep."""
+
+
+def waves(plan: Plan) -> Generator[None, None, list[Wave]]:
+    """The waves of a pipelined plan, in order; of another plan there are none. Found out a few instructions at a time."""
+    found: dict[int, Wave] = {}
+    if plan.pipeline is None:
+        return []
+    known = yield from turns(plan)
+    for at, turn in enumerate(known):
+        if at and not at % ITEMS_PER_TURN:
+            yield
+        once, sweeps = found.setdefault(turn.wave, ([], ([], [])))
+        (sweeps[turn.sweep] if turn.repeated else once).append(at)
+    return [found[number] for number in sorted(found)]
+
+
+def order(plan: Plan, coordinates: tuple[int, ...], known: list[Wave] | None = None) -> Iterator[Item]:
+    """The instructions of a plan in the order in which the worker at `coordinates` runs them. Its waves may be known."""
+    if plan.pipeline is None:
         yield from ((at, 0) for at in range(len(plan.instructions)))
         return
-    waves: dict[int, tuple[list[int], tuple[list[int], list[int]]]] = {}
-    for at, turn in enumerate(turns(plan)):
-        once, sweeps = waves.setdefault(turn.wave, ([], ([], [])))
-        (sweeps[turn.sweep] if turn.repeated else once).append(at)
-    for number in sorted(waves):
-        once, sweeps = waves[number]
+    for once, sweeps in finish(waves(plan)) if known is None else known:
         yield from ((at, 0) for at in once)
         for sweep, microbatch in _sweeps(plan, coordinates):
             yield from ((at, microbatch) for at in sweeps[sweep])
@@ -96,13 +111,16 @@ def _sweeps(plan: Plan, coordinates: tuple[int, ...]) -> list[tuple[int, int]]:
     return found + [(BACKWARD, n) for n in range(count - ahead, count)]
 
 
-def hindrance(plan: Plan) -> str:
-    """Why a plan cannot run as 1f1b; empty if it can."""
+def hindrance(plan: Plan) -> Generator[None, None, str]:
+    """Why a plan cannot run as 1f1b; empty if it can, or if nothing of it is repeated. Found out a few instructions at a time."""
     pipeline = plan.pipeline
     assert pipeline is not None, "only a pipelined plan has a schedule"
     stage_of = {position: stage for stage, position in enumerate(pipeline.stages)}
     swept = set()
-    for instruction, turn in zip(plan.instructions, turns(plan), strict=True):
+    known = yield from turns(plan)
+    for at, (instruction, turn) in enumerate(zip(plan.instructions, known, strict=True)):
+        if at and not at % ITEMS_PER_TURN:
+            yield
         if not turn.repeated:
             continue
         swept.add(turn.sweep)
@@ -119,6 +137,6 @@ def hindrance(plan: Plan) -> str:
         if not (rises if turn.sweep == FORWARD else falls):
             sweep = "forward" if turn.sweep == FORWARD else "backward"
             return f"a value goes from {old} to {new} in the {sweep} sweep, at {plan.tags[instruction.tag].site}"
-    if swept != {FORWARD, BACKWARD}:
+    if swept and swept != {FORWARD, BACKWARD}:
         return "forward and backward came in different segments"
     return ""

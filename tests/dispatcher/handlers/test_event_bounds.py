@@ -29,6 +29,7 @@ from gt.bounds import (
     MAX_QUEUED_MESSAGES,
     MAX_RULES,
     MAX_SCALARS,
+    MAX_TAGS,
     MAX_WORKER_EVENTS,
 )
 from gt.dispatcher.handlers.marks import MARK_SECONDS
@@ -206,6 +207,14 @@ FIRST_RUNS: Final[dict[str, tuple[m.Define, int, dict[str, Any]]]] = {
         1,
         {"config": PATTERNS},
     ),
+    "tags": (
+        definition(
+            tags=[[[f"{n}"], 0, "x.py:1", []] for n in range(MAX_TAGS // 2)],
+            instructions=[["neg", [ref(INPUT, 0)], {}, n] for n in range(MAX_TAGS // 2)],
+        ),
+        1,
+        {},
+    ),
     "little memory": (long(4096, survivors=1), 1, {"memory": 4096 * VECTOR.nbytes}),
     "too little memory": (long(2048), 1, {"memory": 1024 * VECTOR.nbytes}),
 }
@@ -238,6 +247,36 @@ def test_a_plan_that_checks_itself_is_made_in_turns() -> None:
     assert most_steps(each, "c", define, m.Run(7, 1 << 54, [2], [], [], [])) < MAX_STEPS
     (checked,) = (key for key in each.core.service.clients[b"c"].plans.by_residents if len(key) == 3)
     assert each.core.service.clients[b"c"].plans.by_residents[checked].length > len(chain)
+
+
+PIPED: Final[dict[str, m.Define]] = {
+    "instructions": definition(
+        inputs=[pack_spec(spec(float32, (64, 4)))],
+        tags=[[["net", "a"], 0, "x.py:1", []], [["net", "b"], 0, "x.py:1", []]],
+        instructions=[["neg", [ref(OUTPUT, n - 1) if n else ref(INPUT, 0)], {}, n // 4000] for n in range(8000)],
+        survivors=[7999],
+    ),
+    "signals": definition(
+        inputs=[pack_spec(spec(float32, (64, 4)))],
+        tags=[[["net", f"{n}"], 0, "x.py:1", []] for n in range(2000)],
+        instructions=[["neg", [ref(OUTPUT, n - 1) if n else ref(INPUT, 0)], {}, n] for n in range(2000)],
+        survivors=[1999],
+    ),
+}
+
+
+@pytest.mark.parametrize("memory", [0, 6000 * 1024])
+@pytest.mark.parametrize("kind", PIPED)
+def test_the_order_of_a_pipeline_is_found_in_turns(kind: str, memory: int) -> None:
+    """So are its stages, and the memory that it takes: of 8,000 values of 1 KiB, cut into stages and microbatches."""
+    stages = {"strategy": "pipeline_parallel", "stages": [[0], [1]], "microbatches": 4}
+    each = started(2, config={"mesh": {"stages": 2}, "sharding_config": {"net": stages}}, memory=memory)
+    each.say("c", m.Put(2, pack_spec(spec(float32, (64, 4))), ["net"], False, bytes(1024)))
+    assert most_steps(each, "c", PIPED[kind], m.Run(7, 1 << 54, [2], [], [], [])) < MAX_STEPS
+    (entry,) = (entry for tensor, entry in each.table().items() if tensor >= 1 << 54)
+    assert entry.fault is None
+    (cached,) = each.core.service.clients[b"c"].plans.values()
+    assert cached.planned.plan.pipeline is not None
 
 
 FAULTED: Final[dict[str, m.Define]] = {

@@ -23,6 +23,7 @@ from gt.dispatcher.planner.policy import resolve
 from gt.ir.instruction import Segment
 from gt.sharding.config import Config
 from gt.sharding.placement import REPLICATE, Shard, uniform_mesh
+from gt.turns import finish
 
 CONFIGS: tuple[dict[str, Any], ...] = (
     {"sharding_config": {"elsewhere": {"strategy": "data_parallel"}}},
@@ -101,7 +102,7 @@ def test_no_combination_of_choices_is_better(
     made = planner(config, workers)
     known = made.plan(segment, residents)
     costs = {}
-    start = made.start(made.policy, segment, residents)
+    start = finish(made.start(made.policy, segment, residents))
     for script in itertools.product(range(4), repeat=len(segment.instructions)):
         one, faithful = start.copy(), True
         for index, (instruction, branch) in enumerate(zip(segment.instructions, script, strict=True)):
@@ -197,7 +198,7 @@ def test_what_is_chosen_alone_is_the_first_of_all(monkeypatch: pytest.MonkeyPatc
         self: Planner, segment: Segment, residents: tuple[ResidentPlacement, ...]
     ) -> Generator[None, None, Planned]:
         known = yield from usual(self, segment, residents)
-        assert retaken(self.start(self.policy, segment, residents)) == known
+        assert retaken(finish(self.start(self.policy, segment, residents))) == known
         compared.append(segment)
         return known
 
