@@ -33,6 +33,12 @@ MIN_PRODUCT_COLUMNS: Final = 512
 """Columns that a product has at least, if there are so many: for fewer, BLAS would arrange the weight more often."""
 MIN_PRODUCT_ROWS: Final = 64
 """The same of rows."""
+MAX_SMALL_MULTIPLICATIONS: Final = 1_000_000
+"""Multiplications of a small product, at most: with AVX-512 OpenBLAS computes it without rearranging its operands."""
+MIN_SMALL_COLUMNS: Final = 64
+"""Windows of an example, at least, for which it has a small product of its own."""
+MAX_SMALL_ELEMENTS: Final = 1024
+"""Elements of a result, at most, for which a long product is cut into small ones that are added up."""
 MAX_TAPS: Final = 64
 """Elements of a window, at most, that are taken one by one."""
 MIN_TILE_WIDTH: Final = 4
@@ -104,7 +110,9 @@ def scratch(call: KernelCall) -> int:
         elements += 3 * np.getbufsize()  # of a ufunc, whose operands have many dimensions
         beside = w.size
     else:
-        elements += form.step * math.prod(call.result.shape[1:])
+        elements += (
+            form.step * math.prod(call.result.shape[1:]) * (1 + (_stretches(call, form) if form.way == "rows" else 0))
+        )
         shape = padded_shape(x.shape, a["pads"], a["spreads"])
         beside = 0
         if _has_long_runs(call, form.way):
@@ -181,12 +189,22 @@ def _shifted_shape(call: KernelCall, way: str) -> tuple[int, ...]:
     return (*x.shape[1:3], times, *whole[3:-1], length)
 
 
-def _shifted(call: KernelCall, way: str) -> Callable[[Any], Any]:
-    """A function that takes a local x to its windows: columns [n, g, c, last size, other sizes …, count …], or rows [n, g, c,
-    size …, count …].
+Windows = Callable[[Any, list[Any]], tuple[Any, Any]]
+"""A function that takes some examples to their windows, and to the memory that these are in, if it may come again: as long as
+somebody needs the windows it is not in the list, from which it is taken."""
+
+
+def _anew(windows: Callable[[Any], Any]) -> Windows:
+    """Windows in memory that does not come again."""
+    return lambda x, _: (windows(x), None)
+
+
+def _shifted(call: KernelCall, way: str, step: int) -> Windows:
+    """At most `step` examples of a local x to their windows: columns [n, g, c, last size, other sizes …, count …], or rows [n, g,
+    c, size …, count …].
 
     Along the last dimension x is copied once for each shift; windows along the others are another look at that, in which a whole
-    plane (of the result, or of a window) lies in one stretch.
+    plane (of the result, or of a window) lies in one stretch. Zeros around the copies are written once for memory.
     """
     x, a, sizes = call.tensor(0), call.attributes, call.tensor(1).shape[3:]
     shape, width = _shifted_shape(call, way), x.shape[-1]
@@ -211,39 +229,54 @@ def _shifted(call: KernelCall, way: str) -> Callable[[Any], Any]:
     if way == "rows":
         order = (0, 1, 2, *others, 3 + ndim, *range(4, 3 + ndim), 3)
 
-    def of(x: Any) -> Any:
-        copies = np.zeros((x.shape[0], *shape), x.dtype)
+    def of(x: Any, spare: list[Any]) -> tuple[Any, Any]:
+        try:
+            memory = spare.pop()
+        except IndexError:  # no thread has left any
+            memory = np.zeros((step, *shape), x.dtype)
+        copies = memory[: x.shape[0]]
         for place, taken in places:
             copies[place] = x[taken]
         windows = strided(np, copies, 4, sizes[:-1], a["strides"][:-1], a["dilations"][:-1])
-        return windows.transpose(order)
+        return windows.transpose(order), memory
 
     return of
 
 
+def _has_own_product(made: int, form: ConvForm) -> bool:
+    """Whether each example has a product of columns of its own: one of many columns, or a small one."""
+    small = form.outer >= MIN_SMALL_COLUMNS and made * form.inner * form.outer <= MAX_SMALL_MULTIPLICATIONS
+    return small or form.outer >= MIN_PRODUCT_COLUMNS
+
+
 def _columns(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
-    windows, sizes, _ = columns(call)
+    plain, sizes, _ = columns(call)
+    windows = _anew(plain)
     groups, made = call.tensor(0).shape[1], call.tensor(1).shape[1]
     ndim = 3 + 2 * len(sizes)
     turned = (0, 1, 2, *range(3, 3 + len(sizes)))
     if _has_long_runs(call, "columns"):
-        windows = _shifted(call, "columns")
+        windows = _shifted(call, "columns", form.step)
         turned = (0, 1, 2, 2 + len(sizes), *range(3, 2 + len(sizes)))
     order = (*range(1, 3 + len(sizes)), 0, *range(3 + len(sizes), ndim))
-    together = form.outer < MIN_PRODUCT_COLUMNS and form.step > 1
+    together = form.step > 1 and not _has_own_product(made, form)
 
     def way(x: Any, w: Any, out: Any) -> Part:
         left = w.transpose(turned).reshape(groups, made, form.inner)
         flat = out.reshape(*out.shape[:3], form.outer)
+        spare: list[Any] = []
 
         def part(first: int, last: int) -> None:
-            count, whole = last - first, windows(x[first:last])
+            count = last - first
+            whole, memory = windows(x[first:last], spare)
             if together:  # one wide product for all examples
                 right = whole.transpose(order).reshape(groups, form.inner, count * form.outer)
                 joined = matmul(left, right)
                 flat[first:last] = joined.reshape(groups, made, count, form.outer).transpose(2, 0, 1, 3)
             else:
                 matmul(left, whole.reshape(count, groups, form.inner, form.outer), out=flat[first:last])
+            if memory is not None:
+                spare.append(memory)
 
         return part
 
@@ -255,43 +288,62 @@ def _has_dots(call: KernelCall) -> bool:
     return call.tensor(1).shape[1] == 1 and len(call.attributes["strides"]) == 2 and _has_long_runs(call, "rows")
 
 
-def _dots(call: KernelCall) -> Way:
+def _dots(call: KernelCall, step: int) -> Way:
     """Rows that are read where they lie: a dot product for each plane of a window, added up over channels."""
-    planes = _shifted(call, "rows")
+    planes = _shifted(call, "rows", step)
     groups, channels, height, width = (call.tensor(1).shape[at] for at in (0, 2, 3, 4))
 
     def way(x: Any, w: Any, out: Any) -> Part:
         right = w.reshape(1, groups, channels, 1, 1, height * width)
+        spare: list[Any] = []
 
         def part(first: int, last: int) -> None:
-            windows = planes(x[first:last])  # [n, g, c, size …, count …]
+            windows, memory = planes(x[first:last], spare)  # [n, g, c, size …, count …]
             *lead, _, one, down, across = windows.strides
             shape = (*windows.shape[:3], *windows.shape[5:], height * width)
             left = np.lib.stride_tricks.as_strided(windows, shape, (*lead, down, across, one))
             np.sum(np.vecdot(left, right), 2, out=out[first:last, :, 0])
+            spare.append(memory)
 
         return part
 
     return way
 
 
+def _stretches(call: KernelCall, form: ConvForm) -> int:
+    """Into how many equal stretches windows as long as in the gradient of a weight are cut, whose products are added up."""
+    elements = form.step * form.outer * call.tensor(1).shape[1]
+    least = -(-elements * form.inner // MAX_SMALL_MULTIPLICATIONS)
+    if elements > MAX_SMALL_ELEMENTS or least == 1:
+        return 1
+    return next((count for count in range(least, 4 * least) if form.inner % count == 0), 1)
+
+
 def _rows(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
     if _has_dots(call):
-        return _dots(call)
-    windows, sizes, _ = columns(call)
-    windows = _shifted(call, "rows") if _has_long_runs(call, "rows") else windows
+        return _dots(call, form.step)
+    plain, sizes, _ = columns(call)
+    windows = _shifted(call, "rows", form.step) if _has_long_runs(call, "rows") else _anew(plain)
     groups, made = call.tensor(0).shape[1], call.tensor(1).shape[1]
     ndim = 3 + 2 * len(sizes)
     order = (1, 0, *range(3 + len(sizes), ndim), *range(2, 3 + len(sizes)))  # [g, n, count …, c, size …]
+    stretches = _stretches(call, form)
+    length = form.inner // stretches
 
     def way(x: Any, w: Any, out: Any) -> Part:
-        right = w.reshape(groups, made, form.inner).swapaxes(1, 2)
+        right = w.reshape(groups, made, stretches, length).transpose(0, 2, 3, 1)
         flat = out.reshape(*out.shape[:3], form.outer)
+        spare: list[Any] = []
 
         def part(first: int, last: int) -> None:
             count = last - first
-            left = windows(x[first:last]).transpose(order).reshape(groups, count * form.outer, form.inner)
-            flat[first:last] = matmul(left, right).reshape(groups, count, form.outer, made).transpose(1, 0, 3, 2)
+            whole, memory = windows(x[first:last], spare)
+            left = whole.transpose(order).reshape(groups, count * form.outer, stretches, length).swapaxes(1, 2)
+            joined = matmul(left, right)
+            joined = joined[:, 0] if stretches == 1 else joined.sum(1)
+            flat[first:last] = joined.reshape(groups, count, form.outer, made).transpose(1, 0, 3, 2)
+            if memory is not None:
+                spare.append(memory)
 
         return part
 

@@ -56,12 +56,12 @@ def plain(x: Array, w: Array, call: KernelCall) -> Array:
     examples=st.sampled_from([1, 3, 8]), groups=st.integers(1, 2), channels=st.integers(1, 3), made=st.integers(1, 3),
     space=st.tuples(st.integers(1, 9), st.integers(1, 9)), sizes=st.tuples(st.integers(1, 4), st.integers(1, 5)),
     strides=PAIRS, spreads=PAIRS, dilations=PAIRS, pads=st.tuples(*[st.integers(-1, 4)] * 4), near=st.sampled_from([1, 1 << 20]),
-    width=st.sampled_from([1, 2, 4]),
+    width=st.sampled_from([1, 2, 4]), small=st.sampled_from([0, 40, 1 << 20]),
 )  # fmt: skip
 def test_it_is_what_a_convolution_is(
     examples: int, groups: int, channels: int, made: int, space: tuple[int, int], sizes: tuple[int, int],
     strides: tuple[int, int], spreads: tuple[int, int], dilations: tuple[int, int], pads: tuple[int, ...], near: int,
-    width: int,
+    width: int, small: int,
 ) -> None:  # fmt: skip
     """Padded, cropped, spread, with strides and dilations; exactly, for small integers, whoever computes it."""
     x, w = (examples, groups, channels, *space), (groups, made, channels, *sizes)
@@ -75,6 +75,8 @@ def test_it_is_what_a_convolution_is(
         patch.setattr(conv_cpu, "CACHED_WINDOW_BYTES", near)
         patch.setattr(conv_cpu, "MIN_PRODUCT_COLUMNS", 8)
         patch.setattr(conv_cpu, "MIN_TILE_WIDTH", width)
+        patch.setattr(conv_cpu, "MAX_SMALL_MULTIPLICATIONS", max(1, small))
+        patch.setattr(conv_cpu, "MIN_SMALL_COLUMNS", 2)
         patch.setattr(conv_cpu, "MIN_SHARED_ELEMENTS", 1)
         calls = [
             call_of(x, w, thread_pool, **attributes)
@@ -84,6 +86,21 @@ def test_it_is_what_a_convolution_is(
     np.testing.assert_array_equal(found[0], plain(a, b, calls[0]))
     for each in found[1:]:
         assert each.tobytes() == found[0].tobytes()
+
+
+def test_long_products_are_cut_into_small_ones() -> None:
+    """Where their result is small and they can be cut into equal ones; the sum is that of the whole but for rounding."""
+    ones: dict[str, Any] = {"strides": (1, 1), "spreads": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1)}
+    call = call_of((1, 1, 64, 28, 28), (1, 16, 64, 28, 28), None, **ones)
+    assert conv_cpu._stretches(call, form_of(call)) == 8
+    random = np.random.default_rng(3)
+    a, b = (random.standard_normal((1, count, 64, 28, 28)) for count in (1, 16))
+    whole = plain(a, b, call)
+    np.testing.assert_allclose(
+        conv(call)(a.astype(np.float32), b.astype(np.float32)), whole, atol=1e-6 * np.abs(whole).max()
+    )
+    wide = call_of((16, 1, 64, 14, 14), (1, 32, 64, 14, 14), None, **ones)
+    assert conv_cpu._stretches(wide, form_of(wide)) == 1
 
 
 def test_shapes_choose_the_way() -> None:
