@@ -1,7 +1,8 @@
 """Convolutions on a CPU: some examples at a time, by as many threads as there are.
 
 There are four ways, of which shapes choose one. *Columns*: windows are copied next to each other ("im2col"), each a column of a
-matrix, and the arithmetic is a product. *Rows*: the same turned, each window a row, where windows are longer than there are
+matrix, and the arithmetic is a product (or, where products are small, one for each row of the weight, of windows that nobody
+copies). *Rows*: the same turned, each window a row, where windows are longer than there are
 many, as in the gradient of a weight: then runs of elements stay together in the copy. The other two are for an input that is
 spread apart by zeros, as in a transposed convolution, and multiply no zeros: each element of the window meets the input as it
 is. *Taps*: these products are laid where they belong and added, one element of the window after the other. *Tiles*: where the
@@ -37,6 +38,8 @@ MAX_SMALL_MULTIPLICATIONS: Final = 1_000_000
 """Multiplications of a small product, at most: with AVX-512 OpenBLAS computes it without rearranging its operands."""
 MIN_SMALL_COLUMNS: Final = 64
 """Windows of an example, at least, for which it has a small product of its own."""
+MIN_ROW_ELEMENTS: Final = 24
+"""Elements of a window's row in all channels, at least, for which a product is made of each row of windows where it lies."""
 MAX_SMALL_ELEMENTS: Final = 1024
 """Elements of a result, at most, for which a long product is cut into small ones that are added up."""
 MAX_TAPS: Final = 64
@@ -115,6 +118,8 @@ def scratch(call: KernelCall) -> int:
         )
         shape = padded_shape(x.shape, a["pads"], a["spreads"])
         beside = 0
+        if form.way == "columns" and _has_products_of_rows(call, form):
+            elements += groups * form.step * form.outer * (w.shape[3] * w.shape[1] - form.inner)
         if _has_long_runs(call, form.way):
             elements += form.step * math.prod(_shifted_shape(call, form.way))
             beside = w.size if form.way == "columns" else 0
@@ -249,7 +254,43 @@ def _has_own_product(made: int, form: ConvForm) -> bool:
     return small or form.outer >= MIN_PRODUCT_COLUMNS
 
 
+def _has_products_of_rows(call: KernelCall, form: ConvForm) -> bool:
+    """Whether what is copied once for each shift is multiplied where it lies: by each row of the weight, a small product."""
+    w = call.tensor(1).shape
+    row = w[2] * w[-1]
+    small = row >= MIN_ROW_ELEMENTS and row * w[1] * form.outer <= MAX_SMALL_MULTIPLICATIONS
+    return small and len(w) == 5 and w[3] > 1 and form.outer >= MIN_SMALL_COLUMNS and _has_long_runs(call, "columns")
+
+
+def _products_of_rows(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
+    """Columns of which none is copied: the windows of a plane that begin with the same row lie in one stretch of it."""
+    shifted = _shifted(call, "columns", form.step)
+    groups, made, channels, height, width = call.tensor(1).shape
+
+    def way(x: Any, w: Any, out: Any) -> Part:
+        left = w.transpose(0, 3, 1, 2, 4).reshape(groups, height, made, channels * width)
+        flat = out.reshape(*out.shape[:3], form.outer)
+        spare: list[Any] = []
+
+        def part(first: int, last: int) -> None:
+            windows, memory = shifted(x[first:last], spare)  # [n, g, c, width, height, count …]
+            example, group, _, shift, row, _, one = windows.strides
+            shape = (last - first, groups, height, channels * width, form.outer)
+            right = np.lib.stride_tricks.as_strided(windows, shape, (example, group, row, shift, one))
+            products, total = matmul(left, right), flat[first:last]
+            np.add(products[:, :, 0], products[:, :, 1], total)
+            for number in range(2, height):
+                np.add(total, products[:, :, number], total)
+            spare.append(memory)
+
+        return part
+
+    return way
+
+
 def _columns(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
+    if _has_products_of_rows(call, form):
+        return _products_of_rows(call, form, matmul)
     plain, sizes, _ = columns(call)
     windows = _anew(plain)
     groups, made = call.tensor(0).shape[1], call.tensor(1).shape[1]
