@@ -318,6 +318,9 @@ class DispatcherCore:
             if record.pending:
                 assert record.lagging == sum(last < record.pending[0] for last in record.done.values()) > 0
         assert loaded == self.service.load
+        by_client = [(record.client, number) for number, record in self.service.meshes.items()]
+        indexed = [(client, each.mesh.number) for client, records in self.service.meshes_of.items() for each in records]
+        assert sorted(by_client) == sorted(indexed), "each mesh is found by its client"
         for worker in self.service.workers.values():
             assert worker.to_compile == sum(length for _, length in worker.fresh)
         assert len(self.service.issued) == sum(len(record.pending) for record in self.service.meshes.values())

@@ -122,12 +122,12 @@ class Disconnect:
         client.planner = client.moving = client.survey = None
         client.displaced = False
         numbers, client.left_behind = client.left_behind, set()
-        behind = tuple(worker.identity for worker in self.service.workers.values() if worker.number in numbers)
-        if behind:
-            self.service.out.append(Send(behind, m.Forget(client.number)))
+        if numbers:
+            behind = tuple(worker.identity for worker in self.service.workers.values() if worker.number in numbers)
+            self.service.out += [Send(behind, m.Forget(client.number))] if behind else []
         client.recovery.restoring.clear()
         client.recovery.joining.clear()
-        for record in [record for record in self.service.meshes.values() if record.client == client.number]:
+        for record in self.service.meshes_of.get(client.number, ()):
             self.service.multicast(record.mesh, m.Forget(client.number))
             for plan in record.plans:
                 self.service.multicast(record.mesh, m.DropPlan(plan))
@@ -144,10 +144,11 @@ class Disconnect:
             record.fault = fault
             record.workers.remove(worker)
             record.identities = tuple(other.identity for other in record.workers)
+        there = self.recovery.usable_workers()
         broken, said = [], f"worker {worker.number} was lost ({reason})"
         for number in dict.fromkeys(record.client for record in touched):
             client = service.by_number[number]
-            if self.recovery.can_rewind(client, loss, said):
+            if self.recovery.can_rewind(client, loss, said, there):
                 its = loss.plan is not None and loss.plan.client == number
                 text = f"{fault[1]}; it was computing a plan of this session" if its else fault[1]
                 self.rewind(client, text, worker.number)
@@ -156,7 +157,7 @@ class Disconnect:
         self.marks.lost(worker)
         for client in writing:  # of tensors on a mesh that is gone already
             is_there = service.by_number.get(client.number) is client
-            if is_there and client not in broken and self.recovery.can_rewind(client, loss, said):
+            if is_there and client not in broken and self.recovery.can_rewind(client, loss, said, there):
                 self.rewind(client, fault[1], worker.number)
         self.snapshots.lost(worker, fault)
         self.fetches.lost(worker, set(), fault)

@@ -12,7 +12,7 @@ them puts its parts together from the files of all ranks, and what follows is pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -55,8 +55,8 @@ class RecoveryHandler:
         self.numbers = numbers
         self.leave = leave
 
-    def can_rewind(self, client: ClientRecord, loss: WorkerLoss, text: str) -> bool:
-        """Whether a session that has lost a worker (`text`) can go back."""
+    def can_rewind(self, client: ClientRecord, loss: WorkerLoss, text: str, there: Set[int]) -> bool:
+        """Whether a session that has lost a worker (`text`) can go back, where these are `usable_workers`."""
         recovery = client.recovery
         self._note(client, loss, text)
         if not recovery.resends or recovery.is_hopeless:
@@ -66,14 +66,12 @@ class RecoveryHandler:
         if client.mesh is not None and config is not None and config.mesh is not None:
             needed.append(config.least_mesh)
         expected = self.service.workers_expected if not client.recovery.avoided else 0
-        return loss.returns or max(self._usable(client), expected) >= max(needed, default=1)
+        return loss.returns or max(len(there) - len(recovery.avoided & there), expected) >= max(needed, default=1)
 
-    def _usable(self, client: ClientRecord) -> int:
-        """How many workers there are for a session."""
-        return sum(
-            worker.duty is not SPARE and not worker.released and worker.number not in client.recovery.avoided
-            for worker in self.service.workers.values()
-        )
+    def usable_workers(self) -> Set[int]:
+        """The workers that there are for sessions, by number."""
+        workers = self.service.workers.values()
+        return {worker.number for worker in workers if worker.duty is not SPARE and not worker.released}
 
     def _note(self, client: ClientRecord, loss: WorkerLoss, text: str) -> None:
         """Note of a session that it has lost a worker. What another session ran is no sign that this one would fail again."""
@@ -321,9 +319,9 @@ class RecoveryHandler:
         recovery, needed = client.recovery, len(client.recovery.marks[0].mesh.members)
         recovery.avoided.add(number)
         recovery.note_loss(failed=False)
-        if self._usable(client) < needed:
+        if len(self.usable_workers() - recovery.avoided) < needed:
             self.service.replace(next(each for each in self.service.workers.values() if each.number == number))
-        return self._usable(client) >= needed and not recovery.is_hopeless
+        return len(self.usable_workers() - recovery.avoided) >= needed and not recovery.is_hopeless
 
     def fail(self, client: ClientRecord, mark: SessionMark, fault: Fault) -> None:
         """Nothing comes back: every tensor of a mark gets this error, and what follows is computed on the workers that there

@@ -162,7 +162,7 @@ class SessionMeshes:
     def join(self, record: MeshRecord) -> None:
         """Tell the members of a mesh about it."""
         mesh = record.mesh
-        self.service.meshes[mesh.number] = record
+        self.service.add_mesh(record)
         body = [
             list(mesh.axes),
             list(mesh.sizes),

@@ -109,6 +109,8 @@ class DispatcherState:
         self.workers: dict[bytes, WorkerRecord] = {}
         self.by_number: dict[int, ClientRecord] = {}
         self.meshes: dict[int, MeshRecord] = {}
+        self.meshes_of: dict[int, list[MeshRecord]] = {}
+        """The same by client; no list is empty."""
         self.mesh_numbers = numbers.meshes
         self.plan_numbers = itertools.count(1)
         self.order = numbers.order
@@ -353,6 +355,11 @@ class DispatcherState:
             if record.pending and worker in record.done
         )
 
+    def add_mesh(self, record: MeshRecord) -> None:
+        """Note a mesh that a client uses from now on."""
+        self.meshes[record.mesh.number] = record
+        self.meshes_of.setdefault(record.client, []).append(record)
+
     def drop_mesh(self, record: MeshRecord) -> None:
         """Drop a mesh that is no longer used; what is in flight on it counts as finished."""
         for order in record.pending:
@@ -361,6 +368,9 @@ class DispatcherState:
             self._loaded(-len(record.mesh.members))
         self.multicast(record.mesh, m.DropMesh(record.mesh.number))
         del self.meshes[record.mesh.number]
+        others = [other for other in self.meshes_of.pop(record.client) if other is not record]
+        if others:
+            self.meshes_of[record.client] = others
 
     def statistics(self, client: ClientRecord) -> dict[str, Any]:
         """The counters of the service and of one session."""

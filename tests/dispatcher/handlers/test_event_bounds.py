@@ -660,3 +660,19 @@ def test_marks_are_not_written_for_more_than_half_of_the_time_however_urgent() -
         each.event(SessionWritten(taken.mark, None, 0))
         for name in ("w0", "w1"):
             each.say(name, m.MarkTaken(taken.mark, [], 1))
+
+
+def test_what_a_lost_worker_costs_grows_with_its_sessions_and_no_faster() -> None:
+    """Each is gone through in the event in which it is lost, but none is compared with all others."""
+    steps = []
+    for count in (20, 80):
+        each = service(1)
+        for number in range(count):
+            each.client(f"c{number}", resends=True)
+            each.put(1, f"c{number}")
+        each.done()
+        each.core.service.workers[b"w0"].facts["supervised"] = True
+        steps.append(steps_of(each, Lost(b"w0", "it ended", ended=True)))
+        assert len(each.core.service.clients) == count + 1
+        assert all(client.recovery.awaited for client in each.core.service.clients.values())
+    assert steps[1] < 4 * steps[0]
