@@ -88,21 +88,13 @@ class PlanSelection:
         residents = tuple(map(_RESIDENT, entries))
         number = run.segment
         key = (number, residents)
-        cached = client.plans.get(key) or self._from_mark(client, planner, key)
+        cached = client.plans.get(key)
+        if cached is None and key in client.plans.saved:
+            cached = self._from_mark(client, planner, key)
+            if cached is None:
+                return WAITING_PLAN
         if cached is not None:
-            if not cached.number:  # the workers of this mesh have not been told of it
-                if not self.admission.asks(client):
-                    return WAITING_COMPILATION
-                self._define(client, cached, number, "recovered")
-            if len(client.table) > client.roomy:
-                missing = self._room(client, planner, cached.planned.plan, run, WAITING_PLAN)
-                if missing is None:
-                    return WAITING_PLAN
-                self._note_room(client, missing)
-            if cached.runs < SWITCH_AT and not self._ripens(client, planner, key, cached, run):
-                return WAITING_SEARCH
-            client.hits += 1
-            return cached
+            return self._again(client, planner, run, key, cached)
         segment = client.segments[number]
         assert not isinstance(segment, tuple)
         prepared = self.worked_out(
@@ -131,12 +123,42 @@ class PlanSelection:
         client.misses[reason] += 1
         return self._remember(client, key, prepared.cached, reason, prepared.body)
 
+    def _again(
+        self,
+        client: ClientRecord,
+        planner: Planner,
+        run: m.Run,
+        key: tuple[int, tuple[ResidentPlacement, ...]],
+        cached: CachedPlan,
+    ) -> CachedPlan | MessageState:
+        """A plan that the session has, for another run of it, or what the run waits for."""
+        if not cached.number:  # the workers of this mesh have not been told of it
+            if not self.admission.asks(client):
+                return WAITING_COMPILATION
+            body = self._packed(client, cached)
+            if body is None:
+                return WAITING_PLAN
+            self._define(client, cached, run.segment, "recovered", body)
+        if len(client.table) > client.roomy:
+            missing = self._room(client, planner, cached.planned.plan, run, WAITING_PLAN)
+            if missing is None:
+                return WAITING_PLAN
+            self._note_room(client, missing)
+        if cached.runs < SWITCH_AT and not self._ripens(client, planner, key, cached, run):
+            return WAITING_SEARCH
+        client.hits += 1
+        return cached
+
     def _from_mark(self, client: ClientRecord, planner: Planner, key: Any) -> CachedPlan | None:
-        """The plan that a session's mark has, if it has one, kept as any other from now on."""
-        saved = client.plans.saved.pop(key, None)
-        if saved is None:
+        """A plan that a session's mark has, kept as any other from now on; None while a job reads it."""
+        saved, mesh = client.plans.saved[key], planner.mesh.number
+        found = self.worked_out(client, JOB_NAMES[WAITING_PLAN], ("saved", mesh, key), lambda: saved.on(mesh))
+        if found is None:
             return None
-        cached = saved.on(planner.mesh.number)
+        del client.plans.saved[key]
+        if isinstance(found, Exception):
+            raise found
+        cached: CachedPlan = found
         for old in client.plans.remember(key, cached):
             self._drop(client, old)
         if SEARCH_AT <= cached.runs < SWITCH_AT and not cached.searched:
@@ -218,6 +240,18 @@ class PlanSelection:
         changes = yield from table_changes(cached.residents, planned)
         body = yield from pack_plan_in_turns(replace(plan, tf32=client.tf32))
         return CachedPlan(cached.residents, planned, cached.scalar_types, changes), body
+
+    def _packed(self, client: ClientRecord, cached: CachedPlan) -> bytes | None:
+        """The bytes of a plan; None while a job packs it."""
+        plan = replace(cached.planned.plan, tf32=client.tf32)
+        if len(plan.instructions) < SMALL_ROOM_CHECK:
+            return pack_plan(plan)
+        key = ("packed", id(cached), client.tf32)
+        found = self.worked_out(client, JOB_NAMES[WAITING_PLAN], key, lambda: pack_plan_in_turns(plan))
+        if isinstance(found, Exception):
+            raise found
+        body: bytes | None = found
+        return body
 
     def _remember(
         self, client: ClientRecord, key: Any, cached: CachedPlan, reason: str, body: bytes | None = None

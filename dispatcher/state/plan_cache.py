@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from gt.dispatcher.cost.peak_memory import looks_at
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planned
-from gt.ir.instruction_bytes import unpack_plan
+from gt.ir.instruction_bytes import unpack_plan_in_turns
 from gt.ir.spec import Spec
 from gt.sharding.interned import Interned
 from gt.sharding.placement import Layout
@@ -139,7 +139,12 @@ class PackedPlan(NamedTuple):
 
     def unpacked(self) -> Planned:
         """The plan. Raises `ProtocolError` if the bytes are not those of a plan."""
-        return Planned(unpack_plan(self.body), self.survivors, self.inputs, self.hindered)
+        return finish(self.in_turns())
+
+    def in_turns(self) -> Generator[None, None, Planned]:
+        """The same, read in turns."""
+        plan = yield from unpack_plan_in_turns(self.body)
+        return Planned(plan, self.survivors, self.inputs, self.hindered)
 
 
 class SavedPlan(NamedTuple):
@@ -152,17 +157,20 @@ class SavedPlan(NamedTuple):
     searched: bool
     better: Planned | PackedPlan | None
 
-    def on(self, mesh: int) -> CachedPlan:
-        """The plan on another mesh of the same shape, whose workers have not been told of it: its number is 0."""
-        cached = CachedPlan(self.residents, _on(self.planned, mesh), self.scalar_types)
+    def on(self, mesh: int) -> Generator[None, None, CachedPlan]:
+        """The plan on another mesh of the same shape, whose workers have not been told of it: its number is 0. Made in turns."""
+        planned = yield from _on(self.planned, mesh)
+        changes = yield from table_changes(self.residents, planned)
+        cached = CachedPlan(self.residents, planned, self.scalar_types, changes)
         cached.runs, cached.searched = self.runs, self.searched
-        cached.better = None if self.better is None else _on(self.better, mesh)
+        if self.better is not None:
+            cached.better = yield from _on(self.better, mesh)
         return cached
 
 
-def _on(planned: Planned | PackedPlan, mesh: int) -> Planned:
+def _on(planned: Planned | PackedPlan, mesh: int) -> Generator[None, None, Planned]:
     if isinstance(planned, PackedPlan):
-        planned = planned.unpacked()
+        planned = yield from planned.in_turns()
     return planned._replace(plan=replace(planned.plan, mesh=mesh))
 
 

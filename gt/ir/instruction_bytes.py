@@ -336,11 +336,13 @@ def pack_plan_in_turns(plan: Plan) -> Generator[None, None, bytes]:
     return packed
 
 
-def _pairs(raw: object, first: int, second: int, what: str) -> tuple[tuple[int, int], ...]:
-    """Pairs of numbers below these bounds."""
+def _pairs(raw: object, first: int, second: int, what: str) -> Generator[None, None, tuple[tuple[int, int], ...]]:
+    """Pairs of numbers below these bounds, read in turns."""
     if not isinstance(raw, list):
         raise ProtocolError(f"{what} are a list of pairs")
-    for pair in raw:
+    for at, pair in enumerate(raw):
+        if at and not at % ITEMS_PER_TURN:
+            yield
         if len(_ints(pair, what)) != 2 or pair[0] >= first or pair[1] >= second:
             raise ProtocolError(f"{what} are pairs of numbers below {first} and {second}")
     return tuple((a, b) for a, b in raw)
@@ -369,6 +371,11 @@ def split_plan(data: bytes) -> tuple[int, bytes]:
 
 def unpack_plan(data: bytes) -> Plan:
     """A plan from the dispatcher. Raises `ProtocolError`."""
+    return finish(unpack_plan_in_turns(data))
+
+
+def unpack_plan_in_turns(data: bytes) -> Generator[None, None, Plan]:
+    """The same, a few instructions at each turn."""
     mesh, specs, input_layouts, kinds, tags, instructions, survivors, relocated, piped, blocks, tf32 = _unpack(
         data, 11, "a plan"
     )
@@ -383,7 +390,9 @@ def unpack_plan(data: bytes) -> Plan:
     reader = _unpack_head(specs, kinds, tags)
     layouts: list[Layout] = []
     try:
-        for item in _instruction_list(instructions):
+        for at, item in enumerate(_instruction_list(instructions)):
+            if at and not at % INSTRUCTIONS_PER_TURN:
+                yield
             op, inputs, raw, tag, placed = _fields(item, 5, len(reader.tags))
             operands = [reader.operand(r) for r in _ints(inputs, "operands")]
             if op == MOVE:
@@ -403,8 +412,10 @@ def unpack_plan(data: bytes) -> Plan:
                 layouts.extend(parse_layout(text) for text in placed)
             if len(layouts) != len(reader.values):
                 raise ProtocolError(f"{op} has a layout for each of its results")
-        alive = _pairs(survivors, 1 << 63, len(reader.values), "survivors")  # of a migration they are tensors' ids
-        moved = _pairs(relocated, len(reader.inputs), len(reader.values), "relocated inputs")
+        alive = yield from _pairs(
+            survivors, 1 << 63, len(reader.values), "survivors"
+        )  # of a migration they are tensors' ids
+        moved = yield from _pairs(relocated, len(reader.inputs), len(reader.values), "relocated inputs")
         placed_inputs = tuple(parse_layout(text) for text in input_layouts)
         if len(placed_inputs) != len(reader.inputs):
             raise ProtocolError("each input has a layout")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgpack
 import pytest
-from marking_dispatcher import service, settled_mark
+from marking_dispatcher import lose, restore, service, settled_mark
 from measured_calls import counted_steps
 from one_dispatcher import RULES, VECTOR, Service, configure, started
 
@@ -37,6 +37,7 @@ from gt.dispatcher.handlers.mesh_migration import MAX_TENSORS_OF_PART
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.events import JobTurn, Lost, Publish, Received, Reload, Send, SessionWritten, Tick
+from gt.dispatcher.state.mark_bytes import PackedParts, SessionCard, pack_session, read_mark
 from gt.dispatcher.state.message_state import MessageState
 from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.shared_parts import MAX_SHARED_TENSORS, MIN_BYTES
@@ -676,3 +677,30 @@ def test_what_a_lost_worker_costs_grows_with_its_sessions_and_no_faster() -> Non
         assert len(each.core.service.clients) == count + 1
         assert all(client.recovery.awaited for client in each.core.service.clients.values())
     assert steps[1] < 4 * steps[0]
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("kind", ["instructions", "views of other shapes"])
+def test_a_plan_that_a_mark_has_is_made_known_again_in_turns(kind: str, written: bool) -> None:
+    """Whether the mark is as it was taken, or as it was read from the file of a session."""
+    each = service(2, config=RULES)
+    define, run = FIRST_RUNS[kind][0], m.Run(7, 1 << 54, [1], [], [], [])
+    most_steps(each, "c", define, run, run._replace(base=1 << 53))
+    each.done()
+    before = each.core.service.clients[b"c"].misses.total()
+    mark = settled_mark(each)
+    client = each.core.service.clients[b"c"]
+    if written:
+        card = SessionCard(bytes(16), "alice", mark, {}, {})
+        read = read_mark(b"".join(pack_session(card, client.recovery.marks[0], PackedParts())))
+        read.config = read.base = each.core.service.config
+        client.recovery.marks = [read]
+    lose(each, "w0")
+    each.join("w4", marks=True)
+    client = each.core.service.clients[b"c"]
+    assert steps_of(each, Received(b"c", m.Resume(client.number, mark))) < MAX_STEPS
+    restore(each, mark)
+    again = run._replace(base=1 << 55)
+    assert most_steps(each, "c", again) < MAX_STEPS
+    assert each.table()[again.base + max(client.segments[7].survivors)].fault is None  # type: ignore[union-attr]
+    assert client.misses.total() == before, "it is not made anew"

@@ -315,8 +315,8 @@ def test_plans_are_unpacked_when_they_are_asked_for() -> None:
         assert isinstance(saved.planned, PackedPlan)
         broken = saved._replace(planned=saved.planned._replace(body=b"no plan"))
         with pytest.raises(GTError):
-            broken.on(9)
-        assert saved.on(9).planned.plan.mesh == 9
+            finish(broken.on(9))
+        assert finish(saved.on(9)).planned.plan.mesh == 9
     parts = PackedParts()
     same(mark, read_mark(packed(read, parts)))
     assert len(parts.known) == len(mark.segments)
