@@ -105,7 +105,7 @@ WAITS: Final[dict[MessageState, Wait]] = {
     ),
     WAITING_DEFINITION: Wait((m.Define,), "a job reads the definition"),
     WAITING_STRATEGY: Wait((m.Run,), "a job chooses the strategies of `auto` signals"),
-    WAITING_PLAN: Wait((m.Run,), "a job makes the plan"),
+    WAITING_PLAN: Wait((m.Run,), "a job makes the plan, reads it, or finds out what the run changes"),
     WAITING_SEARCH: Wait((m.Run,), "a job searches the better plan that takes over at this run"),
     WAITING_COMPILATION: Wait((m.Run,), "the workers of the mesh compile other new plans first"),
     WAITING_PUT: Wait(
