@@ -11,6 +11,7 @@ MODULES: Final = (
     "gt.client.segment.signature",
     "gt.client.segment.open_segment",
     "gt.client.segment.definition_cache",
+    "gt.client.segment.early_fetch",
     "gt.client.segment.builder",
     "gt.client.tensor.emission_context",
     "gt.client.tensor.tensor",
@@ -28,6 +29,12 @@ MODULES: Final = (
     "gt.client.compile.capture",
     "gt.client.compile.output_templates",
     "gt.client.compile.trace",
+    "gt.client.ops.arithmetic",
+    "gt.client.ops.matrix_products",
+    "gt.client.functional.linear",
+    "gt.client.functional.losses",
+    "gt.client.tensor_api.tape_methods",
+    "gt.client.nn.module",
 )
 """What an instruction, its gradient and a compiled step cost the client is spent here."""
 
