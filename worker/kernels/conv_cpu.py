@@ -34,6 +34,8 @@ MIN_PRODUCT_COLUMNS: Final = 512
 """Columns that a product has at least, if there are so many: for fewer, BLAS would arrange the weight more often."""
 MIN_PRODUCT_ROWS: Final = 64
 """The same of rows."""
+MIN_TURNED_ROWS: Final = 128
+"""Rows, at least, for which the weight is copied turned: BLAS takes less time then, and of 100 rows the copy takes as much."""
 MAX_SMALL_MULTIPLICATIONS: Final = 1_000_000
 """Multiplications of a small product, at most: with AVX-512 OpenBLAS computes it without rearranging its operands."""
 MIN_SMALL_COLUMNS: Final = 64
@@ -117,12 +119,12 @@ def scratch(call: KernelCall) -> int:
             form.step * math.prod(call.result.shape[1:]) * (1 + (_stretches(call, form) if form.way == "rows" else 0))
         )
         shape = padded_shape(x.shape, a["pads"], a["spreads"])
-        beside = 0
+        beside = w.size if form.way == "rows" and not _has_dots(call) and _is_turned(call, form) else 0
         if form.way == "columns" and _has_products_of_rows(call, form):
             elements += groups * form.step * form.outer * (w.shape[3] * w.shape[1] - form.inner)
         if _has_long_runs(call, form.way):
             elements += form.step * math.prod(_shifted_shape(call, form.way))
-            beside = w.size if form.way == "columns" else 0
+            beside = w.size if form.way == "columns" else beside
         elif shape != x.shape:
             elements += form.step * math.prod(shape[1:])
     thread_pool = call.thread_pool
@@ -351,6 +353,11 @@ def _dots(call: KernelCall, step: int) -> Way:
     return way
 
 
+def _is_turned(call: KernelCall, form: ConvForm) -> bool:
+    """Whether the weight is copied turned for a product of rows that is not cut into small ones."""
+    return call.tensor(0).shape[0] * form.outer >= MIN_TURNED_ROWS and _stretches(call, form) == 1
+
+
 def _stretches(call: KernelCall, form: ConvForm) -> int:
     """Into how many equal stretches windows as long as in the gradient of a weight are cut, whose products are added up."""
     elements = form.step * form.outer * call.tensor(1).shape[1]
@@ -369,10 +376,13 @@ def _rows(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
     ndim = 3 + 2 * len(sizes)
     order = (1, 0, *range(3 + len(sizes), ndim), *range(2, 3 + len(sizes)))  # [g, n, count …, c, size …]
     stretches = _stretches(call, form)
-    length = form.inner // stretches
+    length, turned = form.inner // stretches, _is_turned(call, form)
 
     def way(x: Any, w: Any, out: Any) -> Part:
-        right = w.reshape(groups, made, stretches, length).transpose(0, 2, 3, 1)
+        if turned:
+            right = np.ascontiguousarray(np.moveaxis(w, 1, -1)).reshape(groups, 1, form.inner, made)
+        else:
+            right = w.reshape(groups, made, stretches, length).transpose(0, 2, 3, 1)
         flat = out.reshape(*out.shape[:3], form.outer)
         spare: list[Any] = []
 

@@ -78,6 +78,7 @@ def test_it_is_what_a_convolution_is(
         patch.setattr(conv_cpu, "MAX_SMALL_MULTIPLICATIONS", max(1, small))
         patch.setattr(conv_cpu, "MIN_SMALL_COLUMNS", 2)
         patch.setattr(conv_cpu, "MIN_ROW_ELEMENTS", width)
+        patch.setattr(conv_cpu, "MIN_TURNED_ROWS", 16 * width)
         patch.setattr(conv_cpu, "MIN_SHARED_ELEMENTS", 1)
         calls = [
             call_of(x, w, thread_pool, **attributes)
