@@ -39,12 +39,12 @@ def right(factor: float = 2.0) -> None:
 
 def test_a_long_computation_is_no_silence_of_the_dispatcher(machine: Machine) -> None:
     """A worker that computes for longer than it would wait for a word goes on serving, also when bulk data comes next."""
-    machine.environment["GT_LEASE"] = "1.5"
+    machine.environment["GT_LEASE"] = "2.5"
     address, _, (worker,) = machine.service(1)
     gt.connect(address)
     array = np.ones((8, 1 << 20), np.float32)
     turns, took = 8, 0.0
-    while took < 2:  # of one plan
+    while took < 3:  # of one plan
         began = time.monotonic()
         x = gt.zeros(1 << 20)
         for _ in range(turns):
