@@ -171,7 +171,7 @@ class DispatcherCore:
             self._blame(event, error)
         if self.service.resumed:
             self.drains.resume()
-        if self.drains.drains:  # which any event may help on
+        if self.drains.drains or self.drains.kept_workers:  # which any event may help on
             self._advance_drains()
         if self.service.ending:
             self._end_sessions()
@@ -201,6 +201,9 @@ class DispatcherCore:
         except Exception as error:  # noqa: BLE001 — a bug, for which no session is to blame
             self.service.internal_error("a drain", error)
             self.drains.drains.clear()
+        if self.drains.kept_workers:
+            self.drains.kept_workers = False
+            self._workers_came()
 
     def _own_event(self, event: Event, now: float) -> None:
         """Act on an event of the shell itself."""
@@ -423,9 +426,7 @@ class DispatcherCore:
                 if before is not None and self._goes_on(before, peer, hello, origin):
                     return
                 if self.handshake.hello(peer, hello, origin):
-                    self.marks.workers_came()
-                    self.snapshots.workers_came()
-                    self.queues.pump_all()
+                    self._workers_came()
                     if self.service.workers[peer].duty is IN_SERVICE:
                         self.queues.remesh("a worker has joined")
             except SessionError as error:
@@ -488,9 +489,13 @@ class DispatcherCore:
             )
             self.service.stop_waiting()
             self.queues.remesh("spares are in service")
-            self.marks.workers_came()
-            self.snapshots.workers_came()
-            self.queues.pump_all()
+            self._workers_came()
+
+    def _workers_came(self) -> None:
+        """There are other workers in service: go on with what has waited for them."""
+        self.marks.workers_came()
+        self.snapshots.workers_came()
+        self.queues.pump_all()
 
     # messages, by the table below
 

@@ -80,6 +80,8 @@ class DrainHandler:
         """By the number of the worker."""
         self.ended: dict[int, str] = {}
         """By the number of the worker: why its last drain has failed; empty if it has gone."""
+        self.kept_workers = False
+        """Whether workers are in service again since the core last looked: what waits for workers may go on."""
 
     def ask(self, number: int, *, begin: bool) -> dict[str, Any]:
         """Begin to drain a worker, or go on with that. Returns how far it is. Raises `SessionError` if it stays."""
@@ -261,6 +263,8 @@ class DrainHandler:
         self.service.assign(worker, IN_SERVICE)
         if spare is not None and spare.identity in self.service.workers and not self._on(spare):
             self.service.assign(spare, SPARE)
+        self.service.note_complete()  # it may take the place of one that was lost meanwhile
+        self.kept_workers = True
         self.queues.remesh(f"worker {worker.number} stays")
         reasons = "; ".join(f"client {number}: {reason}" for number, reason in stuck[:MAX_TOLD])
         self._end(drain, f"worker {worker.number} stays in service, because sessions cannot leave it: {reasons}")

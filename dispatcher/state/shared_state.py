@@ -175,8 +175,12 @@ class DispatcherState:
         self.workers[worker.identity] = worker
         if worker.duty is SPARE:
             self.kept_spares = max(self.kept_spares, spares + 1)
+        self.note_complete()
+
+    def note_complete(self) -> None:
+        """Wait for no more workers if all are here: who is lost later is not waited for."""
         if not self.is_short:
-            self.expect_nobody()  # they were all here once; who is lost later is not waited for
+            self.expect_nobody()
 
     def goes_on(self, before: WorkersBefore) -> None:
         """Take over what the dispatcher before has noted of its workers."""

@@ -17,8 +17,9 @@ RECOVERIES_FAILED = (45, 54, 61, 112, 400166, 400607, 400901)
 that was given back while a mark had it, and values that were dropped because their receiver had yet to connect again."""
 
 
-ELASTIC_FAILED = (284,)
-"""Seeds that have failed when workers come and go: a worker left that a session on its way back to a mark was to need."""
+ELASTIC_FAILED = (284, 1001271)
+"""Seeds that have failed when workers come and go: a worker left that a session on its way back to a mark was to need, and a
+session waited for a lost worker to come back while a drained one was put in its place."""
 
 
 MUTES_FAILED = (35, 500026)
