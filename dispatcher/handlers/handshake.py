@@ -92,7 +92,8 @@ class Handshake:
 
     def welcome(self, client: ClientRecord, **more: Any) -> None:
         """Tell a client that it has joined, with its number and `more` facts."""
-        facts = {**self.facts, "workers": len(self.service.in_service), "credits": CLIENT_CREDITS, **more}
+        workers = max(len(self.service.in_service), self.service.workers_expected)
+        facts = {**self.facts, "workers": workers, "credits": CLIENT_CREDITS, **more}
         self.service.send(client.identity, m.Welcome(client.number, facts))
         self._tell_standby(client.identity)
 

@@ -29,6 +29,14 @@ def test_nothing_is_placed_before_the_workers_have_joined() -> None:
     ]
 
 
+def test_a_client_that_comes_first_is_told_how_many_workers_are_expected() -> None:
+    """It decides by that what it may do with one worker alone."""
+    for there, expected, told in ((0, 1, 1), (0, 2, 2), (1, 1, 1), (1, 2, 2), (3, 2, 3)):
+        each = Service(there, expected=expected)
+        each.hello("c", "client", bulk=b"bulk-c")
+        assert [welcome.facts["workers"] for welcome in each.hears("c", m.Welcome)] == [told]
+
+
 def test_workers_that_never_come_are_not_waited_for_for_ever() -> None:
     """After a while the service goes on with the workers that there are, and says so in its log."""
     each = Service(1, expected=2)
