@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ _NBYTES: Final = attrgetter("nbytes")
 
 Sizes = np.ndarray[Any, Any]
 """Bytes, with a row for each rank and a column for each microbatch."""
+N = TypeVar("N", int, Sizes)
 
 Held = Mapping[tuple[Spec, Layout], int]
 """The number of tensors of each kind."""
@@ -83,15 +84,14 @@ def shortage(
     `rule_of` says where the rule for a tag is written.
     """
     capacity = min(device.capacity or sys.maxsize for device in speeds.devices)
-    whole = sum(count * value.nbytes for (value, _), count in held.items())
+    whole = yield from _summed(held, lambda value, _: value.nbytes, 0)
     if whole + (sum(map(_NBYTES, plan.inputs)) + sum(map(_NBYTES, plan.values))) * _times(plan) <= capacity:
         return ""  # however it is cut
-    largest_held = sum(n * largest_part(value, at, mesh) for (value, at), n in held.items())
+    largest_held = yield from _summed(held, lambda value, at: largest_part(value, at, mesh), 0)
     if largest_held + (yield from peak_at_most_in_turns(plan, mesh, lot)) <= capacity:
         return ""
-    here = sum(
-        (n * local_bytes(value, at, mesh) for (value, at), n in held.items()), np.zeros(len(mesh.members), np.int64)
-    )
+    nothing = np.zeros(len(mesh.members), np.int64)
+    here = yield from _summed(held, lambda value, at: local_bytes(value, at, mesh), nothing)
     total = here + (yield from peak_by_rank_in_turns(plan, mesh, lot))
     over = [total[rank] - (device.capacity or sys.maxsize) for rank, device in enumerate(speeds.devices)]
     rank = int(np.argmax(over))
@@ -108,6 +108,15 @@ def shortage(
         f"{f'with the rule at {rule}' if rule else 'for which there is no rule'}; "
         "use more workers, or a rule that cuts what it holds"
     )
+
+
+def _summed(held: Held, nbytes: Callable[[Spec, Layout], N], total: N) -> Generator[None, None, N]:
+    """The bytes of all that is held and this `total`, added up in turns."""
+    for at, ((value, layout), count) in enumerate(held.items(), 1):
+        if not at % ITEMS_PER_TURN:
+            yield
+        total = total + count * nbytes(value, layout)
+    return total
 
 
 def inputs_by_rank(plan: Plan, mesh: Mesh, lot: Lot = USUAL_LOT) -> Sizes:

@@ -7,7 +7,7 @@ the choice of strategies for `auto`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
@@ -35,7 +35,7 @@ from gt.ir.instruction import Plan, Segment
 from gt.ir.instruction_bytes import pack_plan, pack_plan_in_turns
 from gt.ir.spec import Spec
 from gt.sharding.placement import Layout
-from gt.turns import ITEMS_PER_TURN, finish
+from gt.turns import ITEMS_PER_TURN, emptied, finish
 from gt.wire import messages as m
 
 from .compile_admission import CompileAdmission
@@ -295,7 +295,9 @@ class PlanSelection:
     def _shortage(self, client: ClientRecord, planner: Planner, plan: Plan, run: m.Run) -> Generator[None, None, str]:
         """Why a plan does not fit beside everything else that its client holds; empty if it fits. Worked out in turns."""
         held, lot = yield from held_beside(client, run)
-        return (yield from shortage(plan, planner.mesh, planner.known_speeds, held, lot, planner.policy.rule_of))
+        found = yield from shortage(plan, planner.mesh, planner.known_speeds, held, lot, planner.policy.rule_of)
+        yield from emptied(held)
+        return found
 
     def _define(
         self, client: ClientRecord, cached: CachedPlan, segment: int, reason: str, body: bytes | None = None
@@ -451,20 +453,29 @@ def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:
     return ~id(entry.root), (entry.root.spec, entry.root.layout)
 
 
-def held_beside(client: ClientRecord, run: m.Run) -> Generator[None, None, tuple[Counter[tuple[Spec, Layout]], Lot]]:
-    """What a client holds besides the inputs of a run, and what becomes of those inputs. Counted in turns.
+def _counted(table: Mapping[int, Entry], freed: set[int]) -> Generator[None, None, Counter[Entry]]:
+    """The entries of a table without those of some tensors, and how often it has each. Counted in turns."""
+    counts: Counter[Entry] = Counter()
+    everything, gone = [*table.values()], [*filter(None, map(table.get, freed))]
+    for some, count in ((everything, counts.update), (gone, counts.subtract)):
+        while some:
+            count(some[-ENTRIES_PER_TURN:])
+            del some[-ENTRIES_PER_TURN:]
+            if some:
+                yield
+    return counts
 
-    Entries are interned, so there are few of them however many tensors there are: those are counted, not looked at one by one.
+
+def held_beside(client: ClientRecord, run: m.Run) -> Generator[None, None, tuple[Counter[tuple[Spec, Layout]], Lot]]:
+    """What a client holds besides the inputs of a run, and what becomes of those inputs. Counted in turns, and what is counted
+    with is freed in turns.
+
+    Entries are interned, so there are mostly few of them however many tensors there are: those are counted, not looked at one by
+    one.
     """
     table, freed = client.table, {*run.freed}
     dying = {run.inputs[position] for position in run.dying} - freed
-    counts: Counter[Entry] = Counter()
-    everything = [*table.values()]
-    for at in range(0, len(everything), ENTRIES_PER_TURN):
-        if at:
-            yield
-        counts.update(everything[at : at + ENTRIES_PER_TURN])
-    counts.subtract(table[number] for number in freed if number in table)
+    counts = yield from _counted(table, freed)
     ending = Counter(map(table.__getitem__, dying))
     held: Counter[tuple[Spec, Layout]] = Counter()
     shared: dict[int, tuple[Spec, Layout]] = {}
@@ -493,10 +504,17 @@ def held_beside(client: ClientRecord, run: m.Run) -> Generator[None, None, tuple
             shared.pop(key, None)
         elif number not in freed and entry.fault is None:
             held[memory] -= 1
+            if held[memory] <= 0:
+                del held[memory]
             users[key] = number not in dying
-    held.update(shared.values())
+    while shared:
+        for _ in range(min(len(shared), ITEMS_PER_TURN)):
+            held[shared.popitem()[1]] += 1
+        yield
     lot = Lot(
         frozenset(position for key, position in own.items() if not users[key]),
         frozenset(range(len(run.inputs))) - {*own.values()},
     )
-    return +held, lot
+    yield from emptied(users)
+    yield from emptied(counts)
+    return held, lot

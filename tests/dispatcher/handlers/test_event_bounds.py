@@ -527,6 +527,17 @@ def steps_of(each: Service, event: Any) -> int:
         event_now = JobTurn()
 
 
+def test_a_run_beside_many_tensors_is_checked_in_turns() -> None:
+    """Whether it fits into memory beside all that its session holds, no two of which are alike, or not."""
+    count = 30_000
+    room = sum(4 * (1 + n) for n in range(count))
+    for memory in (0, room):
+        each = started(memory=memory)
+        unlike(each, count)
+        assert most_steps(each, "c", m.Run(1, 1 << 60, [1], [], [], [])) < MAX_STEPS
+        assert (each.table()[1 << 60].fault is None) == (not memory)
+
+
 def test_a_mark_of_many_tensors_is_taken_and_restored_in_turns() -> None:
     """Also when a worker looks for its part in the files of all, and when nobody has it at last."""
     each = service(2, config=RULES)
