@@ -58,8 +58,9 @@ class Service:
     def event(self, event: Any) -> None:
         self.told_by(self.core.handle(event, self.now))
         self.core.check()
-        if self.core.busy and self.idle:
-            self.event(JobTurn())
+        while self.core.busy and self.idle:
+            self.told_by(self.core.handle(JobTurn(), self.now))
+            self.core.check()
 
     def told_by(self, sends: Iterable[Send]) -> None:
         """Note what peers are told."""

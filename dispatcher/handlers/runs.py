@@ -7,7 +7,6 @@ that has to be checked only once.
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
@@ -272,10 +271,10 @@ class RunHandler:
             table[run.inputs[position]] = replace(entries[position], resident=resident, root=None)
         table.update(zip(made, changes.made, strict=True))
         table.update(shared)
-        _remove(table, run.freed)
+        self._remove(table, run.freed)
         if client.landing:
             client.landing.difference_update(run.freed)
-        _remove(table, map(run.inputs.__getitem__, run.dying))
+        self._remove(table, map(run.inputs.__getitem__, run.dying))
         hindered = cached.planned.hindered
         if hindered and (hindered in client.gpipe or len(client.gpipe) < MAX_REASONS):
             client.gpipe[hindered] += 1
@@ -308,9 +307,13 @@ class RunHandler:
         self.free(client, _dead(run))
         self.service.credit(client)
 
+    def _remove(self, table: dict[int, Entry], tensors: Iterable[int]) -> None:
+        """Remove ids from a table, present or not, without a loop in Python; many entries are freed in turns."""
+        self.service.dispose_parts([*map(table.pop, tensors, itertools.repeat(None))])
+
     def free(self, client: ClientRecord, tensors: list[int]) -> None:
         """Free tensors that their client needs no more."""
-        _remove(client.table, tensors)
+        self._remove(client.table, tensors)
         if client.landing:
             client.landing.difference_update(tensors)
         if client.mesh is not None:
@@ -424,11 +427,6 @@ def _add(client: ClientRecord, run: m.Run, refused: Mapping[int, Entry]) -> None
 def _dead(run: m.Run) -> list[int]:
     """The tensors that nobody needs after a run."""
     return [run.inputs[position] for position in run.dying if position < len(run.inputs)] + run.freed
-
-
-def _remove(table: dict[int, Entry], tensors: Iterable[int]) -> None:
-    """Remove ids from a table, present or not, without a loop in Python."""
-    deque(map(table.pop, tensors, itertools.repeat(None)), maxlen=0)
 
 
 def _defined(client: ClientRecord, number: int) -> Segment:

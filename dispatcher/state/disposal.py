@@ -1,6 +1,6 @@
 """Frees what is not needed any more in turns, where there is much of it: tensor tables, definitions and plans.
 
-Python frees what an object has together with it, some 0.1 to 0.5 µs for each part. So the parts are first held by lists, a turn's
+Python frees what an object has together with it, some 0.1 to 1.5 µs for each part. So the parts are first held by lists, a turn's
 worth each, and these are dropped one after the other. Who else still has such an object can go on reading it.
 """
 
@@ -8,16 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gt.ir.instruction import Segment
 
 from .plan_cache import CachedPlan, PackedPlan, SavedPlan
 
-DISPOSED_PER_TURN: Final = 2048
+DISPOSED_PER_TURN: Final = 512
 """How many parts are freed in one turn."""
 
 Worked = Segment | CachedPlan | SavedPlan
+
+
+class LooseParts(NamedTuple):
+    """Parts that were taken from something which stays, as entries from a tensor table."""
+
+    parts: list[Any]
+
+
+Disposable = Mapping[int, Any] | LooseParts | Sequence[Worked]
 
 
 def length_of(thing: Worked) -> int:
@@ -27,8 +36,8 @@ def length_of(thing: Worked) -> int:
     return 0 if isinstance(thing.planned, PackedPlan) else len(thing.planned.plan.instructions)
 
 
-def freed_in_turns(things: list[Mapping[int, Any] | Sequence[Worked]]) -> Iterator[None]:
-    """Frees tensor tables, and lists of definitions and plans, in turns, until none is left."""
+def freed_in_turns(things: list[Disposable]) -> Iterator[None]:
+    """Frees tensor tables, parts of them, and lists of definitions and plans, in turns, until none is left."""
     held: list[list[Any]] = []
     while things:
         yield from _take_apart(things.pop(), held)
@@ -38,11 +47,14 @@ def freed_in_turns(things: list[Mapping[int, Any] | Sequence[Worked]]) -> Iterat
             yield
 
 
-def _take_apart(thing: Mapping[int, Any] | Sequence[Worked], held: list[list[Any]]) -> Iterator[None]:
+def _take_apart(thing: Disposable, held: list[list[Any]]) -> Iterator[None]:
     """Holds the parts of something in lists, in turns."""
     if isinstance(thing, Mapping):
         yield from _hold(held, thing)
         yield from _hold(held, thing.values())
+        return
+    if isinstance(thing, LooseParts):
+        yield from _hold(held, thing.parts)
         return
     for each in thing:
         for parts in _parts(each):

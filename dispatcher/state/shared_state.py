@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +13,7 @@ from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 
-from .disposal import DISPOSED_PER_TURN, Worked, freed_in_turns, length_of
+from .disposal import DISPOSED_PER_TURN, Disposable, LooseParts, freed_in_turns, length_of
 from .events import Send
 from .numbers import Numbers, first_numbers
 from .plan_cache import SavedPlan
@@ -49,7 +49,7 @@ MAX_KNOWN_BUGS: Final = 100
 MAX_BUG_CHARACTERS: Final = 500
 """The most characters of an unexpected exception's text that are logged and sent."""
 MAX_FREED_AT_ONCE: Final = 512
-"""The most instructions of definitions and plans that are freed in the event in which they are dropped."""
+"""The most instructions of definitions and plans, or entries of a table, that are freed in the event that drops them."""
 MAX_TO_COMPILE: Final = 512
 """A worker that has this many instructions to compile is sent no further new plan."""
 
@@ -127,7 +127,7 @@ class DispatcherState:
         self.known_bugs: set[tuple[str, str, int]] = set()
         """Where unexpected exceptions have come from: each is logged once with its traceback."""
         self.out: list[Send] = []
-        self.disposed: list[Mapping[int, Any] | Sequence[Worked]] = []
+        self.disposed: list[Disposable] = []
         """What is not needed any more and is freed in turns, because there is much of it."""
         self.away: dict[bytes, list[SessionCard]] = {}
         """Sessions of the dispatcher before, which may come back, by their keys."""
@@ -268,6 +268,11 @@ class DispatcherState:
         """Free what a tensor table has, which its owner is about to drop, in turns if it is large."""
         if len(table) > DISPOSED_PER_TURN:
             self.disposed.append(table)
+
+    def dispose_parts(self, parts: list[Any]) -> None:
+        """The same for entries that were taken from a table."""
+        if len(parts) > MAX_FREED_AT_ONCE:
+            self.disposed.append(LooseParts(parts))
 
     def dispose_work(self, works: Iterable[Any]) -> None:
         """The same for definitions and plans (faults in place of definitions are left out)."""

@@ -538,6 +538,15 @@ def test_a_run_beside_many_tensors_is_checked_in_turns() -> None:
         assert (each.table()[1 << 60].fault is None) == (not memory)
 
 
+def test_unlike_tensors_are_freed_in_turns() -> None:
+    """By a message of its own, or by a run."""
+    each = started()
+    tensors = unlike(each, 2 * MAX_IDS)
+    assert most_steps(each, "c", m.Free(tensors[:MAX_IDS])) < MAX_STEPS
+    assert most_steps(each, "c", m.Run(1, 1 << 60, [1], [], [], tensors[MAX_IDS:])) < MAX_STEPS
+    assert set(each.table()) == {1, 1 << 60}
+
+
 def test_a_mark_of_many_tensors_is_taken_and_restored_in_turns() -> None:
     """Also when a worker looks for its part in the files of all, and when nobody has it at last."""
     each = service(2, config=RULES)
