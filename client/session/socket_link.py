@@ -58,7 +58,7 @@ class Together:
         self.socket.let_go()
 
 
-ALONE: Final = nullcontext()
+EACH_BY_ITSELF: Final = nullcontext()
 """For a part of what is kept already; and for libzmq, whose thread joins messages by itself."""
 
 
@@ -193,7 +193,7 @@ class SocketLink:
     def together(self) -> AbstractContextManager[None]:
         """What is sent while it lasts leaves at its end. Nothing may wait meanwhile."""
         socket = self.control.socket
-        return Together(socket) if isinstance(socket, UnixDealer) and not socket.holds else ALONE
+        return Together(socket) if isinstance(socket, UnixDealer) and not socket.holds else EACH_BY_ITSELF
 
     def encode(self, message: m.Message) -> Frames:
         """The frames of a message that is sent later."""

@@ -17,7 +17,7 @@ from gt.ir.instruction import INPUT, MOVE, OUTPUT, SCALAR, VERIFY, Instruction, 
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec
 from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Partial, Placement, Shard
-from gt.turns import INSTRUCTIONS_PER_TURN, finish
+from gt.turns import INSTRUCTIONS_PER_TURN
 
 MAX_PARTS: Final = 8
 """The most parts into which a plan's instructions are divided for checking, and so the most variants of a plan."""
@@ -46,13 +46,8 @@ def draw_sample(share: float, run: int) -> Sample | None:
     return Sample(_mixed(drawn) % parts, parts)
 
 
-def add_checks(plan: Plan, mesh: Mesh, sample: Sample) -> Plan:
-    """The plan with checks, or the plan itself if there is nothing to check."""
-    return finish(checks_in_turns(plan, mesh, sample))
-
-
 def checks_in_turns(plan: Plan, mesh: Mesh, sample: Sample) -> Generator[None, None, Plan]:
-    """The same, made in turns."""
+    """The plan with checks, made in turns, or the plan itself if there is nothing to check."""
     return plan if len(mesh.members) == 1 else (yield from _Checking(plan, mesh).run(sample))
 
 

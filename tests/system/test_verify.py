@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import gt
 from gt.client.session import session as sessions
 from gt.dispatcher.planner import sharding_rules, verification
 from gt.dispatcher.planner.sharding_rules import ShardingOption
-from gt.dispatcher.planner.verification import MAX_PARTS, add_checks, draw_sample
+from gt.dispatcher.planner.verification import MAX_PARTS, checks_in_turns, draw_sample
 from gt.errors import VerificationError
 from gt.ir.instruction import MOVE, VERIFY, Plan
 from gt.ir.instruction_bytes import pack_plan, unpack_plan
@@ -70,14 +70,14 @@ def test_what_is_sound_passes_under_every_config(
         connected(place)
         gt.config.set({"verify": 1.0})
 
-    def count(*arguments: Any) -> Plan:
+    def count(*arguments: Any) -> Generator[None, None, Plan]:
         nonlocal counted
-        plan = add_checks(*arguments)
+        plan = yield from checks_in_turns(*arguments)
         counted += sum(instruction.op == VERIFY for instruction in plan.instructions)
         return plan
 
     monkeypatch.setattr(running, "connected", checked)
-    monkeypatch.setattr("gt.dispatcher.handlers.plan_selection.add_checks", count)
+    monkeypatch.setattr("gt.dispatcher.handlers.plan_selection.checks_in_turns", count)
     for seed in range(max(4, cases(8))):  # which count enough
         try:
             list(judged(*drawn(seed)))
