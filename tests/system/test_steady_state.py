@@ -6,16 +6,14 @@ that is shorter than the others. It runs on one worker and on four under `config
 
 from __future__ import annotations
 
-import gc
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from live_values import live_values
+from live_values import live_values, without_garbage_collector
 from sklearn.datasets import load_digits
 
 import gt
@@ -79,17 +77,6 @@ def connect(workers: int, config: str | None) -> Any:
     return sessions.current().link.fabric
 
 
-@contextmanager
-def no_garbage_collector() -> Iterator[None]:
-    """What is not freed at once stays."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 @PLACES
 def test_a_loop_soon_makes_nothing_new(workers: int, config: str | None) -> None:
     """After the fourth step, which ends a segment where two steps have fetched their loss, only the shorter batch, when it first
@@ -113,7 +100,7 @@ def test_a_loop_without_a_garbage_collector_keeps_no_tensor(workers: int, config
     training = Training()
     sizes: list[tuple[int, ...]] = []
     values: list[int] = []
-    with no_garbage_collector():
+    with without_garbage_collector():
         for _, number, loss in training.steps(5):
             assert np.isfinite(loss)
             gt.flush()

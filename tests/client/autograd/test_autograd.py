@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import gc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from beside_torch import cube, in_both, leaf, refused
-from live_values import live_values
+from live_values import live_values, without_garbage_collector
 
 import gt
 
@@ -384,16 +383,12 @@ def test_functions_hooks_and_recomputation_leave_nothing_behind() -> None:
         (x.sum() + g.sum()).backward()
         x.grad = None
 
-    gc.collect()
-    gc.disable()
-    try:
+    with without_garbage_collector():
         counts = []
         for _ in range(4):
             step()
             gt.flush()
             counts.append(live_values())
-    finally:
-        gc.enable()
     assert len(set(counts)) == 1, counts
 
 

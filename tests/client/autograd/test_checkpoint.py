@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import numpy as np
 import pytest
 from beside_torch import in_both, leaf, refused, same
-from live_values import live_values
+from live_values import live_values, without_garbage_collector
 
 import gt
 from gt.client.tensor import emission_context
@@ -104,17 +103,13 @@ def test_a_recomputed_stretch_keeps_its_arguments_alone() -> None:
         gt.flush()
         return live_values()
 
-    gc.collect()
-    gc.disable()
-    try:
+    with without_garbage_collector():
         before = alive()
         y = gt.checkpointed(deep)(x)
         assert alive() == before + 1
         y.sum().backward()
         del y
         assert alive() == before + 1, "the gradient"
-    finally:
-        gc.enable()
     expected = gt.ones(4, requires_grad=True)
     deep(expected).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), expected.grad.numpy())

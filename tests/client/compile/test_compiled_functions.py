@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from compiled_results import t, told
-from live_values import live_values
+from live_values import live_values, without_garbage_collector
 
 import gt
 from gt import nn, optim
@@ -255,9 +254,7 @@ def test_nothing_is_left_behind() -> None:
         return loss
 
     sizes: list[Any] = []
-    gc.collect()
-    gc.disable()
-    try:
+    with without_garbage_collector():
         for at in range(300):
             step(gt.ones(4, 6))
             if at % 50 == 20:
@@ -266,8 +263,6 @@ def test_nothing_is_left_behind() -> None:
                 stored = [len(store) for worker in fabric.workers.values() for store in worker.stored.tensors.values()]
                 values = live_values()
                 sizes.append((values, len(client.table), *stored))
-    finally:
-        gc.enable()
     fabric.check()
     assert step.stats["replays"] > 290
     assert len(set(sizes[1:])) == 1, sizes

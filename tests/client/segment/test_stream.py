@@ -1,6 +1,5 @@
 """What the client emits: tags, definitions that are found again, what is saved, and that nothing leaks."""
 
-import gc
 import logging
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ledger import sharded
-from live_values import live_values
+from live_values import live_values, without_garbage_collector
 
 import gt
 import gt.nn.functional as F
@@ -217,9 +216,7 @@ def left_after_flush() -> int:
 
 def test_without_a_garbage_collector_nothing_piles_up(session: Any) -> None:
     parts = training()
-    gc.collect()
-    gc.disable()
-    try:
+    with without_garbage_collector():
         alive = []
         for number in range(8):
             loss = step_once(*parts, start=16 * (number % 3))
@@ -228,8 +225,6 @@ def test_without_a_garbage_collector_nothing_piles_up(session: Any) -> None:
             del loss
             alive.append(left_after_flush())
         assert alive[2:] == [alive[2]] * 6
-    finally:
-        gc.enable()
 
 
 def test_what_is_held_at_a_flush_lives_on_and_nothing_else(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,9 +253,7 @@ def test_what_is_held_at_a_flush_lives_on_and_nothing_else(session: Any, monkeyp
 def test_views_and_graphs_are_freed_without_a_garbage_collector(session: Any) -> None:
     import weakref
 
-    gc.collect()
-    gc.disable()
-    try:
+    with without_garbage_collector():
         x = gt.ones(3, 4, requires_grad=True)
         y = (x * 2).reshape(2, 6)
         part = y[0, 1:]
@@ -270,8 +263,6 @@ def test_views_and_graphs_are_freed_without_a_garbage_collector(session: Any) ->
         watched = [weakref.ref(each) for each in (x, y, part)]
         del x, y, part
         assert [each() for each in watched] == [None] * 3
-    finally:
-        gc.enable()
 
 
 def test_a_large_put_frees_what_died_and_sends_nothing_else(session: Any) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from live_values import without_garbage_collector
 
 import gt
 from gt import nn
@@ -110,13 +111,9 @@ def test_nothing_else_of_the_model_changes(model: Model) -> None:
     assert [*model.state_dict()] == before
     assert repr(model) == printed
     assert np.array_equal(model(gt.ones(3, 4)).numpy(), value)
-    gc.collect()
-    gc.disable()
-    try:
+    with without_garbage_collector():
         gt.signal.attach(Model())
         assert gc.collect() == 0, "the model was gone when its last name was"
-    finally:
-        gc.enable()
 
 
 def test_rules_bind_to_the_names() -> None:
