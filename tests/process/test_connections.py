@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 
 import pytest
 from cutting_proxy import CuttingProxy
-from daemons import Machine, Process
+from daemons import Machine, Process, free_port
 
 DISPATCHER = """
 import signal, sys
@@ -191,8 +190,7 @@ class BadPeerNetwork:
         self.proxies: list[CuttingProxy] = []
         self.workers: list[Process] = []
         for _ in range(2):
-            with socket.create_server(("127.0.0.1", 0)) as probe:
-                listen = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+            listen = f"tcp://127.0.0.1:{free_port()}"
             proxy = CuttingProxy(listen)
             self.proxies.append(proxy)
             options = ["--listen", listen, "--announce", proxy.address, "--device", "cpu", "--log-level", "info"]
