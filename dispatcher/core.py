@@ -115,7 +115,9 @@ class DispatcherCore:
         self.surveys = MemorySurveys(service)
         self.puts = PutHandler(service, self.meshes)
         self.snapshots = SnapshotHandler(service, self.meshes)
-        self.marks = MarkHandler(service, numbers.marks, mark_seconds, saves=cards is not None)
+        self.marks = MarkHandler(
+            service, self.plan_selection.jobs, numbers.marks, mark_seconds, saves=cards is not None
+        )
         self.returning = ReturningSessions(service, self.marks, cards or (), lease)
         runs = RunHandler(service, self.meshes, self.plan_selection)
         self.handshake = Handshake(service, self.subscribers, self.facts, worker_facts or {}, numbers, self.returning)
@@ -126,7 +128,7 @@ class DispatcherCore:
         self.recovery = self.disconnect.recovery
         self.queues = MessageQueues(
             service, self.plan_selection, self.meshes, runs, self.puts, self.fetches, self.surveys, self.snapshots,
-            self.recovery, self.disconnect.settle_loss,
+            self.recovery, self.disconnect.settle_loss, self.marks.mark,
         )  # fmt: skip
         self.running_plan = running_plan
         self.drains = DrainHandler(service, self.queues, self.disconnect, self.marks, self.fetches, self.snapshots)

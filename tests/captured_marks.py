@@ -42,7 +42,7 @@ CONFIGS: Final[dict[str, tuple[int, Any]]] = {
 def mark_now(client: ClientRecord, base: Any, number: int = 5) -> SessionMark:
     """The mark of a session as it is now."""
     assert client.planner is not None
-    return capture(client, number, client.planner.known_speeds, base)
+    return capture(client, dict(client.table), number, client.planner.known_speeds, base)
 
 
 def mark_of(each: Service) -> SessionMark:

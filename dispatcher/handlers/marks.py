@@ -19,6 +19,7 @@ from gt.dispatcher.state.events import (
     FileRead,
     FilesListed,
     ListFiles,
+    Marking,
     ReadFile,
     ReadSession,
     Send,
@@ -27,12 +28,16 @@ from gt.dispatcher.state.events import (
 )
 from gt.dispatcher.state.mark_bytes import SessionCard
 from gt.dispatcher.state.mark_wait import MarkWait
-from gt.dispatcher.state.session_marks import SessionMark, capture
+from gt.dispatcher.state.message_state import ACTING, DONE, WAITING_TURN, MessageState, begin, enter
+from gt.dispatcher.state.session_marks import SessionMark, TableCopy, capture
 from gt.dispatcher.state.shared_parts import share_parts
 from gt.dispatcher.state.standby_copies import NUMBERS, mark_of
 from gt.wire import messages as m
 
+from .job_scheduler import JOB_NAMES, Job, JobScheduler
+
 if TYPE_CHECKING:
+    from gt.dispatcher.planner.planner import Planner
     from gt.dispatcher.state.records import ClientRecord, WorkerRecord
     from gt.dispatcher.state.shared_state import DispatcherState
 
@@ -58,12 +63,14 @@ class MarkHandler:
     def __init__(
         self,
         service: DispatcherState,
+        jobs: JobScheduler,
         numbers: Iterator[int],
         least_seconds: float = MARK_SECONDS,
         *,
         saves: bool = False,
     ) -> None:
         self.service = service
+        self.jobs = jobs
         self.least_seconds = least_seconds
         self.numbers = numbers
         self.saves = saves
@@ -136,13 +143,14 @@ class MarkHandler:
         self.take(client)
 
     def take(self, client: ClientRecord) -> None:
-        """Take a mark that is due, unless something of the session is on its way."""
+        """Take a mark that is due, unless something of the session is on its way. Its queue waits meanwhile, if
+        it has many tensors."""
         recovery, planner = client.recovery, client.planner
         if recovery.wanted and self.service.now >= recovery.cheap_at:
             recovery.due = True
         if self.service.by_number.get(client.number) is not client:
             return  # it has left, or gone back
-        if not recovery.due or recovery.taking is not None or recovery.is_under_way:
+        if not recovery.due or recovery.taking is not None or recovery.copying is not None or recovery.is_under_way:
             return
         if planner is None or client.moving is not None:
             return
@@ -157,9 +165,39 @@ class MarkHandler:
             return
         if client.landing:
             return
+        copy = TableCopy(client.table)
+        next(copy.turns(), None)
+        if copy.over:
+            self._mark(client, planner, copy)
+            return
+        recovery.copying = copy
+        client.dropping += client.dropping > 0
+        client.queue.appendleft(Marking(copy))
+        begin(client)
+        enter(client, ACTING)
+        enter(client, self.mark(client, client.queue[0]))
+
+    def mark(self, client: ClientRecord, message: Marking) -> MessageState:
+        """Take a mark of a session with many tensors, once its table is copied, unless that was given up meanwhile."""
+        recovery, copy = client.recovery, message.copy
+        if recovery.copying is not copy:
+            return DONE
+        if not copy.over:
+            what = JOB_NAMES[WAITING_TURN]
+            if not self.jobs.has(client.number, what):
+                self.jobs.add(Job(client.program, client.number, what, copy.turns(), lambda _: None))
+            return WAITING_TURN
+        recovery.copying = None
+        assert client.planner is not None, "nothing of the session has changed"
+        self._mark(client, client.planner, copy)
+        return DONE
+
+    def _mark(self, client: ClientRecord, planner: Planner, table: TableCopy) -> None:
+        """Take a mark with this copy of a session's table."""
+        recovery = client.recovery
         recovery.due = recovery.wanted = False
-        number = next(self.numbers)
-        mark = capture(client, number, planner.known_speeds, self.service.config, self._folders(planner.mesh.members))
+        folders = self._folders(planner.mesh.members)
+        mark = capture(client, table, next(self.numbers), planner.known_speeds, self.service.config, folders)
         mark.wait = MarkWait(self.service.order, mark.table)
         recovery.taking, self.taking[mark.number] = mark, client
         if self.saves and recovery.key:
@@ -288,7 +326,11 @@ class MarkHandler:
         return tuple(folder_of(by_number[number]) for number in members)
 
     def abandon(self, client: ClientRecord) -> None:
-        """Give up the mark that is being written, if there is one."""
+        """Give up the mark that is being taken or written, if there is one."""
+        copy, client.recovery.copying = client.recovery.copying, None
+        if copy is not None:
+            copy.stop()
+            self.service.dispose(copy)
         mark, client.recovery.taking = client.recovery.taking, None
         if mark is not None:
             del self.taking[mark.number]

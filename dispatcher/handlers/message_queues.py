@@ -20,7 +20,7 @@ from gt.bounds import (
     MAX_UNREAD_BYTES,
     MAX_WAITING_BYTES,
 )
-from gt.dispatcher.state.events import OWN_MESSAGES, Loss, Recovery, Reload, Remesh
+from gt.dispatcher.state.events import OWN_MESSAGES, Loss, Marking, Recovery, Reload, Remesh
 from gt.dispatcher.state.message_state import (
     ACTING,
     DONE,
@@ -88,6 +88,7 @@ class MessageQueues:
         self, service: DispatcherState, plan_selection: PlanSelection, meshes: SessionMeshes, runs: RunHandler,
         puts: PutHandler, fetches: FetchHandler, surveys: MemorySurveys, snapshots: SnapshotHandler,
         recovery: RecoveryHandler, settle_loss: Callable[[ClientRecord, Loss], MessageState],
+        mark: Callable[[ClientRecord, Marking], MessageState],
     ) -> None:  # fmt: skip
         self.service = service
         self.plan_selection = plan_selection
@@ -105,6 +106,7 @@ class MessageQueues:
             Reload: meshes.reconfigure,
             Recovery: recovery.recover,
             Loss: settle_loss,
+            Marking: mark,
             Remesh: meshes.remesh,
             m.Define: self._define,
             m.Drop: self._drop,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from .mark_bytes import SessionCard
     from .records import WorkerRecord
-    from .session_marks import SessionMark
+    from .session_marks import SessionMark, TableCopy
 
 
 class Send(NamedTuple):
@@ -175,7 +175,13 @@ class Loss(NamedTuple):
     loss: WorkerLoss
 
 
-OWN_MESSAGES: Final = (Recovery, Reload, Remesh, Loss)
+class Marking(NamedTuple):
+    """A mark of a session with many tensors is due. It is the first in the queue: all else waits until the table is copied."""
+
+    copy: TableCopy
+
+
+OWN_MESSAGES: Final = (Recovery, Reload, Remesh, Loss, Marking)
 """What is in the queues of clients and was sent by none of them."""
 Event = (
     Received

@@ -8,8 +8,9 @@ weights and speeds. The workers of the mesh have the values (`TakeMark` in `gt/w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Mapping
+from collections.abc import Callable, Container, Generator, ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.dispatcher.planner.policy import Policy
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 ENTRIES_PER_TURN: Final = 128
 """How many tensors of a mark get another entry in one turn; each may take some microseconds."""
+COPIED_PER_TURN: Final = 4096
+"""How many tensors of a table are copied in one turn."""
 MAX_IDLE_REWINDS: Final = 5
 """How often in a row a session goes back without having come further than before."""
 MAX_FAILURES: Final = 2
@@ -45,7 +48,7 @@ class SessionMark:
     mesh: Mesh
     speeds: Speeds
     policy: Policy
-    table: dict[int, Entry]
+    table: Mapping[int, Entry]
     segments: dict[int, Any]
     refused: dict[int, dict[int, Entry]]
     reduced: dict[int, int]
@@ -97,6 +100,8 @@ class SessionRecovery:
     """The whole marks, oldest first: the one to which the client would go back, and newer ones."""
     taking: SessionMark | None = None
     """The mark that workers are writing."""
+    copying: TableCopy | None = None
+    """The copy of the session's table for a mark, while it is made."""
     due: bool = False
     """Whether a mark is to be taken as soon as nothing lands."""
     wanted: bool = False
@@ -187,14 +192,89 @@ class SessionRecovery:
         return self.idle > MAX_IDLE_REWINDS or self.failures >= MAX_FAILURES
 
 
-def capture(client: ClientRecord, number: int, speeds: Speeds, base: Any, folders: tuple[str, ...] = ()) -> SessionMark:
-    """The mark of a session as it is now, between two of its messages, when none of its tensors lands or moves."""
+class TableCopy(Mapping[int, Entry]):
+    """A copy of a session's tensor table, made in turns, in which nobody changes that.
+
+    It has several dictionaries: one of 100,000 tensors that grows moves all of them at once, which takes 2 ms.
+    """
+
+    __slots__ = ("_items", "_left", "parts")
+
+    def __init__(self, table: Mapping[int, Entry]) -> None:
+        self.parts: list[dict[int, Entry]] = []
+        """What is copied so far."""
+        self._items = iter(table.items())
+        self._left = len(table)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to copy."""
+        return self._left <= 0
+
+    def turns(self) -> Iterator[None]:
+        """Copies the table, but for the turns that others have taken."""
+        while not self.over:
+            self.parts.append(dict(islice(self._items, COPIED_PER_TURN)))
+            self._left -= COPIED_PER_TURN
+            yield
+
+    def stop(self) -> None:
+        """Copy no more."""
+        self._left = 0
+
+    def __getitem__(self, tensor: int) -> Entry:
+        for part in self.parts:
+            if tensor in part:
+                return part[tensor]
+        raise KeyError(tensor)
+
+    def __iter__(self) -> Iterator[int]:
+        return chain.from_iterable(self.parts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def values(self) -> ValuesView[Entry]:
+        return _CopiedEntries(self)
+
+    def items(self) -> ItemsView[int, Entry]:
+        return _CopiedItems(self)
+
+
+class _CopiedEntries(ValuesView[Entry]):
+    """The entries of a copy, part by part."""
+
+    _mapping: TableCopy
+
+    def __iter__(self) -> Iterator[Entry]:
+        return chain.from_iterable(part.values() for part in self._mapping.parts)
+
+
+class _CopiedItems(ItemsView[int, Entry]):
+    """The tensors of a copy with their entries, part by part."""
+
+    _mapping: TableCopy
+
+    def __iter__(self) -> Iterator[tuple[int, Entry]]:
+        return chain.from_iterable(part.items() for part in self._mapping.parts)
+
+
+def capture(
+    client: ClientRecord,
+    table: Mapping[int, Entry],
+    number: int,
+    speeds: Speeds,
+    base: Any,
+    folders: tuple[str, ...] = (),
+) -> SessionMark:
+    """The mark of a session as it is now, with a copy of its `table`: between two of its messages, when none of its tensors lands
+    or moves."""
     planner = client.planner
     assert planner is not None
     mesh = planner.mesh
     reduced = {segment: each.number for segment, each in client.reduced.items() if each.mesh == mesh.number}
     return SessionMark(
-        number, client.recovery.over, client.arrived, mesh, speeds, planner.policy.copy(mesh), dict(client.table),
+        number, client.recovery.over, client.arrived, mesh, speeds, planner.policy.copy(mesh), table,
         dict(client.segments), dict(client.refused), reduced, client.plans.saved_plans(), client.own, client.config,
         base, client.verify, client.tf32, client.runs, set(client.warned), set(mesh.members), folders=folders,
     )  # fmt: skip

@@ -35,17 +35,18 @@ def share_parts(mark: SessionMark, before: SessionMark | None) -> list[m.ShareMa
     folders = folder_numbers(mark.folders)
     if len({*folders}) == len(mark.mesh.members) or len(mark.table) > MAX_SHARED_TENSORS:
         return []
-    layouts = [*map(_LAYOUT, mark.table.values())]
+    table = dict(mark.table.items())
+    layouts = [*map(_LAYOUT, table.values())]
     least = {layout: _shared_from(layout, mark.mesh, folders) for layout in {*layouts}}
-    large = map(operator.ge, map(_NBYTES, mark.table.values()), map(least.__getitem__, layouts))
-    tensors = [tensor for tensor in itertools.compress(mark.table, large) if mark.table[tensor].fault is None]
+    large = map(operator.ge, map(_NBYTES, table.values()), map(least.__getitem__, layouts))
+    tensors = [tensor for tensor in itertools.compress(table, large) if table[tensor].fault is None]
     if not tensors:
         return []
-    mark.turns = _turns(tensors, mark.table, {} if before is None else before.turns)
+    mark.turns = _turns(tensors, table, {} if before is None else before.turns)
     found = []
     for some in [tensors[at : at + MAX_IDS] for at in range(0, len(tensors), MAX_IDS)]:
         places: dict[Layout, int] = {}
-        entries = map(mark.table.__getitem__, some)
+        entries = map(table.__getitem__, some)
         which = [places.setdefault(layout, len(places)) for layout in map(_LAYOUT, entries)]
         turns = [*map(mark.turns.__getitem__, some)]
         printed = [*map(format_layout, places)]

@@ -5,6 +5,7 @@ Counted are lines of Python, not seconds. A message goes through the decoder fir
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
@@ -40,6 +41,8 @@ from gt.dispatcher.state.events import JobTurn, Lost, Publish, Received, Reload,
 from gt.dispatcher.state.mark_bytes import PackedParts, SessionCard, pack_session, read_mark
 from gt.dispatcher.state.message_state import MessageState
 from gt.dispatcher.state.plan_cache import Entry
+from gt.dispatcher.state.records import ClientRecord
+from gt.dispatcher.state.session_marks import COPIED_PER_TURN
 from gt.dispatcher.state.shared_parts import MAX_SHARED_TENSORS, MIN_BYTES
 from gt.ir.dtypes import float32
 from gt.ir.instruction import INPUT, OUTPUT, SCALAR, ref
@@ -570,6 +573,61 @@ def test_a_mark_of_many_tensors_is_taken_and_restored_in_turns() -> None:
         )
     assert len(client.table) == MANY + 1
     assert all(entry.fault is not None for entry in client.table.values())
+
+
+def copying(each: Service, count: int = 3 * COPIED_PER_TURN) -> ClientRecord:
+    """The client, with so many tensors of which a mark is due: the first of them are copied."""
+    unlike(each, count)
+    each.event(Tick())
+    each.now += MARK_SECONDS
+    each.idle = False
+    each.event(Tick())
+    client = each.core.service.clients[b"c"]
+    while client.recovery.copying is None:
+        each.event(JobTurn())
+    return client
+
+
+def test_a_mark_copies_few_tensors_in_one_turn() -> None:
+    """What its client says meanwhile waits, and the mark is of the place before that."""
+    each = service(2, config=RULES)
+    client = copying(each)
+    recovery, position, before = client.recovery, client.recovery.over, dict(client.table)
+    each.run(1, 1 << 60, [1], freed=[(1 << 50) + n for n in range(100)])
+    copied, sizes = recovery.copying, [0]
+    assert copied is not None
+    while recovery.taking is None:
+        sizes.append(len(copied))
+        each.event(JobTurn())
+    assert max(b - a for a, b in itertools.pairwise(sizes)) <= COPIED_PER_TURN
+    mark = recovery.taking
+    assert mark.table == before
+    assert max(map(len, copied.parts)) <= COPIED_PER_TURN, "none grows beyond that"
+    assert mark.position == position
+    order = [type(told) for told in each.hears("w0", m.TakeMark, m.Execute)]
+    each.idle = True
+    each.event(Tick())
+    assert (order + [type(told) for told in each.hears("w0", m.TakeMark, m.Execute)]) == [m.TakeMark, m.Execute]
+    assert client.table.keys() == {*before, 1 << 60} - {(1 << 50) + n for n in range(100)}
+
+
+@pytest.mark.parametrize("returns", [True, False])
+@pytest.mark.parametrize("supervised", [True, False])
+def test_a_mark_is_given_up_whose_table_is_being_copied_when_a_worker_is_lost(returns: bool, supervised: bool) -> None:
+    """Whether the session goes back, loses its tensors, or leaves as well."""
+    each = service(2, config=RULES)
+    client = copying(each)
+    each.core.service.workers[b"w0"].facts["supervised"] = supervised
+    each.event(Lost(b"w0", "it ended", ended=True))
+    assert client.recovery.copying is None
+    if not returns:
+        each.event(Lost(b"c", "it ended", ended=True))
+    each.idle = True
+    each.event(Tick())
+    assert not each.hears("w1", m.TakeMark)
+    assert (b"c" in each.core.service.clients) == returns
+    if returns:
+        assert each.core.service.clients[b"c"].recovery.awaited == supervised
 
 
 def test_who_writes_what_several_workers_hold_is_found_in_few_steps() -> None:

@@ -14,7 +14,7 @@ from gt.bounds import MAX_UNREAD_BYTES
 from gt.dispatcher.core import HANDLERS, MESSAGES, Role
 from gt.dispatcher.handlers.message_queues import MESSAGES_PER_TURN
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
-from gt.dispatcher.state.events import JobTurn, Loss, Lost, Received, Recovery, Reload, Remesh
+from gt.dispatcher.state.events import OWN_MESSAGES, JobTurn, Lost, Received
 from gt.dispatcher.state.message_state import TRANSITIONS, WAITS, MessageState, enter
 from gt.dispatcher.state.shared_state import MAX_TO_COMPILE, MESH_CREDITS
 from gt.ir.instruction import Segment
@@ -46,7 +46,7 @@ def test_the_table_of_handlers_has_what_each_role_may_send(role: Role, allowed: 
 def test_whatever_a_client_queues_has_a_handler() -> None:
     queued = {kind for kind, (roles, _) in MESSAGES.items() if roles == (Role.CLIENT,)}
     queued -= {m.Resume, m.Settled, m.RequestMark}
-    assert set(started().core.queues.handlers) == {*queued, Reload, Remesh, Recovery, Loss}
+    assert set(started().core.queues.handlers) == {*queued, *OWN_MESSAGES}
 
 
 def test_every_state_has_a_row_and_every_wait_begins_and_ends_with_acting() -> None:
