@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator
 from typing import Any, Final
 
 from gt.dispatcher.state.config_resolution import SharedComputation
-from gt.dispatcher.state.events import Loss, Recovery, Send, WorkerLoss
+from gt.dispatcher.state.events import Effects, Loss, Recovery, Send, WorkerLoss
 from gt.dispatcher.state.message_state import DONE, DROPPED, MessageState, begin, enter
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
@@ -170,6 +171,8 @@ class Disconnect:
         head = client.queue[0] if client.queue else None
         if recovery.table is not None and isinstance(head, Recovery):  # on its way back: nothing comes of that
             self.recovery.fail(client, head.mark, fault)
+        if isinstance(head, Effects):
+            deque(head.change.turns(), maxlen=0)  # what is left is found out of the whole table
         if recovery.resends:
             self.marks.give_up(client, fault[1])
         if recovery.awaited:  # nothing of it is anywhere

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from gt.daemon.process_end import MACHINE_FACTS
 from gt.dispatcher.state.events import (
     DropSession,
+    Effects,
     FileRead,
     FilesListed,
     ListFiles,
@@ -152,7 +153,7 @@ class MarkHandler:
             return  # it has left, or gone back
         if not recovery.due or recovery.taking is not None or recovery.copying is not None or recovery.is_under_way:
             return
-        if planner is None or client.moving is not None:
+        if planner is None or client.moving is not None or (client.queue and isinstance(client.queue[0], Effects)):
             return
         record = self.service.meshes[planner.mesh.number]
         if record.fault is not None:

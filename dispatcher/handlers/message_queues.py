@@ -20,7 +20,7 @@ from gt.bounds import (
     MAX_UNREAD_BYTES,
     MAX_WAITING_BYTES,
 )
-from gt.dispatcher.state.events import OWN_MESSAGES, Loss, Marking, Recovery, Reload, Remesh
+from gt.dispatcher.state.events import OWN_MESSAGES, Effects, Loss, Marking, Recovery, Reload, Remesh
 from gt.dispatcher.state.message_state import (
     ACTING,
     DONE,
@@ -107,6 +107,7 @@ class MessageQueues:
             Recovery: recovery.recover,
             Loss: settle_loss,
             Marking: mark,
+            Effects: runs.take_effect,
             Remesh: meshes.remesh,
             m.Define: self._define,
             m.Drop: self._drop,

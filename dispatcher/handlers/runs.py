@@ -16,16 +16,19 @@ from typing import Any, Final
 from gt.bounds import MAX_TENSORS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.state.config_resolution import SharedComputation
+from gt.dispatcher.state.events import Effects
 from gt.dispatcher.state.message_state import (
     DONE,
     FAILED,
     WAITING_CREDIT,
     WAITING_PLAN,
     WAITING_PUT,
+    WAITING_TURN,
     WAITING_WORKERS,
     MessageState,
 )
-from gt.dispatcher.state.plan_cache import CachedPlan, Entry, SharedStorage
+from gt.dispatcher.state.plan_cache import EFFECTS_PER_TURN, CachedPlan, Entry, RunEffects, SharedStorage
 from gt.dispatcher.state.records import ClientRecord, PickedPlan, ReducedSegment
 from gt.dispatcher.state.shared_state import DispatcherState, releases
 from gt.errors import OutOfMemory, PlanRefused, ProtocolError
@@ -38,7 +41,7 @@ from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.messages import Fault
 
-from .job_scheduler import JOB_NAMES
+from .job_scheduler import JOB_NAMES, Job
 from .new_tensors import MAX_ID
 from .plan_selection import SWITCH_AT, PlanSelection
 from .refused_instructions import faulty, without_oversized
@@ -159,9 +162,12 @@ class RunHandler:
         if shared is None:
             client.picked = picked
             return WAITING_PLAN
-        self._issue(client, message, picked.cached, entries, made, shared)
-        _add(client, message, faults)
-        _add(client, message, refused)
+        others = (
+            {**shared, **dict(_numbered(message, faults)), **dict(_numbered(message, refused))}
+            if lost or refused
+            else shared
+        )
+        self._issue(client, message, picked.cached, entries, made, others)
         return DONE
 
     def _pick(
@@ -253,7 +259,7 @@ class RunHandler:
         cached: CachedPlan,
         entries: Sequence[Entry],
         made: list[int],
-        shared: Mapping[int, Entry],
+        others: Mapping[int, Entry],
     ) -> None:
         planner, changes = client.planner, cached.changes
         assert planner is not None
@@ -266,15 +272,10 @@ class RunHandler:
         )
         if self.service.recording is not None:
             self.service.recording.issued(client, run, cached, order)
-        table = client.table
         for position, resident in changes.relocated:
-            table[run.inputs[position]] = replace(entries[position], resident=resident, root=None)
-        table.update(zip(made, changes.made, strict=True))
-        table.update(shared)
-        self._remove(table, run.freed)
-        if client.landing:
-            client.landing.difference_update(run.freed)
-        self._remove(table, map(run.inputs.__getitem__, run.dying))
+            client.table[run.inputs[position]] = replace(entries[position], resident=resident, root=None)
+        dying = [*map(run.inputs.__getitem__, run.dying)]
+        self._change(client, RunEffects(made, changes.made, others, run.freed, dying))
         hindered = cached.planned.hindered
         if hindered and (hindered in client.gpipe or len(client.gpipe) < MAX_REASONS):
             client.gpipe[hindered] += 1
@@ -302,10 +303,33 @@ class RunHandler:
         else:
             ids = map(run.base.__add__, segment.survivors)
             client.table.update(dict.fromkeys(ids, faulty(UNKNOWN_SPEC, fault)))
-            _add(client, run, faults)
-            _add(client, run, client.refused.get(run.segment, NOTHING_REFUSED))
+            client.table.update(_numbered(run, faults))
+            client.table.update(_numbered(run, client.refused.get(run.segment, NOTHING_REFUSED)))
         self.free(client, _dead(run))
         self.service.credit(client)
+
+    def _change(self, client: ClientRecord, effects: RunEffects) -> None:
+        """Change a session's table as a run does: at once, or in turns if that is much, while its queue waits."""
+        turns = self._changed(client, effects)
+        if effects.size <= EFFECTS_PER_TURN:
+            finish(turns)
+            return
+        client.queue.insert(1, Effects(SharedComputation(turns)))  # behind the run
+
+    def _changed(self, client: ClientRecord, effects: RunEffects) -> Generator[None, None, None]:
+        for gone in effects.apply(client.table, client.landing):
+            self.service.dispose_parts(gone)
+            yield
+
+    def take_effect(self, client: ClientRecord, message: Effects) -> MessageState:
+        """Go on with a session once its table is as a run has left it."""
+        if message.change.over:
+            message.change.result()
+            return DONE
+        jobs, what = self.plan_selection.jobs, JOB_NAMES[WAITING_TURN]
+        if not jobs.has(client.number, what):
+            jobs.add(Job(client.program, client.number, what, message.change.turns(), lambda _: None))
+        return WAITING_TURN
 
     def _remove(self, table: dict[int, Entry], tensors: Iterable[int]) -> None:
         """Remove ids from a table, present or not, without a loop in Python; many entries are freed in turns."""
@@ -419,9 +443,9 @@ def _first_fault(refused: Mapping[int, Entry]) -> Fault:
     return fault
 
 
-def _add(client: ClientRecord, run: m.Run, refused: Mapping[int, Entry]) -> None:
-    """Enter the survivors of a run that are not computed into the table, without a loop in Python."""
-    client.table.update(zip(map(run.base.__add__, refused), refused.values(), strict=True))
+def _numbered(run: m.Run, survivors: Mapping[int, Entry]) -> Iterable[tuple[int, Entry]]:
+    """The survivors of a run that are not computed, each with its number as a tensor, without a loop in Python."""
+    return zip(map(run.base.__add__, survivors), survivors.values(), strict=True)
 
 
 def _dead(run: m.Run) -> list[int]:

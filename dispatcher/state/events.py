@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from gt.sharding.config import Config
     from gt.wire.messages import Fault
 
+    from .config_resolution import SharedComputation
     from .mark_bytes import SessionCard
     from .records import WorkerRecord
     from .session_marks import SessionMark, TableCopy
@@ -181,7 +182,13 @@ class Marking(NamedTuple):
     copy: TableCopy
 
 
-OWN_MESSAGES: Final = (Recovery, Reload, Remesh, Loss, Marking)
+class Effects(NamedTuple):
+    """A run was issued that changes much of its session's tensor table: all that is behind it waits until that is done."""
+
+    change: SharedComputation[None]
+
+
+OWN_MESSAGES: Final = (Recovery, Reload, Remesh, Loss, Marking, Effects)
 """What is in the queues of clients and was sent by none of them."""
 Event = (
     Received

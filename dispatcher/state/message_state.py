@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gt.wire import messages as m
 
-from .events import Loss, Marking, Recovery, Reload, Remesh
+from .events import Effects, Loss, Marking, Recovery, Reload, Remesh
 
 if TYPE_CHECKING:
     from .records import ClientRecord
@@ -77,8 +77,8 @@ DONE, FAILED, DROPPED = MessageState.DONE, MessageState.FAILED, MessageState.DRO
 
 
 CLIENT_MESSAGES: Final = (
-    Recovery, Loss, Marking, m.Configure, Reload, Remesh, m.Define, m.Drop, m.Run, m.Put, m.Free, m.Fetch, m.Ask, m.Options,
-    m.WriteSnapshot, m.Restore, m.ConfirmTensors,
+    Recovery, Loss, Marking, Effects, m.Configure, Reload, Remesh, m.Define, m.Drop, m.Run, m.Put, m.Free, m.Fetch, m.Ask,
+    m.Options, m.WriteSnapshot, m.Restore, m.ConfirmTensors,
 )  # fmt: skip
 """All that a client's queue may hold."""
 

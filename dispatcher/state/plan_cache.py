@@ -5,8 +5,9 @@ State only: `handlers/plan_selection.py` decides which plan is made and which wo
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
 from gt.dispatcher.cost.peak_memory import looks_at
@@ -21,6 +22,8 @@ from gt.wire.messages import Fault
 
 MAX_PLANS: Final = 1024
 """The most plans that are kept for one session."""
+EFFECTS_PER_TURN: Final = 1024
+"""How many entries of a tensor table are changed in one turn, of a run that changes many."""
 
 
 class SharedStorage:
@@ -80,6 +83,42 @@ def table_changes(residents: tuple[ResidentPlacement, ...], planned: Planned) ->
     changes = enumerate(zip(residents, planned.inputs, strict=True))
     relocated = [(position, after) for position, (before, after) in changes if before is not after]
     return TableChanges(looks, made, offsets, relocated)
+
+
+class RunEffects(NamedTuple):
+    """What a run does to the tensor table of its session."""
+
+    made: list[int]
+    """The tensors that it makes."""
+    entries: Sequence[Entry]
+    """The entry of each."""
+    others: Mapping[int, Entry]
+    """Tensors that get other entries then, or have an error in place of a value."""
+    freed: list[int]
+    dying: list[int]
+
+    def apply(self, table: dict[int, Entry], landing: set[int]) -> Iterator[list[Entry | None]]:
+        """Change the table, and which of its tensors have yet to arrive, in turns, without a loop in Python. Each turn gives what
+        is to be freed of the table."""
+        fresh = zip(self.made, self.entries, strict=True)
+        for _ in range(0, len(self.made), EFFECTS_PER_TURN):
+            table.update(islice(fresh, EFFECTS_PER_TURN))
+            yield []
+        others = iter(self.others.items())
+        for _ in range(0, len(self.others), EFFECTS_PER_TURN):
+            table.update(islice(others, EFFECTS_PER_TURN))
+            yield []
+        for tensors in (self.freed, self.dying):
+            for at in range(0, len(tensors), EFFECTS_PER_TURN):
+                some = tensors[at : at + EFFECTS_PER_TURN]
+                if landing:
+                    landing.difference_update(some)
+                yield [*map(table.pop, some, repeat(None))]
+
+    @property
+    def size(self) -> int:
+        """How many entries it changes."""
+        return len(self.made) + len(self.others) + len(self.freed) + len(self.dying)
 
 
 class ReadyPlan(NamedTuple):

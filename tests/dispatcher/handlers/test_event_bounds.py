@@ -40,7 +40,7 @@ from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.events import JobTurn, Lost, Publish, Received, Reload, Send, SessionWritten, Tick
 from gt.dispatcher.state.mark_bytes import PackedParts, SessionCard, pack_session, read_mark
 from gt.dispatcher.state.message_state import MessageState
-from gt.dispatcher.state.plan_cache import Entry
+from gt.dispatcher.state.plan_cache import EFFECTS_PER_TURN, Entry
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.session_marks import COPIED_PER_TURN
 from gt.dispatcher.state.shared_parts import MAX_SHARED_TENSORS, MIN_BYTES
@@ -548,6 +548,91 @@ def test_unlike_tensors_are_freed_in_turns() -> None:
     assert most_steps(each, "c", m.Free(tensors[:MAX_IDS])) < MAX_STEPS
     assert most_steps(each, "c", m.Run(1, 1 << 60, [1], [], [], tensors[MAX_IDS:])) < MAX_STEPS
     assert set(each.table()) == {1, 1 << 60}
+
+
+LARGE: Final = 3 * EFFECTS_PER_TURN
+
+
+def large_run(each: Service) -> tuple[m.Run, set[int]]:
+    """A run that makes, frees and ends many tensors, no two of which are alike; and what is left then."""
+    tensors = unlike(each, 3 * LARGE)
+    inputs, freed = tensors[:LARGE], tensors[LARGE : 2 * LARGE]
+    table = each.core.service.clients[b"c"].table
+    define = definition(
+        inputs=[pack_spec(table[tensor].spec) for tensor in inputs],
+        instructions=[["neg", [ref(INPUT, n)], {}, 0] for n in range(LARGE)],
+        survivors=[*range(LARGE)],
+    )
+    each.say("c", define)
+    each.done()
+    each.hears("w0")
+    left = {1, *tensors[2 * LARGE :], *((1 << 54) + n for n in range(LARGE))}
+    return m.Run(7, 1 << 54, inputs, [], [*range(LARGE)], freed), left
+
+
+def sizes_while(each: Service, run: m.Run, until: Callable[[], bool]) -> list[int]:
+    """How many tensors the client has after each event, from the one in which the run is issued on."""
+    client, sizes = each.core.service.clients[b"c"], []
+    each.idle = False
+    each.say("c", run)
+    while not until():
+        if client.arrived > 1:
+            sizes.append(len(client.table))
+        each.told_by(each.core.handle(JobTurn(), each.now))
+    each.core.check()
+    each.idle = True
+    return sizes
+
+
+def test_a_run_changes_few_tensors_of_its_table_in_one_turn() -> None:
+    """What its client says meanwhile waits until all are changed."""
+    each = started()
+    run, left = large_run(each)
+    client = each.core.service.clients[b"c"]
+    each.idle = False
+    each.say("c", m.Free([]))  # whoever is idle takes no turns
+    sizes = sizes_while(each, run, lambda: client.table.keys() == left)
+    assert max(abs(b - a) for a, b in itertools.pairwise(sizes)) <= EFFECTS_PER_TURN
+    assert min(sizes) < max(sizes) - LARGE
+    each.event(Tick())
+    (told,) = each.hears("w0", m.Execute)
+    assert told.freed == run.freed
+    assert not client.queue
+
+
+@pytest.mark.parametrize("lost", ["w0", "c"])
+def test_a_peer_is_lost_while_a_run_changes_the_table(lost: str) -> None:
+    """All that the run has made is lost with a worker, and what it has freed is not there any more."""
+    each = started()
+    run, left = large_run(each)
+    client = each.core.service.clients[b"c"]
+    sizes_while(each, run, lambda: client.arrived > 1 and len(client.queue) == 1 and (run.base in client.table))
+    each.event(Lost(lost.encode(), "it ended", ended=True))
+    if lost == "w0":
+        assert client.table.keys() == left
+        assert all(entry.fault is not None for entry in client.table.values())
+    assert (b"c" in each.core.service.clients) == (lost == "w0")
+
+
+def test_a_mark_is_taken_after_what_a_run_changes() -> None:
+    """Never while the table is half of what it was before the run, and half of what it is afterwards."""
+    each = service(1)
+    run, left = large_run(each)
+    client = each.core.service.clients[b"c"]
+    each.event(Tick())
+    each.now += MARK_SECONDS
+    sizes_while(each, run, lambda: client.arrived > 1 and len(client.queue) == 1 and (run.base in client.table))
+    each.idle = False
+    for _ in range(3):
+        each.event(Tick())
+        each.event(JobTurn())
+        assert client.recovery.taking is None
+        assert client.recovery.copying is None
+    each.idle = True
+    for _ in range(2):
+        each.event(Tick())
+    assert client.recovery.taking is not None
+    assert client.recovery.taking.table.keys() == left
 
 
 def test_a_mark_of_many_tensors_is_taken_and_restored_in_turns() -> None:
