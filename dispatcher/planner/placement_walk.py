@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gt.ir.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
 from gt.sharding.placement import REPLICATE, Layout, Placement, Shard
-from gt.turns import NAMES_PER_TURN
+from gt.turns import ITEMS_PER_TURN, NAMES_PER_TURN
 
 from .choice_cache import NO_LAYOUT, ChoiceCache, NumberedChoice, ResidentPlacement
 from .choice_key import PARAMETER, ChoiceKey, FollowedParameter, ValueState, parameter_placement
@@ -41,16 +41,13 @@ class PlacementWalk:
         self.seconds = 0.0
         self.moved = 0.0
         """The bytes that each worker has received so far."""
-        self.states: dict[int, int] = {ref(SCALAR, n): -ord(kind) for n, kind in enumerate(segment.kinds)}
+        self.started: dict[int, int] = {}
+        """The states of inputs and scalars at the start (`prepare` finds them)."""
+        self.states: dict[int, int] = {}
         self.unbound = {
             index << 2 | INPUT for index, resident in enumerate(residents) if resident.param and not resident.bound
         }
         self.backward = False
-        starts, at_home = tables.starts, list(zip(segment.inputs, residents, strict=True))
-        for each in set(at_home).difference(starts):
-            tables.start(*each)
-        inputs = range(INPUT, len(at_home) << 2 | INPUT, 1 << 2)
-        self.states.update(zip(inputs, map(starts.__getitem__, at_home), strict=True))
         self.requests: list[RequestedPlacements] = []
         """What each tag asks for, and a number by which the choices under it are remembered (`prepare` finds them)."""
         self.request_keys: list[int] = []
@@ -59,7 +56,9 @@ class PlacementWalk:
         """For each instruction that a rule puts on a stage, its position on the pipeline's axis; None without one."""
 
     def prepare(self) -> Generator[None, None, None]:
-        """Find out in turns what tags ask for, and the stages of a pipeline. Whoever walks does that first."""
+        """Find out in turns where inputs are, what tags ask for, and the stages of a pipeline. Whoever walks does that first."""
+        yield from self._find_inputs()
+        self.begin()
         names = 0
         for tag in self.segment.tags:
             names += 1 + len(tag.signal)
@@ -75,6 +74,22 @@ class PlacementWalk:
             )
         if self.piped:
             self.stages = yield from self.staged()
+
+    def _find_inputs(self) -> Generator[None, None, None]:
+        for index, kind in enumerate(self.segment.kinds, 1):
+            if not index % ITEMS_PER_TURN:
+                yield
+            self.started[ref(SCALAR, index - 1)] = -ord(kind)
+        known, start = self.tables.starts, self.tables.start
+        for index, at_home in enumerate(zip(self.segment.inputs, self.residents, strict=True), 1):
+            if not index % ITEMS_PER_TURN:
+                yield
+            state = known.get(at_home)
+            self.started[ref(INPUT, index - 1)] = start(*at_home) if state is None else state
+
+    def begin(self) -> None:
+        """Go to the start, where nothing but inputs and scalars has a state."""
+        self.states = self.started.copy()
 
     def copy(self) -> PlacementWalk:
         """An independent walk that goes on from here."""

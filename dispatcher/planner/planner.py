@@ -170,8 +170,12 @@ class PlanningPass(PlacementWalk):
         self.copies: dict[int, int] = {}
         """The plan's references to copies elsewhere, by `copy_of` value and layout."""
         super().__init__(policy, tables, segment, residents, piped)
-        self.here: dict[int, int] = dict(zip(self.states, self.states, strict=True))
+        self.here: dict[int, int] = {}
         """By the segment's reference the plan's reference to a value where it is at home, and to a scalar."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.here = dict(zip(self.states, self.states, strict=True))
 
     def in_turns(self) -> Generator[None, None, Planned]:
         """The whole plan, `TURN_INSTRUCTIONS` instructions at each turn. What is known and has one result, which stays where it
@@ -231,7 +235,8 @@ class PlanningPass(PlacementWalk):
         """The same pass from the start, with these choices and ends."""
         made = PlanningPass(self.policy, self.tables, self.segment, self.residents, self.piped, script, ends)
         made.requests, made.request_keys, made.forgets = self.requests, self.request_keys, self.forgets
-        made.stages = self.stages
+        made.stages, made.started = self.stages, self.started
+        made.begin()
         return made
 
     def take(self, instruction: Instruction, decision: NumberedChoice) -> None:

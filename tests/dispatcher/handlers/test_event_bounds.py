@@ -570,6 +570,19 @@ def large_run(each: Service) -> tuple[m.Run, set[int]]:
     return m.Run(7, 1 << 54, inputs, [], [*range(LARGE)], freed), left
 
 
+@pytest.mark.parametrize("kind", ["inputs", "scalars"])
+def test_a_run_is_planned_in_turns_whose_inputs_are_not_alike(kind: str) -> None:
+    """And one with as many scalars as there may be."""
+    each = started()
+    tensors = unlike(each, MAX_INPUTS) if kind == "inputs" else [1]
+    table, scalars = each.core.service.clients[b"c"].table, MAX_SCALARS if kind == "scalars" else 0
+    define = definition(
+        inputs=[pack_spec(table[tensor].spec) for tensor in tensors], kinds="f" * scalars, instructions=[NEGATE]
+    )
+    assert most_steps(each, "c", define, m.Run(7, 1 << 54, tensors, [0.5] * scalars, [], [])) < MAX_STEPS
+    assert 1 << 54 in each.table()
+
+
 def sizes_while(each: Service, run: m.Run, until: Callable[[], bool]) -> list[int]:
     """How many tensors the client has after each event, from the one in which the run is issued on."""
     client, sizes = each.core.service.clients[b"c"], []
