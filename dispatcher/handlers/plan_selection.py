@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -454,15 +455,17 @@ def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:
 
 
 def _counted(table: Mapping[int, Entry], freed: set[int]) -> Generator[None, None, Counter[Entry]]:
-    """The entries of a table without those of some tensors, and how often it has each. Counted in turns."""
+    """The entries of a table without those of some tensors, and how often it has each. Counted in turns, in which
+    nobody changes the table: the run that needs it waits."""
     counts: Counter[Entry] = Counter()
-    everything, gone = [*table.values()], [*filter(None, map(table.get, freed))]
-    for some, count in ((everything, counts.update), (gone, counts.subtract)):
-        while some:
-            count(some[-ENTRIES_PER_TURN:])
-            del some[-ENTRIES_PER_TURN:]
-            if some:
-                yield
+    entries, gone = iter(table.values()), [*freed]
+    for at in range(0, len(table), ENTRIES_PER_TURN):
+        if at:
+            yield
+        counts.update(islice(entries, ENTRIES_PER_TURN))
+    for at in range(0, len(gone), ENTRIES_PER_TURN):
+        yield
+        counts.subtract(filter(None, map(table.get, gone[at : at + ENTRIES_PER_TURN])))
     return counts
 
 

@@ -71,8 +71,12 @@ def table_changes(residents: tuple[ResidentPlacement, ...], planned: Planned) ->
     """What a plan does to the table in which its inputs have these resident placements, found in turns."""
     plan = planned.plan
     looks = yield from looks_at(plan)
+    if len(plan.survivors) > ITEMS_PER_TURN:
+        yield
     offsets, specs = [offset for offset, _ in plan.survivors], [plan.values[index] for _, index in plan.survivors]
     made: list[Entry] = []
+    if len(specs) > ITEMS_PER_TURN:
+        yield
     for at in range(0, len(specs), ITEMS_PER_TURN):
         if at:
             yield
