@@ -6,6 +6,7 @@ A search (`plan_search.py`) needs no more; `planner.py` also writes the plan.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from heapq import merge
 from typing import Any, Final
 
 from gt.ir.instruction import INPUT, OUTPUT, SCALAR, Instruction, Segment, ref
@@ -47,6 +48,8 @@ class PlacementWalk:
         self.unbound = {
             index << 2 | INPUT for index, resident in enumerate(residents) if resident.param and not resident.bound
         }
+        self.products: dict[int, list[int]] = {}
+        """By the segment's reference, the matrix products that read a value, in order, if a parameter may be bound here."""
         self.backward = False
         self.requests: list[RequestedPlacements] = []
         """What each tag asks for, and a number by which the choices under it are remembered (`prepare` finds them)."""
@@ -59,6 +62,8 @@ class PlacementWalk:
         """Find out in turns where inputs are, what tags ask for, and the stages of a pipeline. Whoever walks does that first."""
         yield from self._find_inputs()
         self.begin()
+        if self.unbound:
+            yield from self._find_products()
         names = 0
         for tag in self.segment.tags:
             names += 1 + len(tag.signal)
@@ -86,6 +91,14 @@ class PlacementWalk:
                 yield
             state = known.get(at_home)
             self.started[ref(INPUT, index - 1)] = start(*at_home) if state is None else state
+
+    def _find_products(self) -> Generator[None, None, None]:
+        for index, instruction in enumerate(self.segment.instructions):
+            if index and not index % ITEMS_PER_TURN:
+                yield
+            if instruction.op == "matmul":
+                for r in instruction.inputs:
+                    self.products.setdefault(r, []).append(index)
 
     def begin(self) -> None:
         """Go to the start, where nothing but inputs and scalars has a state."""
@@ -243,13 +256,12 @@ class PlacementWalk:
         """The dimension of a weight to shard if the rule leaves it open: 0 (columns), or 1 (rows) if the activation that meets
         the weight is already sharded along the contracted dimension."""
         reach = set(instruction.inputs) | {ref(OUTPUT, n) for n in instruction.outputs}
-        for other in self.segment.instructions:
-            if other.op == "matmul" and reach & set(other.inputs):
-                for r in other.inputs:
-                    number = self.states.get(r)
-                    if number is not None and r not in reach:
-                        state = self.tables.states[number]
-                        return 1 if state.at[axis] == Shard(state.spec.ndim - 1) else 0
+        for index in merge(*[self.products.get(r, ()) for r in reach]):
+            for r in self.segment.instructions[index].inputs:
+                number = self.states.get(r)
+                if number is not None and r not in reach:
+                    state = self.tables.states[number]
+                    return 1 if state.at[axis] == Shard(state.spec.ndim - 1) else 0
         return 0
 
     # the end

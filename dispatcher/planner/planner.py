@@ -235,7 +235,7 @@ class PlanningPass(PlacementWalk):
         """The same pass from the start, with these choices and ends."""
         made = PlanningPass(self.policy, self.tables, self.segment, self.residents, self.piped, script, ends)
         made.requests, made.request_keys, made.forgets = self.requests, self.request_keys, self.forgets
-        made.stages, made.started = self.stages, self.started
+        made.stages, made.started, made.products = self.stages, self.started, self.products
         made.begin()
         return made
 
