@@ -28,7 +28,14 @@ from gt.dispatcher.state.message_state import (
     WAITING_WORKERS,
     MessageState,
 )
-from gt.dispatcher.state.plan_cache import EFFECTS_PER_TURN, CachedPlan, Entry, RunEffects, SharedStorage
+from gt.dispatcher.state.plan_cache import (
+    EFFECTS_PER_TURN,
+    MOVED_PER_TURN,
+    CachedPlan,
+    Entry,
+    RunEffects,
+    SharedStorage,
+)
 from gt.dispatcher.state.records import ClientRecord, PickedPlan, ReducedSegment
 from gt.dispatcher.state.shared_state import DispatcherState, releases
 from gt.errors import OutOfMemory, PlanRefused, ProtocolError
@@ -272,10 +279,20 @@ class RunHandler:
         )
         if self.service.recording is not None:
             self.service.recording.issued(client, run, cached, order)
-        for position, resident in changes.relocated:
-            client.table[run.inputs[position]] = replace(entries[position], resident=resident, root=None)
-        dying = [*map(run.inputs.__getitem__, run.dying)]
-        self._change(client, RunEffects(made, changes.made, others, run.freed, dying))
+        table, relocated = client.table, changes.relocated
+        count = len(made) + len(others) + len(run.freed) + len(run.dying)
+        if count > EFFECTS_PER_TURN or len(relocated) > MOVED_PER_TURN:
+            effects = RunEffects(run.inputs, entries, changes, made, others, run.freed, run.dying)
+            client.queue.insert(1, Effects(SharedComputation(self._changed(client, effects))))  # behind the run
+        else:  # the same at once
+            for position, resident in relocated:
+                table[run.inputs[position]] = replace(entries[position], resident=resident, root=None)
+            table.update(zip(made, changes.made, strict=True))
+            table.update(others)
+            _remove(table, run.freed)
+            if client.landing:
+                client.landing.difference_update(run.freed)
+            _remove(table, map(run.inputs.__getitem__, run.dying))
         hindered = cached.planned.hindered
         if hindered and (hindered in client.gpipe or len(client.gpipe) < MAX_REASONS):
             client.gpipe[hindered] += 1
@@ -308,15 +325,8 @@ class RunHandler:
         self.free(client, _dead(run))
         self.service.credit(client)
 
-    def _change(self, client: ClientRecord, effects: RunEffects) -> None:
-        """Change a session's table as a run does: at once, or in turns if that is much, while its queue waits."""
-        turns = self._changed(client, effects)
-        if effects.size <= EFFECTS_PER_TURN:
-            finish(turns)
-            return
-        client.queue.insert(1, Effects(SharedComputation(turns)))  # behind the run
-
     def _changed(self, client: ClientRecord, effects: RunEffects) -> Generator[None, None, None]:
+        """Change a session's table as a run does, in turns, while its queue waits."""
         for gone in effects.apply(client.table, client.landing):
             self.service.dispose_parts(gone)
             yield
@@ -331,13 +341,9 @@ class RunHandler:
             jobs.add(Job(client.program, client.number, what, message.change.turns(), lambda _: None))
         return WAITING_TURN
 
-    def _remove(self, table: dict[int, Entry], tensors: Iterable[int]) -> None:
-        """Remove ids from a table, present or not, without a loop in Python; many entries are freed in turns."""
-        self.service.dispose_parts([*map(table.pop, tensors, itertools.repeat(None))])
-
     def free(self, client: ClientRecord, tensors: list[int]) -> None:
         """Free tensors that their client needs no more."""
-        self._remove(client.table, tensors)
+        self.service.dispose_parts(_remove(client.table, tensors))
         if client.landing:
             client.landing.difference_update(tensors)
         if client.mesh is not None:
@@ -451,6 +457,11 @@ def _numbered(run: m.Run, survivors: Mapping[int, Entry]) -> Iterable[tuple[int,
 def _dead(run: m.Run) -> list[int]:
     """The tensors that nobody needs after a run."""
     return [run.inputs[position] for position in run.dying if position < len(run.inputs)] + run.freed
+
+
+def _remove(table: dict[int, Entry], tensors: Iterable[int]) -> list[Entry | None]:
+    """Remove ids from a table, present or not, without a loop in Python. Returns what is to be freed of it."""
+    return [*map(table.pop, tensors, itertools.repeat(None))]
 
 
 def _defined(client: ClientRecord, number: int) -> Segment:

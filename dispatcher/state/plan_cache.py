@@ -24,6 +24,8 @@ MAX_PLANS: Final = 1024
 """The most plans that are kept for one session."""
 EFFECTS_PER_TURN: Final = 1024
 """How many entries of a tensor table are changed in one turn, of a run that changes many."""
+MOVED_PER_TURN: Final = 128
+"""How many inputs that a run moves get other entries in one turn; each may take some microseconds."""
 
 
 class SharedStorage:
@@ -92,37 +94,37 @@ def table_changes(residents: tuple[ResidentPlacement, ...], planned: Planned) ->
 class RunEffects(NamedTuple):
     """What a run does to the tensor table of its session."""
 
+    inputs: Sequence[int]
+    before: Sequence[Entry]
+    """The entries of the inputs."""
+    changes: TableChanges
     made: list[int]
     """The tensors that it makes."""
-    entries: Sequence[Entry]
-    """The entry of each."""
     others: Mapping[int, Entry]
     """Tensors that get other entries then, or have an error in place of a value."""
     freed: list[int]
     dying: list[int]
+    """The inputs that die with it, by position."""
 
     def apply(self, table: dict[int, Entry], landing: set[int]) -> Iterator[list[Entry | None]]:
-        """Change the table, and which of its tensors have yet to arrive, in turns, without a loop in Python. Each turn gives what
-        is to be freed of the table."""
-        fresh = zip(self.made, self.entries, strict=True)
-        for _ in range(0, len(self.made), EFFECTS_PER_TURN):
-            table.update(islice(fresh, EFFECTS_PER_TURN))
+        """Change the table, and which of its tensors have yet to arrive, in turns. Each turn gives what is to be freed of the
+        table."""
+        relocated = self.changes.relocated
+        for at in range(0, len(relocated), MOVED_PER_TURN):
+            for position, resident in relocated[at : at + MOVED_PER_TURN]:
+                table[self.inputs[position]] = replace(self.before[position], resident=resident, root=None)
             yield []
-        others = iter(self.others.items())
-        for _ in range(0, len(self.others), EFFECTS_PER_TURN):
-            table.update(islice(others, EFFECTS_PER_TURN))
-            yield []
-        for tensors in (self.freed, self.dying):
-            for at in range(0, len(tensors), EFFECTS_PER_TURN):
-                some = tensors[at : at + EFFECTS_PER_TURN]
-                if landing:
-                    landing.difference_update(some)
-                yield [*map(table.pop, some, repeat(None))]
-
-    @property
-    def size(self) -> int:
-        """How many entries it changes."""
-        return len(self.made) + len(self.others) + len(self.freed) + len(self.dying)
+        for fresh in (zip(self.made, self.changes.made, strict=True), iter(self.others.items())):
+            while some := [*islice(fresh, EFFECTS_PER_TURN)]:
+                table.update(some)
+                yield []
+        for at in range(0, len(self.freed), EFFECTS_PER_TURN):
+            gone = self.freed[at : at + EFFECTS_PER_TURN]
+            landing.difference_update(gone)
+            yield [*map(table.pop, gone, repeat(None))]
+        for at in range(0, len(self.dying), EFFECTS_PER_TURN):
+            ending = map(self.inputs.__getitem__, self.dying[at : at + EFFECTS_PER_TURN])
+            yield [*map(table.pop, ending, repeat(None))]
 
 
 class ReadyPlan(NamedTuple):

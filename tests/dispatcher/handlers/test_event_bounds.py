@@ -583,6 +583,23 @@ def test_a_run_is_planned_in_turns_whose_inputs_are_not_alike(kind: str) -> None
     assert 1 << 54 in each.table()
 
 
+def test_inputs_that_a_run_moves_get_other_entries_in_turns() -> None:
+    """Parameters, all of which are cut at their first use."""
+    each = started(2, config={"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "fully_sharded"}}})
+    client = each.core.service.clients[b"c"]
+    tensors = unlike(each, LARGE)
+    for tensor in tensors:
+        entry = client.table[tensor]
+        client.table[tensor] = replace(entry, resident=replace(entry.resident, param=True))
+    define = definition(
+        inputs=[pack_spec(client.table[tensor].spec) for tensor in tensors],
+        tags=[[["net"], 0, "x.py:1", []]],
+        instructions=[["neg", [ref(INPUT, n)], {}, 0] for n in range(LARGE)],
+    )
+    assert most_steps(each, "c", define, m.Run(7, 1 << 54, tensors, [], [], [])) < MAX_STEPS
+    assert all(client.table[tensor].resident.layout == (Shard(0),) for tensor in tensors)
+
+
 def sizes_while(each: Service, run: m.Run, until: Callable[[], bool]) -> list[int]:
     """How many tensors the client has after each event, from the one in which the run is issued on."""
     client, sizes = each.core.service.clients[b"c"], []
