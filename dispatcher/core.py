@@ -49,6 +49,7 @@ from gt.dispatcher.state.events import (
     JobTurn,
     Lost,
     Malformed,
+    Marking,
     Publish,
     Received,
     Reload,
@@ -344,6 +345,11 @@ class DispatcherCore:
             assert positions == sorted(positions), "and has more of the stream"
             assert recovery.settled <= max(positions, default=recovery.settled), "a client notes marks that there are"
             assert recovery.taking is None or recovery.taking.position <= recovery.over, "a mark has what is over"
+            if recovery.copying is not None:
+                assert recovery.taking is None, "one mark of a session is taken at a time"
+                assert Marking(recovery.copying) in client.queue, (
+                    "all else of a session waits while its table is copied"
+                )
 
     def _check_awaited(self) -> None:
         """No worker is waited for that is not there: its answer would never come."""
