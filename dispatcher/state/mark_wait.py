@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -15,6 +16,9 @@ LEAST_SECONDS: Final = 60.0
 """Everybody may take so long, and longer for many bytes."""
 SLOW_BYTES_PER_SECOND: Final = 8 << 20
 """The rate of a slow disk."""
+
+ADDED_PER_TICK: Final = 4096
+"""How many tensors are added up in one event, to say how long they may take."""
 
 
 class Overdue(NamedTuple):
@@ -27,11 +31,14 @@ class Overdue(NamedTuple):
 class MarkWait:
     """A wait for those who were told of a mark with this tensor `table` when `order` was the last order."""
 
-    __slots__ = ("order", "seconds", "since", "table")
+    __slots__ = ("_entries", "_left", "_nbytes", "order", "seconds", "since")
 
     def __init__(self, order: int, table: Mapping[int, Entry]) -> None:
         self.order = order
-        self.table = table
+        self._entries = iter(table.values())
+        self._left = len(table)
+        """How many tensors have not been added up yet."""
+        self._nbytes = 0
         self.since: dict[int, float] = {}
         """When each was first seen to have nothing else to do before, in seconds on the shell's clock."""
         self.seconds = 0.0
@@ -44,14 +51,17 @@ class MarkWait:
                 if not service.owes(who, self.order):
                     self.since[who] = service.now
             elif service.now - self.since[who] > LEAST_SECONDS:
-                self.seconds = self.seconds or allowed_seconds(self.table)
+                if self._left > 0:
+                    self._add_up()
+                if self._left > 0:
+                    return None  # the next call goes on
+                self.seconds = LEAST_SECONDS + self._nbytes / SLOW_BYTES_PER_SECOND
                 if service.now - self.since[who] > self.seconds:
                     return Overdue(who, self.seconds)
         return None
 
-
-def allowed_seconds(table: Mapping[int, Entry]) -> float:
-    """How long a worker may take to read or write all tensors of a table."""
-    kinds = Counter(table.values())
-    nbytes = sum(count * entry.spec.nbytes for entry, count in kinds.items() if entry.fault is None)
-    return LEAST_SECONDS + nbytes / SLOW_BYTES_PER_SECOND
+    def _add_up(self) -> None:
+        """Add up the bytes of some more tensors."""
+        kinds = Counter(islice(self._entries, ADDED_PER_TICK))
+        self._nbytes += sum(count * entry.spec.nbytes for entry, count in kinds.items() if entry.fault is None)
+        self._left -= ADDED_PER_TICK

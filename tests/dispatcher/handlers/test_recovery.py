@@ -19,12 +19,13 @@ from marking_dispatcher import (
     time_passes,
     to_improve,
 )
+from measured_calls import counted_steps
 from one_dispatcher import NEG, VECTOR, Service, fault_of, leave_nothing, made
 
 from gt.dispatcher.handlers.plan_selection import SEARCH_AT, SWITCH_AT
 from gt.dispatcher.state.events import Lost
 from gt.dispatcher.state.mark_bytes import SessionCard
-from gt.dispatcher.state.mark_wait import LEAST_SECONDS, SLOW_BYTES_PER_SECOND, allowed_seconds
+from gt.dispatcher.state.mark_wait import LEAST_SECONDS, SLOW_BYTES_PER_SECOND, MarkWait, Overdue
 from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.session_marks import MAX_IDLE_REWINDS
 from gt.ir.dtypes import float32
@@ -374,13 +375,31 @@ def test_a_worker_has_time_for_what_it_was_sent_before() -> None:
     assert each.hears("c", m.Unkept)
 
 
+def first_overdue(each: Service, table: dict[int, Entry]) -> tuple[float, int]:
+    """The first time, on the whole seconds, at which a worker that never answers is overdue, and the most steps of one look."""
+    wait, steps = MarkWait(0, table), 0
+    found: list[Overdue | None] = [None]
+    while found[-1] is None:
+        steps = max(steps, counted_steps(lambda: found.append(wait.overdue([0], each.core.service))))
+        each.core.service.now += 1
+    assert found[-1] is not None
+    assert each.core.service.now - 1 > found[-1].seconds
+    return found[-1].seconds, steps
+
+
 def test_large_sessions_have_more_time_to_be_restored() -> None:
+    """Whose tensors are added up, a few in each look."""
     each = service(1)
     entry = each.table()[1]
     assert isinstance(entry, Entry)
     one = replace(entry, spec=spec(float32, (SLOW_BYTES_PER_SECOND // 4,)))
     lost = replace(one, fault=("WorkerLost", "it is gone"))
-    assert allowed_seconds({1: one, 2: one, 3: lost}) == LEAST_SECONDS + 2
+    assert first_overdue(each, {1: one, 2: one, 3: lost})[0] == LEAST_SECONDS + 2
+    each.core.service.now = 0.0
+    many = {n: replace(entry, spec=spec(float32, (1 + n,))) for n in range(20_000)}
+    seconds, steps = first_overdue(each, {**many, -1: one, -2: one})
+    assert seconds == LEAST_SECONDS + 2 + sum(each.spec.nbytes for each in many.values()) / SLOW_BYTES_PER_SECOND
+    assert steps < 20_000
 
 
 def test_a_worker_that_nobody_starts_again_is_replaced_if_there_is_another() -> None:
