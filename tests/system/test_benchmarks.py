@@ -173,10 +173,11 @@ def test_turns_have_marks_and_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with cost["SwitchedService"](1, {}) as service:
         child = service.program("train", 10**9, {})
         cost["recovery"].await_step(child, 5)
-        without, marked = itertools.islice(cost["turns"](service, child, 0.5), 2)
+        turns = cost["turns"](service, child, 1.0)
+        without = next(turns)
+        marked = next(turn for turn in itertools.islice(turns, 20) if turn.marks)  # on a busy machine it takes some
     assert (without.marked, without.marks) == (False, 0)
     assert marked.marked
-    assert marked.marks > 0
     assert min(without.seconds, marked.seconds, without.processor_seconds, marked.processor_seconds) > 0
 
 
