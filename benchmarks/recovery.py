@@ -65,6 +65,8 @@ PUT_BYTES: Final = 64 << 20
 PUTS_AT_ONCE: Final = 8
 WARM_SHARE: Final = 0.2
 """The share of the puts, at first, that is not counted."""
+LEFT_STEPS: Final = 60
+"""How many steps a training has left, where it can, when the last harm is due: more than it does until that comes."""
 PATIENCE: Final = 120.0
 """Seconds, beside any lease, in which a service must start, or heal, or a program make a step."""
 ENDING: Final = 20.0
@@ -362,7 +364,7 @@ def trained(
     with Service(workers, variables) as service:
         child = service.program("train", steps, config)
         try:
-            first, last = min(5, steps // 4), max(steps - 5, steps // 2)
+            first, last = min(5, steps // 4), max(steps - LEFT_STEPS, steps // 2)
             for moment in sorted(chance.sample(range(first, last), min(harms, last - first))):
                 await_step(child, moment)
                 time.sleep(chance.random() * 0.05)

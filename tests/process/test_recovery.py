@@ -131,7 +131,7 @@ def train(
     service.expect(f"{workers} worker")
     program = machine.program(PROGRAM, address, str(STEPS), json.dumps(config))
     chance = random.Random(seed)
-    for moment in sorted(chance.sample(range(0, STEPS - 5, 5), kills)):
+    for moment in sorted(chance.sample(range(0, STEPS - 15, 5), kills)):
         program.expect(f"step {moment}")
         time.sleep(chance.random() * 0.05)
         for room in rooms:

@@ -142,10 +142,10 @@ def test_the_pause_is_measured_and_the_bits_are_compared(kind: str) -> None:
     """Of a training whose worker is killed, or stands still for longer than its lease."""
     recovery = runpy.run_path(str(BENCHMARKS / "recovery.py"), run_name="recovery")
     variables = {"GT_MARK_SECONDS": "0.1", "GT_WORKER_LEASE": "1.5"}
-    calm = recovery["trained"]("calm", "pipeline", 30, variables)
-    run = recovery["trained"](kind, "pipeline", 30, variables, harms=1, lease=1.5)
+    calm = recovery["trained"]("calm", "pipeline", 150, variables)
+    run = recovery["trained"](kind, "pipeline", 150, variables, harms=1, lease=1.5)
     assert calm.errors == run.errors == []
-    assert len(run.outcome[0]) == 30
+    assert len(run.outcome[0]) == 150
     assert run.outcome == calm.outcome
     assert (calm.returns, run.returns) == (0, 1)
     assert (len(calm.pauses), len(run.pauses), len(run.noticed)) == (0, 1, 1)
