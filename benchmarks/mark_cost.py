@@ -1,4 +1,4 @@
-"""What marks cost a training that nobody disturbs.
+"""The cost of marks in a training without any loss.
 
     python benchmarks/mark_cost.py [--configs pipeline,…] [--pairs 16] [--seconds 6] [--json FILE]
 
@@ -137,7 +137,7 @@ def turns(service: SwitchedService, child: recovery.Child, seconds: float) -> It
 
 
 def measured(name: str, pairs: int, seconds: float) -> dict[str, Any]:
-    """What marks cost a config's training; prints a line."""
+    """Measure the cost of marks in the training of one config, in `pairs` of turns of so many seconds; print a line."""
     workers, config = recovery.CONFIGS[name]
     found: list[Turn] = []
     errors = []

@@ -1,5 +1,5 @@
-"""What going back costs: how long a program pauses when processes of its service are killed or stopped, and what it costs to keep
-data that is put. (`mark_cost.py`: what marks cost a program that is left alone.)
+"""The cost of recovery: the pauses of a program when processes of its service are killed or stopped, and the bandwidth of puts
+that the client keeps. (`mark_cost.py` measures the cost of marks without any loss.)
 
     python benchmarks/recovery.py [--kinds kill-worker,…] [--configs pipeline,…] [--repetitions 5] [--steps 300] [--json FILE]
 
@@ -66,7 +66,7 @@ PUTS_AT_ONCE: Final = 8
 WARM_SHARE: Final = 0.2
 """The share of the puts, at first, that is not counted."""
 LEFT_STEPS: Final = 60
-"""How many steps a training has left, where it can, when the last harm is due: more than it does until that comes."""
+"""The steps that a training has left when the last harm is due, if it has that many: more than it does until the harm comes."""
 PATIENCE: Final = 120.0
 """Seconds, beside any lease, in which a service must start, or heal, or a program make a step."""
 ENDING: Final = 20.0

@@ -99,6 +99,10 @@ class DispatcherShell:
             self.router = SessionRouter(address, MAX_DEFINITION_BYTES, check) if taken is None else taken.router
             self.control = self.router.socket
             self.address = transport.endpoint(self.control)
+            if self.address != address:  # now that the port is known
+                before = self.registration
+                self.registration = Registration(self.address, self.keys.public, shared=not private)
+                before.close()
             self.relay = BulkRelay(bulk or _beside(self.address, "bulk"), self._wake, check)
             self.published = transport.publisher(_beside(self.address, "fanout"), check)
             """The socket on which large groups of workers receive their messages."""
@@ -203,8 +207,6 @@ class DispatcherShell:
             poller.register(self.watch, transport.READABLE)
         now = self.clock()
         self.due = now + self.tick_seconds
-        self.registration.close()
-        self.registration = Registration(self.address, self.keys.public, shared=not self.private)
         log.info("listening at %s", self.address)
         while not self._is_over():
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn

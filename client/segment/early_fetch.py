@@ -43,7 +43,7 @@ class SplitRun(NamedTuple):
     tail_inputs: list[int]
     """The same of the tail; of an output of the head its number, as ~number."""
     scalars: int
-    """How many scalars the head reads."""
+    """The number of scalars that the head reads."""
 
     def dying(self, dying: list[int]) -> tuple[list[int], list[int]]:
         """The inputs of head and tail that die with them, if those in `dying` die with the whole segment."""

@@ -7,9 +7,19 @@ from typing import Any
 from daemons import Machine
 
 from gt.daemon.host import host_facts
+from gt.daemon.registry import services
 from gt.dispatcher.__main__ import DispatcherShell
 from gt.dispatcher.state.events import Received
 from gt.wire import messages as m
+from gt.wire.keys import keys_for
+
+
+def close(shell: DispatcherShell) -> None:
+    """End a dispatcher that has not run."""
+    shell.farewell("the test is over")
+    monitors = [monitor for _, monitor in shell.limit.monitors]
+    for socket in (*monitors, shell.relay.router.socket, shell.published):
+        socket.close(linger=0)
 
 
 def test_the_relay_knows_a_worker_before_anybody_can_answer(machine: Machine) -> None:
@@ -39,7 +49,17 @@ def test_the_relay_knows_a_worker_before_anybody_can_answer(machine: Machine) ->
         assert m.Store in dict(said)
         assert all(known for _, known in said)
     finally:
-        shell.farewell("the test is over")
-        sockets = [monitor for _, monitor in shell.limit.monitors]
-        for socket in (*sockets, shell.relay.router.socket, shell.published):
-            socket.close(linger=0)
+        close(shell)
+
+
+def test_who_knows_the_address_finds_the_key(machine: Machine) -> None:
+    """The process that serves metrics is told the address as soon as there is one. It found no key then, and ended."""
+    shell = DispatcherShell("tcp://127.0.0.1:*", workers=1)
+    try:
+        found = keys_for(shell.address)
+        assert found is not None
+        assert found.server == shell.keys.public
+        assert [service.address for service in services()] == [shell.address]
+    finally:
+        close(shell)
+    assert services() == []

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import psutil
 import pytest
-from daemons import TIMEOUT, Machine, Process
+from daemons import Machine, Process
 from effort import EFFORT
 
 pytestmark = pytest.mark.process
@@ -63,6 +63,9 @@ service = gt.stats()["service"]
 say("result", json.dumps([digest.hexdigest(), service["recoveries"], service["marks"], pauses]))
 """
 
+STARTED = {"dispatcher": "listening at", "worker": " joined ("}
+"""What is logged when a dispatcher and when a worker has started, in this order."""
+
 CONFIGS: dict[str, tuple[int, dict[str, Any]]] = {
     "one worker": (1, {}),
     "data parallel": (2, {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}),
@@ -111,15 +114,6 @@ def daemons_of(service: Process, *rooms: str) -> list[psutil.Process]:
     return found
 
 
-def one_of(service: Process, room: str, chance: random.Random) -> psutil.Process:
-    """A daemon of this room, drawn; waits for one that is being started again."""
-    deadline = time.monotonic() + TIMEOUT
-    while not (found := daemons_of(service, room)):
-        assert time.monotonic() < deadline, f"no {room} in {TIMEOUT:g} s"
-        time.sleep(0.01)
-    return chance.choice(found)
-
-
 def train(
     machine: Machine, name: str, kills: int, seed: int, by: int = signal.SIGKILL, rooms: tuple[str, ...] = ("worker",)
 ) -> Trained:
@@ -127,15 +121,18 @@ def train(
     workers, config = CONFIGS[name]
     machine.environment["GT_MARK_SECONDS"] = "0.15"
     address = f"ipc://{machine.temp}/{kills}"
-    service = machine.command("up", "--address", address, "--workers", str(workers))
+    service = machine.command("up", "--address", address, "--workers", str(workers), "--log-level", "info")
     service.expect(f"{workers} worker")
     program = machine.program(PROGRAM, address, str(STEPS), json.dumps(config))
     chance = random.Random(seed)
-    for moment in sorted(chance.sample(range(0, STEPS - 15, 5), kills)):
+    for at, moment in enumerate(sorted(chance.sample(range(0, STEPS - 15, 5), kills))):
         program.expect(f"step {moment}")
+        for room in STARTED if at else ():  # whom the signal before has ended is there again
+            if room in rooms:
+                service.expect(STARTED[room])
         time.sleep(chance.random() * 0.05)
         for room in rooms:
-            one_of(service, room, chance).send_signal(by)
+            chance.choice(daemons_of(service, room)).send_signal(by)
     digest, recoveries, marks, seconds = json.loads(program.expect("result ").partition(" ")[2])
     assert program.wait() == 0
     service.close()

@@ -387,7 +387,8 @@ def _max_pool(n: TapeNode, g: Tensor) -> Parts:
 
 
 def _max_pool_grad(n: TapeNode, g: Tensor) -> Parts:
-    """What flows to the gradients of windows: of each, that where its largest element is."""
+    """Of `g`, in the input's shape, the element at each window's largest one, in the pooled shape. It is linear in that operand
+    alone: where the largest element lies has no derivative."""
     if not n.needs(2):
         return None, None, None
     x, form, last = n.operand(0), tuple(n.signature.attributes.values()), len(n.shape(0))
