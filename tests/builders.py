@@ -105,3 +105,12 @@ def ran(program: Program, inputs: list[Any]) -> list[Any]:
         for action in program.actions[0]:
             action(slots)
     return slots
+
+
+def chain(length: int) -> Segment:
+    """So many instructions, one after the other."""
+    lines = Lines()
+    last = lines.input(4)
+    for _ in range(length):
+        last = lines.op("neg", last)
+    return lines.segment(last)

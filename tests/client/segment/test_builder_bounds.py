@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 import gt
 from gt.bounds import MAX_IDS, MAX_INPUTS, MAX_OPERANDS
-from gt.client.session import session as sessions
 from gt.ir.instruction_bytes import unpack_segment
 from gt.wire import messages as m
-
-
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """What the client sends, each message as the dispatcher's decoder reads it."""
-    gt.connect("inproc", workers=1)
-    link = sessions.current().link
-    messages: list[Any] = []
-    send = link.send
-
-    def noted(message: m.Message) -> None:
-        messages.append(m.decode(m.encode(message), m.TO_DISPATCHER))
-        send(message)
-
-    monkeypatch.setattr(link, "send", noted)
-    yield messages
-    gt.disconnect()
 
 
 def definitions(sent: list[Any]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,25 +20,6 @@ from gt.wire import messages as m
 
 F32 = spec(as_dtype("float32"), (2,))
 Step = Callable[[gt.Tensor, gt.Tensor], gt.Tensor]
-
-
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """What a session with one worker sends."""
-    gt.connect("inproc", workers=1)
-    link = sessions.current().link
-    messages: list[Any] = []
-    send = link.send
-
-    def noted(message: m.Message) -> None:
-        messages.append(message)
-        send(message)
-
-    monkeypatch.setattr(link, "send", noted)
-    yield messages
-    for builder in sessions.current().builders:
-        builder.check()
-    gt.disconnect()
 
 
 def order(sent: list[Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from builders import Lines
+from builders import chain
 from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,22 +19,12 @@ from gt.dispatcher.state import principal_limits
 from gt.dispatcher.state.events import JobTurn, Lost
 from gt.dispatcher.state.principal_limits import RateLimit
 from gt.dispatcher.state.shared_state import LEAST_CREDITS, MAX_TO_COMPILE, MESH_CREDITS, WORKER_CREDITS
-from gt.ir.instruction import Segment
 from gt.ir.instruction_bytes import pack_segment
 from gt.ir.spec import pack_spec
 from gt.wire import messages as m
 
 RUNS = MESH_CREDITS + 4
 FACTS = {"host": "here", "namespace": "pid:[1]"}
-
-
-def chain(length: int) -> Segment:
-    """So many instructions, one after the other."""
-    lines = Lines()
-    last = lines.input(4)
-    for _ in range(length):
-        last = lines.op("neg", last)
-    return lines.segment(last)
 
 
 def eager(each: Service, name: str, length: int, **facts: Any) -> None:

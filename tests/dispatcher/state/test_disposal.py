@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from builders import Lines
+from builders import chain
 from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,15 +62,6 @@ def test_a_turn_frees_a_bounded_number_of_parts_and_the_last_one_all(drawn: list
         freed.clear()
     assert left - len(freed) == 0
     assert not things
-
-
-def chain(length: int) -> Segment:
-    """So many instructions, one after the other."""
-    lines = Lines()
-    last = lines.input(4)
-    for _ in range(length):
-        last = lines.op("neg", last)
-    return lines.segment(last)
 
 
 @pytest.mark.parametrize("how", ["drop", "leave", "mark"])
