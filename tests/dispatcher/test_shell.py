@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from daemons import Machine
 
 from gt.daemon.host import host_facts
-from gt.daemon.registry import services
 from gt.dispatcher.__main__ import DispatcherShell
 from gt.dispatcher.state.events import Received
 from gt.wire import messages as m
-from gt.wire.keys import keys_for
 
 
 def close(shell: DispatcherShell) -> None:
@@ -52,14 +51,21 @@ def test_the_relay_knows_a_worker_before_anybody_can_answer(machine: Machine) ->
         close(shell)
 
 
+@pytest.mark.process
 def test_who_knows_the_address_finds_the_key(machine: Machine) -> None:
     """The process that serves metrics is told the address as soon as there is one. It found no key then, and ended."""
-    shell = DispatcherShell("tcp://127.0.0.1:*", workers=1)
-    try:
+    program = machine.program("""
+        from gt.daemon.registry import services
+        from gt.dispatcher.__main__ import DispatcherShell
+        from gt.wire.keys import keys_for
+        shell = DispatcherShell("tcp://127.0.0.1:*", workers=1)
         found = keys_for(shell.address)
-        assert found is not None
-        assert found.server == shell.keys.public
-        assert [service.address for service in services()] == [shell.address]
-    finally:
-        close(shell)
-    assert services() == []
+        say("found", found is not None and found.server == shell.keys.public)
+        say("listed", [service.address for service in services()] == [shell.address])
+        shell.farewell("the test is over")
+        say("left", len(services()))
+        os._exit(0)
+    """)  # fmt: skip
+    for line in ("found True", "listed True", "left 0"):
+        assert program.expect(line.split()[0]) == line
+    assert program.wait() == 0
