@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 from daemons import Machine
 from effort import EFFORT, PROVED, cases
 from hypothesis import settings
+
+MAX_SECONDS = 300
+"""A test that takes longer hangs: all stacks are written, its process ends, and pytest-xdist goes on without it."""
+STDERR = pytest.StashKey[int]()
 
 settings.register_profile("gt", deadline=None, max_examples=cases(50), print_blob=True)
 settings.load_profile("gt")
@@ -46,10 +51,21 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """No test reads or writes this user's snapshots."""
+    """No test reads or writes this user's snapshots. Where stacks of a test that hangs go: to where its output does not."""
     folder = tempfile.TemporaryDirectory(prefix="gt-test-snapshots-")
     config.add_cleanup(folder.cleanup)
     os.environ["GT_SNAPSHOTS"] = folder.name
+    config.stash[STDERR] = os.dup(2)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """No test hangs for ever."""
+    faulthandler.dump_traceback_later(MAX_SECONDS, exit=True, file=item.config.stash[STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
