@@ -1,6 +1,6 @@
 """A GPU worker beside bare CuPy and PyTorch on the same card, in one run: `make gpu-bench`.
 
-    python benchmarks/gpu.py [--device cuda:0] [--rounds 20] [--small] [--json FILE]
+    python benchmarks/gpu.py [--device cuda:0] [--rounds 20] [--small] [--parts copy chain …] [--json FILE]
 
 Kernels are measured in this process, on an in-memory worker: what it starts is asynchronous, so the clock is read when the
 device has nothing left to do. Training steps and copies go through real processes, as a program's do. Every figure is the
@@ -16,7 +16,7 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -325,7 +325,7 @@ def gaps(bench: Bench) -> Rows:
 
     whole = [action for actions in program.actions for action in actions]
     apart = [each for action in whole for each in (action.actions if isinstance(action, CapturableRun) else (action,))]
-    passages = [passage for action in whole if isinstance(action, CapturableRun) for passage in action.passages]
+    ranges = [each for action in whole if isinstance(action, CapturableRun) for each in action.ranges]
     numbers = [1.0] * len(program.plan.kinds)
 
     def run(actions: list[Any]) -> None:
@@ -335,18 +335,18 @@ def gaps(bench: Bench) -> Rows:
             action(slots)
 
     def graphs() -> None:
-        for passage in passages:
-            for graph in passage.found[-1:]:
+        for captured in ranges:
+            for graph in captured.found[-1:]:
                 graph.graph.launch()
 
     contenders = {"plan": lambda: run(whole), "one by one": lambda: run(apart)}
-    if passages:
+    if ranges:
         contenders["its graphs"] = graphs
     taken = bench.seconds(contenders, repeats=20)
     rows: Rows = []
     for name, value in taken.items():
         share = (
-            f"the device waits {1 - taken['its graphs'] / value:.0%} of it" if name != "its graphs" and passages else ""
+            f"the device waits {1 - taken['its graphs'] / value:.0%} of it" if name != "its graphs" and ranges else ""
         )
         what = "hot plan of 8 products with a chain each" if not rows else ""
         rows.append((what, "GT" if not rows else name, f"{value * 1e6:.1f} µs", share))
@@ -374,29 +374,37 @@ def memory(bench: Bench) -> Rows:
     ]
 
 
-def table(device: str, rounds: int, sizes: Sizes) -> Rows:
-    """All figures."""
+KERNELS: tuple[Callable[[Bench], Rows], ...] = (copy, chain, rows_of, products, gaps, beside, memory)
+"""What an in-memory worker is measured by."""
+PROCESSES: tuple[Callable[[Bench], Rows], ...] = (steps, bulk)
+"""What goes through real processes."""
+
+
+def table(device: str, rounds: int, sizes: Sizes, parts: Collection[str]) -> Rows:
+    """The figures of these parts, or of all; each is printed as soon as it is known."""
     bench = Bench(backend(device), rounds, sizes)
     in_process.DEFAULT_DEVICE = device
-    gt.connect("inproc", workers=1)
     rows: Rows = []
-    for part in (copy, chain, rows_of, products, gaps, beside, memory):
-        rows += figures(part, bench)
-    gt.disconnect()
-    gt.init(workers=1)
-    for part in (steps, bulk):
-        rows += figures(part, bench)
-    gt.disconnect()
+    for connect, group in ((lambda: gt.connect("inproc", workers=1), KERNELS), (lambda: gt.init(workers=1), PROCESSES)):
+        chosen = [part for part in group if part is copy or not parts or part.__name__ in parts]
+        if chosen:
+            connect()
+            for part in chosen:
+                rows += figures(part, bench)
+            gt.disconnect()
     return rows
 
 
 def figures(part: Callable[[Bench], Rows], bench: Bench) -> Rows:
     """Those of one part; where it fails, that it does, for the others are worth having."""
     try:
-        return part(bench)
+        rows = part(bench)
     except Exception as error:
         traceback.print_exc()
-        return [(part.__name__, "GT", FAILED, f"{type(error).__name__}: {error}".partition("\n")[0])]
+        rows = [(part.__name__, "GT", FAILED, f"{type(error).__name__}: {error}".partition("\n")[0])]
+    for what, who, figure, ratio in rows:
+        print(f"{what:44} {who:16} {figure:>20}  {ratio}", flush=True)
+    return rows
 
 
 def main() -> int:
@@ -405,15 +413,15 @@ def main() -> int:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--small", action="store_true", help="sizes that only show that it runs")
+    names = [part.__name__ for part in (*KERNELS, *PROCESSES)]
+    parser.add_argument("--parts", nargs="+", choices=names, default=[], help="some of them (default: all)")
     parser.add_argument("--json", type=Path, help="where the figures go (default: benchmarks/results)")
     options = parser.parse_args()
     known = diagnose()
     if options.device != "cpu" and known["reason"]:
         print(f"no GPU to measure: {known['reason']}", file=sys.stderr)
         return 1
-    rows = table(options.device, options.rounds, SMALL if options.small else Sizes())
-    for what, who, figure, ratio in rows:
-        print(f"{what:44} {who:16} {figure:>20}  {ratio}")
+    rows = table(options.device, options.rounds, SMALL if options.small else Sizes(), options.parts)
     card = (known.get("GPUs") or ["cpu"])[0]
     facts = {**suite.facts(), "card": card, **{key: str(value) for key, value in known.items()}}
     file = options.json or RESULTS / f"{facts['date']}-{card.replace(' ', '-')}.json"

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.ir.dtypes import HALF_DTYPES, DType, bfloat16, float32
+from gt.ir.dtypes import HALF_DTYPES, DType, bfloat16, float32, uint64
 from gt.worker.base.kernel_call import Kernel, KernelCall, KernelFactory, OperandCheck
 
 MIN_BITWISE_ELEMENTS: Final = 4096
@@ -117,8 +117,25 @@ def cast(call: KernelCall) -> Kernel:
     source, target = call.tensor(0).dtype, call.result.dtype
     if source is target:
         return same(call)
-    convert = methodcaller("astype", target.numpy)
+    convert: Kernel = methodcaller("astype", target.numpy)
+    if call.xp is not np and source.kind in "fc" and target.kind == "i" and not target.is_signed:
+        convert = _to_unsigned(call.xp, target)
     return (lambda x: convert(x.real)) if source.kind == "c" and target.kind in "if" else convert
+
+
+def _to_unsigned(xp: Any, target: DType) -> Kernel:
+    """Floating-point numbers as unsigned integers on a GPU. C++ leaves negative ones undefined, and CUDA makes them 0: by way of
+    signed integers they are what NumPy makes of them, numbers modulo 2ⁿ."""
+    signed = np.int32 if target.itemsize < 4 else np.int64
+    unsigned = target.numpy
+    if target is not uint64:
+        return lambda x: x.astype(signed).astype(unsigned)
+
+    def kernel(x: Any) -> Any:
+        negative = xp.signbit(x.astype(np.float32))
+        return xp.where(negative, x.astype(signed).astype(unsigned), x.astype(unsigned))
+
+    return kernel
 
 
 def part(name: str) -> KernelFactory:
