@@ -90,7 +90,7 @@ bench-smoke: $(VENV)/.bench ## in less than a minute: GT's ratios to PyTorch, so
 	@$(BIN)/python benchmarks/run.py --smoke
 
 gpu-test: $(VENV)/.gpu ## the tests that need a GPU; where there is none, say so
-	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(ON_GPU) -m pytest tests/gpu
+	@PYTHONSAFEPATH=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(ON_GPU) -m pytest tests/gpu
 
 gpu-bench: $(VENV)/.gpu ## measure a GPU worker beside bare CuPy and PyTorch on the same card
 	@$(ON_GPU) benchmarks/gpu.py
@@ -172,7 +172,7 @@ $(VENV)/.gpu: pyproject.toml
 		echo "CuPy could not be installed: going on with what $(PYTHON) has"; \
 		$(call linked,$(VENV)/links) && $(PYTHON) -c "import $(NEEDED)" \
 			|| { echo "it lacks that: install it for $(PYTHON), or say PYTHON=/path/to/another" >&2; exit 1; }; \
-		echo "env PYTHONPATH=$(CURDIR)/$(VENV)/links $(PYTHON)" > $@; \
+		echo "env PYTHONPATH=$(CURDIR)/$(VENV)/links$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON)" > $@; \
 	fi
 
 # CuPy and NCCL beside everything else, for the driver that is here, and PyTorch of the same CUDA: beside one of 13 CuPy for 12
