@@ -78,6 +78,7 @@ from gt.worker.snapshots.mark_files import FORGET_WRITTEN, MarkFiles
 from gt.worker.snapshots.snapshot_work import SnapshotFiles
 from gt.worker.telemetry.recorder import Instruments
 from gt.worker.transfer.compression import packer
+from gt.worker.transfer.fetch_memory import FetchMemory
 from gt.worker.transfer.link_probe import LinkProbes
 from gt.worker.transfer.peer_connections import PeerConnections
 from gt.worker.transfer.peer_keys import PeerKeys
@@ -200,7 +201,8 @@ class WorkerShell:
         )
         self.streams = Bulk(borrower=Borrower() if limit else None)
         self.pool = Pool(half_of_memory())
-        """The memory for what comes in chunks."""
+        """The memory for what comes in chunks, or from a GPU."""
+        self.core.stored.host_memory = FetchMemory(self.streams.outbox, self.pool)
         self.incoming_puts: dict[Key, tuple[int, int]] = {}
         self.dispatcher_process: int | None = None
         """A descriptor of the dispatcher's process, if that is on this machine and started again when it ends."""
@@ -638,6 +640,9 @@ class WorkerShell:
         """Send a fetched part: a small one with its message, a large one as a bulk transfer that the client must grant."""
         if send.array.nbytes <= MAX_INLINE_BYTES:
             self._say(m.Part(*send.message[:-1], send.array.tobytes()))
+        elif send.placed:
+            self._send_bulk(self.streams.outbox.wrote(send.receiver, send.key))
+            self._say(send.message._replace(bulk=True))
         else:
             for chunk in self.streams.outbox.add(send.receiver, send.key, send.array):
                 self._send_bulk(chunk)

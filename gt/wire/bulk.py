@@ -51,6 +51,7 @@ WROTE: Final = 5
 Frames = tuple[bytes, bytes, Any]
 Array = np.ndarray[Any, Any]
 Box = Sequence[Sequence[int]]
+Shape = tuple[int, ...]
 Place = tuple[str, int]
 """The name of a memory, and an offset in it."""
 Offer = tuple[str, int, Sequence[int], Box]
@@ -216,21 +217,55 @@ class Outbox:
         if peer != stream.peer:
             return
         where, offset, shape, box = _read_offer(payload)
-        extents = tuple(stop - start for start, stop in box)
-        if extents != stream.array.shape or any(stop > size for (_, stop), size in zip(box, shape, strict=True)):
+        if not _fits(stream.array.shape, shape, box):
             return  # the receiver thought that it was another: it will offer the right place
         target = None
-        if self.borrower is not None and not stream.at:
-            try:
-                target = self.borrower.write(key[1], where, offset, shape, stream.array.dtype)
-            except (OSError, ValueError):
-                pass  # it cannot be opened
+        if not stream.at:
+            target = self._target(key, (where, offset, shape, box), stream.array.dtype)
         if target is None:
             yield from self.granted(peer, key, end)
             return
-        target[tuple(slice(start, stop) for start, stop in box)] = stream.array
+        target[...] = stream.array
         del self.streams[key]
-        yield peer, _header(WROTE, key), b""
+        yield self.wrote(peer, key)
+
+    def place_for(self, peer: bytes, key: Key, shape: Shape, dtype: np.dtype[Any]) -> Array | None:
+        """Where a stream that is not added yet may be written, which takes the place of adding it: a place that `peer` has
+        offered for a part of this shape, if it lies in one piece there. Afterwards it is `wrote`."""
+        offer = self.offers.get(key)
+        if offer is None or offer[0] != peer:
+            return None
+        try:
+            known = _read_offer(offer[2])
+            target = self._target(key, known, dtype) if _fits(shape, *known[2:]) else None
+        except ProtocolError:  # it offers nonsense: it will hear that when there is something to write
+            return None
+        if target is None or not target.flags.c_contiguous:
+            return None
+        del self.offers[key]
+        return target
+
+    def wrote(self, peer: bytes, key: Key) -> Frames:
+        """What says that a stream is where `peer` has offered a place for it."""
+        return peer, _header(WROTE, key), b""
+
+    def _target(self, key: Key, offer: Offer, dtype: np.dtype[Any]) -> Array | None:
+        """The box of an offered place, or None if it cannot be opened."""
+        where, offset, shape, box = offer
+        if self.borrower is None:
+            return None
+        try:
+            whole = self.borrower.write(key[1], where, offset, shape, dtype)
+        except (OSError, ValueError):
+            return None
+        return whole[tuple(slice(start, stop) for start, stop in box)]
+
+
+def _fits(extents: Shape, shape: Sequence[int], box: Box) -> bool:
+    """Whether a part of these extents is this box of an array of this shape."""
+    return tuple(stop - start for start, stop in box) == extents and all(
+        stop <= size for (_, stop), size in zip(box, shape, strict=True)
+    )
 
 
 class _Incoming:

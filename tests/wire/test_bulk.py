@@ -725,6 +725,34 @@ def test_a_place_that_is_offered_early_is_written_when_there_is_something() -> N
     assert outbox.offers == outbox.streams == {}
 
 
+def test_a_place_that_is_offered_early_can_be_written_part_by_part() -> None:
+    """By who has no array to add: where it fits and is in one piece, by who may; then it is used up."""
+    outbox, key, array, (where, offset) = offering(add=False)
+    right = msgpack.packb([where, offset, [4, 10], [[1, 3], [0, 10]]])
+    assert outbox.place_for(CLIENT, key, (2, 10), U8) is None, "nothing was offered yet"
+    for offer in (
+        b"\xc1",
+        msgpack.packb([where, 1 << 60, [2, 10], [[0, 2], [0, 10]]]),
+        msgpack.packb(["nowhere", 0, [2, 10], [[0, 2], [0, 10]]]),
+        msgpack.packb([where, offset, [2, 20], [[0, 2], [5, 15]]]),
+    ):
+        list(outbox.offered(CLIENT, key, MAX_IN_FLIGHT_BYTES, offer))
+        assert outbox.place_for(CLIENT, key, (2, 10), U8) is None
+        assert key in outbox.offers, "it is for who adds an array"
+    list(outbox.offered(CLIENT, key, MAX_IN_FLIGHT_BYTES, right))
+    assert outbox.place_for(b"stranger", key, (2, 10), U8) is None
+    assert outbox.place_for(CLIENT, key, (20,), U8) is None
+    place = outbox.place_for(CLIENT, key, (2, 10), U8)
+    assert place is not None
+    place[...] = drawn(1, 20).reshape(2, 10)
+    assert outbox.place_for(CLIENT, key, (2, 10), U8) is None
+    peer, header, payload = outbox.wrote(CLIENT, key)
+    assert (peer, read_header(header)[:2], payload) == (CLIENT, (WROTE, key), b"")
+    np.testing.assert_array_equal(array[10:30], drawn(1, 20))
+    assert (array[:10] == 9).all()
+    assert (array[30:] == 9).all()
+
+
 def offering(*, add: bool = True) -> tuple[Outbox, Key, np.ndarray[Any, Any], tuple[str, int]]:
     """An outbox with ten bytes for a client, the key, and an array of nines where the client has room."""
     pool, outbox, key = Pool(ROOM), Outbox("", Borrower()), (GET, 1, 1, 0)

@@ -30,12 +30,14 @@ class ToPeer(NamedTuple):
 
 
 class BulkOut(NamedTuple):
-    """A part of a fetch. `array` may wait for a bulk grant under `key`, or travel with `message`, as the shell decides."""
+    """A part of a fetch. `array` may wait for a bulk grant under `key`, or travel with `message`, as the shell decides; or it is
+    `placed` where the receiver has offered a place for it."""
 
     message: m.Part
     key: Key
     receiver: bytes
     array: np.ndarray[Any, Any]
+    placed: bool = False
 
 
 class Forgotten(NamedTuple):

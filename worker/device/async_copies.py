@@ -171,14 +171,14 @@ class HostToDeviceCopies:
 
 
 class DeviceToHostCopy:
-    """A value on its way from the device. `array` is complete when nothing is `left`; `source` is held until all copies have
-    been started."""
+    """A value on its way from the device. `array`, in row-major order, is complete when nothing is `left`; `source` is held until
+    all copies have been started."""
 
     __slots__ = ("array", "at", "left", "source")
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, array: np.ndarray[Any, Any] | None) -> None:
         self.source = source
-        self.array: np.ndarray[Any, Any] = np.empty(source.shape, source.dtype)
+        self.array: np.ndarray[Any, Any] = np.empty(source.shape, source.dtype) if array is None else array
         self.left = self.array.nbytes
         self.at = 0
         """The number of bytes whose copies have been started."""
@@ -203,10 +203,11 @@ class DeviceToHostCopies:
         """Whether any value is on its way."""
         return bool(self._flying or self._waiting)
 
-    def send(self, value: Any) -> DeviceToHostCopy:
-        """A value on its way to the host, as the kernels launched so far leave it. Raises `MemoryError`."""
+    def send(self, value: Any, into: np.ndarray[Any, Any] | None = None) -> DeviceToHostCopy:
+        """A value on its way to the host, as the kernels launched so far leave it: to a new array, or `into` one of its shape and
+        dtype in row-major order. Raises `MemoryError`."""
         streams = self.streams
-        outgoing = DeviceToHostCopy(streams.cupy.ascontiguousarray(value).reshape(value.shape))
+        outgoing = DeviceToHostCopy(streams.cupy.ascontiguousarray(value).reshape(value.shape), into)
         streams.follow(self.stream, streams.compute)
         if outgoing.left:
             self._waiting.append(outgoing)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from gt.ir.spec import Spec, unpack_spec
 from gt.sharding.partition import Box, box, extent
 from gt.sharding.placement import Mesh, parse_layout
 from gt.wire import messages as m
-from gt.wire.bulk import GET
+from gt.wire.bulk import GET, Key
 from gt.wire.messages import Fault, fault_of
 from gt.worker.base.backend import Backend
 from gt.worker.base.events import BulkIn, BulkOut, Send, SnapshotIn, ToDispatcher
@@ -61,12 +61,27 @@ class PendingFetch(NamedTuple):
     outgoing: DeviceToHostCopy | None
     deferred_checks: Sequence[DeferredCheck]
     began: int
+    placed: bool
+    """Whether it goes to where its receiver has offered a place."""
 
     def come(self) -> bool:
         """Whether it can be sent."""
         if self.outgoing is not None and self.outgoing.left:
             return False
         return all(deferred_check.settled() for deferred_check in self.deferred_checks)
+
+
+HostMemory = Callable[[Key, bytes, Any], "tuple[np.ndarray[Any, Any] | None, bool]"]
+"""Given the key and the receiver of a part of a fetch, and its value on the device: memory for it (None: new memory is made), and
+whether that is where the receiver has offered a place."""
+
+
+def _new_memory(_key: Key, _receiver: bytes, _value: Any) -> tuple[None, bool]:
+    return None, False
+
+
+def _key(message: m.Collect, worker: int) -> Key:
+    return GET, message.client, message.reply, worker
 
 
 class TensorStore:
@@ -100,6 +115,8 @@ class TensorStore:
         """For tensors on their way to a GPU that no kernel has read yet: the copy in progress."""
         self.answers: deque[PendingFetch] = deque()
         """Answers to fetches that are on their way from a GPU, in the order of the requests."""
+        self.host_memory: HostMemory = _new_memory
+        """Finds the memory to which a part of a fetch is copied from a GPU. The shell sets it."""
 
     @property
     def nbytes(self) -> int:
@@ -317,7 +334,7 @@ class TensorStore:
         value = self.tensors.get(message.client, {}).get(message.tensor)
         if value is None:
             value = missing_tensor(message.tensor, worker)
-        array, outgoing = None, None
+        array, outgoing, placed = None, None, False
         if not message.silent and not isinstance(value, Poison):
             try:
                 if type(value) is SpilledValue and self.limiter is not None:
@@ -330,7 +347,8 @@ class TensorStore:
                 else:
                     if self.coming:
                         self.meet(message.client, (message.tensor,))
-                    outgoing = self.backend.staging.fetches.send(value)
+                    into, placed = self.host_memory(_key(message, worker), bytes(message.receiver), value)
+                    outgoing = self.backend.staging.fetches.send(value, into)
             except Exception as error:  # noqa: BLE001 — out of memory: an expanded tensor takes none until it is sent
                 kind, text = self.fault(error)
                 value = Poison((kind, f"{text}\n  in a fetch of tensor {message.tensor}"))
@@ -338,29 +356,29 @@ class TensorStore:
         if self.backend.staging is None:
             self._answer(message, worker, fault, array, began, recording)
         else:
-            self.answers.append(PendingFetch(message, worker, fault, outgoing, deferred_checks, began))
+            self.answers.append(PendingFetch(message, worker, fault, outgoing, deferred_checks, began, placed))
 
     def turn(self, recording: WorkerRecording | None) -> None:
         """Send the answers whose data has arrived from the device, in the order of the requests."""
         while self.answers and self.answers[0].come():
-            message, worker, fault, outgoing, deferred_checks, began = self.answers.popleft()
+            message, worker, fault, outgoing, deferred_checks, began, placed = self.answers.popleft()
             fault = next(
                 (deferred_check.fault for deferred_check in deferred_checks if deferred_check.fault is not None), fault
             )
             array = None if outgoing is None else outgoing.array
-            self._answer(message, worker, fault, array, began, recording)
+            self._answer(message, worker, fault, array, began, recording, placed=placed)
 
     def _answer(
         self, message: m.Collect, worker: int, fault: Fault | None, array: np.ndarray[Any, Any] | None, began: int,
-        recording: WorkerRecording | None,
+        recording: WorkerRecording | None, *, placed: bool = False,
     ) -> None:  # fmt: skip
         if fault is not None:
             self.out.append(ToDispatcher(m.Part(message.request, list(fault), False, b"")))
         elif array is None:
             self.out.append(ToDispatcher(m.Part(message.request, [], False, b"")))
         else:
-            key = (GET, message.client, message.reply, worker)
-            self.out.append(BulkOut(m.Part(message.request, [], False, b""), key, bytes(message.receiver), array))
+            part = m.Part(message.request, [], False, b"")
+            self.out.append(BulkOut(part, _key(message, worker), bytes(message.receiver), array, placed))
             if recording is not None:
                 recording.transferred("fetch", began, message.client, message.tensor, array.nbytes)
 

@@ -88,6 +88,23 @@ def test_any_array_comes_and_leaves_as_it_was(kind: Any, quick: bool) -> None:
         assert outgoing.array.tobytes() == array.tobytes()
 
 
+def test_a_value_leaves_to_where_it_is_to_go() -> None:
+    """To an array that is there already, also one without dimensions; and to nothing beside it."""
+    ways = Staging(CudaStreams(CARD), pin)
+    around = np.full((5, 100), -1.0)
+    value = ways.puts.bring_now(np.arange(300.0).reshape(100, 3))
+    outgoing = ways.fetches.send(value.T, around[1:4])
+    while outgoing.left:
+        ways.fetches.turn()
+    np.testing.assert_array_equal(around[1:4], np.arange(300.0).reshape(100, 3).T)
+    assert (around[[0, 4]] == -1).all()
+    single = np.zeros(())
+    outgoing = ways.fetches.send(ways.puts.bring_now(np.asarray(7.0)), single)
+    while outgoing.left:
+        ways.fetches.turn()
+    assert single == 7
+
+
 def test_a_host_that_has_no_memory_to_pin_copies_all_the_same() -> None:
     def none(nbytes: int) -> np.ndarray[Any, Any]:
         raise MemoryError(f"no {nbytes}")
