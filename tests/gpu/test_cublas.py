@@ -56,12 +56,11 @@ def products(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Product]]:
     gt.set_float32_matmul_precision("highest")
 
 
-def is_tf32(found: Array, a: Array, b: Array) -> None:
-    """A product of matrices as tensor cores compute it that read 10 bits of fraction: some cut the others off, some round."""
-    exact = np.matmul(a, b, dtype=np.float64)
-    error = np.abs(found - exact)
+def near_tf32(found: Array, a: Array, b: Array) -> None:
+    """A product of matrices whose elements were read with 10 bits of fraction or more: of the other bits some kernels round, some
+    cut off, and some read them all."""
+    error = np.abs(found - np.matmul(a, b, dtype=np.float64))
     assert (error <= 2**-9 * np.matmul(np.abs(a), np.abs(b)) + 1e-6).all(), error.max()
-    assert found.size < 100 or error.max() > 1e-5, "these are the digits of float32"
 
 
 def there(x: Array) -> Any:
@@ -101,7 +100,7 @@ def test_every_layout_is_multiplied_as_it_lies(stacks: tuple[tuple[int, ...], tu
             found = product(*here)
             assert (found.shape, found.dtype) == (expected.shape, dtype.numpy)
             if dtype is float32:
-                is_tf32(found.get(), a, b)
+                near_tf32(found.get(), a, b)
             else:
                 near = {float16: 2e-3, bfloat16: 1e-2}[dtype]
                 np.testing.assert_allclose(found.get().astype(np.float32), expected, near, near)
@@ -190,7 +189,9 @@ def test_tf32_is_the_sessions_own_and_holds_from_then_on(
     assert gt.get_float32_matmul_precision() == "high"
     assert gt.config.get("tf32") is True
     for _ in range(4):  # hot, too
-        is_tf32(product(), a, a.T)
+        found = product()
+        near_tf32(found, a, a.T)
+        assert np.abs(found - exact).max() > 1e-4, "these are the digits of float32"
     assert {compute for compute, _, _ in products} == {77}
     gt.config.set({"tf32": False})
     np.testing.assert_allclose(product(), exact, 1e-5, 1e-5)
@@ -198,7 +199,7 @@ def test_tf32_is_the_sessions_own_and_holds_from_then_on(
     gt.disconnect()
     monkeypatch.setattr("gt.service.in_process.DEFAULT_DEVICE", "cuda:0")
     gt.connect("inproc", workers=1)  # a new session begins with it
-    is_tf32(product(), a, a.T)
+    near_tf32(product(), a, a.T)
     gt.disconnect()
     products.clear()
     monkeypatch.setattr("gt.service.in_process.DEFAULT_DEVICE", "cpu")
