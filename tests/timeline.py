@@ -96,7 +96,7 @@ class Timeline:
         """Its part of the module `cupy.cuda`."""
         return {
             "Stream": lambda non_blocking=False: Stream(self, non_blocking=non_blocking),
-            "Event": lambda disable_timing=False: Event(self),
+            "Event": lambda block=False, disable_timing=False: Event(self),
             "MemoryPointer": lambda mem, offset: MemoryPointer(self, mem, offset),
             "UnownedMemory": lambda ptr, size, owner, device: Unowned(ptr, size, owner),
             "get_current_stream": lambda: self.current[-1],

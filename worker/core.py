@@ -669,6 +669,7 @@ class WorkerCore:
         for position, slot in program.relocated:
             if running.inputs[position] in store:
                 store[running.inputs[position]] = storable(slots[slot])
+                self.marks.marked.changed(running.client, running.inputs[position])
         if self.deferred_checks is not None:
             self._store_checks(running)
         if program.survivors:

@@ -1,25 +1,31 @@
-"""Marks of a worker on the GPU: what it reads again has the same bits in the same layout on the device, and nothing of it is
-kept for a mark."""
+"""Marks of a worker on the GPU: what it reads again has the same bits in the same layout on the device, nothing of it is kept for
+a mark, what an earlier one has is not copied again, and what is computed while a thread copies changes nothing."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from gpu.test_workers import connect
+from mark_histories import WHAT, run
 
 import gt
 from gt.sharding import options
 from gt.wire import messages as m
+from gt.wire.ranges import PAGE_BYTES
 from gt.worker.base.backend import backend
 from gt.worker.base.events import MarkIn, MarkWork, ToDispatcher
 from gt.worker.core import WorkerCore
-from gt.worker.execution.tensor_store import Poison
+from gt.worker.device.pinned_memory import PinnedPool
+from gt.worker.execution.tensor_store import Poison, TensorStore
+from gt.worker.memory_limit.limiter import MemoryLimiter
 from gt.worker.snapshots.mark_files import MarkFiles
-from gt.worker.spill.spill_file import SpilledValue
+from gt.worker.spill.spill_file import SpilledValue, SpillStorage
 
 NEXT = 99
 """The client's number after a rewind."""
@@ -128,3 +134,71 @@ def test_what_was_evicted_is_in_a_mark(tmp_path: Path) -> None:
     for tensor in list(found):
         assert here(core, NEXT, tensor).tobytes() == here(core, client, tensor).tobytes()
     assert [tensor.sum().item() for tensor in tensors] == sums
+
+
+@pytest.mark.usefixtures("in_any_order")
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happens_a_mark_restores_what_there_was(seed: int, tmp_path: Path) -> None:
+    """Values are computed, looked at, evicted, relocated and freed between marks, and while they are written."""
+    computed = backend("cuda:0")
+    assert computed.pinning is not None
+    spill = SpillStorage(pinned=PinnedPool(computed.pinning, 16 * PAGE_BYTES) if seed % 2 else None)
+    limiter = MemoryLimiter(computed.buffers, spill, 24 * PAGE_BYTES, small=0)
+    draw = random.Random(seed)
+    actions = [(draw.choice(WHAT), draw.randrange(10), draw.randint(1, 3)) for _ in range(60)]
+    run(TensorStore(computed, limiter, [], []), tmp_path, PAGE_BYTES // 4, actions)
+    spill.close()
+
+
+@pytest.mark.usefixtures("in_any_order")
+def test_a_mark_has_what_there_was_though_training_goes_on(tmp_path: Path) -> None:
+    """Parameters die and their memory is used again, also by CUDA graphs, while a thread writes them in its own time."""
+    (core,) = connect(["cuda:0"]).workers.values()
+    gt.manual_seed(0)
+    model = gt.nn.Linear(SIDE, SIDE)
+    optimizer = gt.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    x = gt.from_numpy(np.random.default_rng(0).standard_normal((SIDE, SIDE)).astype(np.float32))
+
+    def steps(count: int) -> float:
+        for _ in range(count):
+            optimizer.zero_grad()
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+        return float(loss.item())
+
+    steps(6)
+    files = MarkFiles(tmp_path / "marks", lambda: 0)
+    (client,) = core.stored.tensors
+    for mark in range(1, 5):
+        there = {tensor: core.backend.to_host(value) for tensor, value in core.stored.tensors[client].items()}
+        work = only(core, m.TakeMark(mark, client, max(core.meshes)))
+        with ThreadPoolExecutor(1) as thread:
+            written = thread.submit(files.do, work)
+            steps(3)
+            assert written.result() == m.MarkTaken(mark, [], work.nanoseconds)
+        assert core.backend.reads is not None
+        answer = files.do(only(core, m.RestoreMark(mark, NEXT, max(core.meshes))))
+        only(core, answer)
+        found = core.stored.tensors[NEXT]
+        assert found.keys() == there.keys()
+        for tensor, value in there.items():
+            assert core.backend.to_host(found[tensor]).tobytes() == value.tobytes()
+        only(core, m.Forget(NEXT))
+
+
+def test_what_an_earlier_mark_has_is_not_copied_again(tmp_path: Path) -> None:
+    """A loop of puts beside a tensor that stays: each mark writes what is new."""
+    (core,) = connect(["cuda:0"]).workers.values()
+    kept = gt.from_numpy(np.ones((SIDE, SIDE), np.float32))
+    files = MarkFiles(tmp_path / "marks", lambda: 0)
+    sizes = []
+    for mark in range(1, 5):
+        new = gt.from_numpy(np.full(8, float(mark), np.float32))
+        assert (new.sum() + kept[0, 0]).item() == 8 * mark + 1
+        (client,) = core.stored.tensors
+        files.do(only(core, m.TakeMark(mark, client, max(core.meshes))))
+        files.do(MarkWork(m.DropMark(mark - 1), -1))
+        sizes.append((tmp_path / "marks" / f"{mark}-0").stat().st_size)
+    assert sizes[0] > kept.nbytes
+    assert max(sizes[1:]) < kept.nbytes / 2

@@ -31,6 +31,7 @@ from gt.worker.device.cublas import sound
 from gt.worker.device.cublas_handle import CublasHandle, library
 from gt.worker.device.cuda_ipc import CardMemory
 from gt.worker.device.cuda_streams import CudaStreams
+from gt.worker.device.deferred_reads import DeferredReads
 from gt.worker.device.gpu_buffers import DeviceBuffers, DeviceFlags
 from gt.worker.device.graph_capture import GraphCapture
 from gt.worker.device.nvml import NvmlGpu
@@ -89,6 +90,8 @@ class Backend:
     """What does collectives between GPUs; None where there is no NCCL, or GT_NCCL=0 says that it is not to be used."""
     staging: Staging | None = None
     """How values come and leave beside its kernels; None where its arrays are the host's."""
+    reads: DeferredReads | None = None
+    """How a thread reads them later; None as above."""
     card_memory: Callable[[], CardMemory | None] | None = None
     """Memory of the GPU for other workers of this host, where that can be shared."""
     marks: tuple[Callable[[str], object], Callable[[], object]] | None = None
@@ -255,6 +258,7 @@ def _cuda(index: int) -> Backend:
     buffers = DeviceBuffers(streams)
     staging = Staging(streams, buffers.pin)
     buffers.puts = staging.puts
+    reads = DeferredReads(streams, buffers.pin)
     sync = os.environ.get("GT_SYNC") == "1"
     ranges = os.environ.get("GT_NVTX") == "1"
     graphs = os.environ.get("GT_GRAPHS") != "0" and not sync and not ranges
@@ -262,7 +266,7 @@ def _cuda(index: int) -> Backend:
         cupy, "cuda", f"cuda:{index}", cupy.asnumpy, staging.puts.bring_now, device.synchronize, buffers,
         partial(_pool_usage, cupy), limit=partial(_limit_pool, cupy), pinning=buffers,
         bus=lambda: str(device.pci_bus_id), failure=partial(_failure, cupy), sync=sync,
-        streams=streams, staging=staging, checks=None if sync else [], flags=partial(DeviceFlags, streams),
+        streams=streams, staging=staging, reads=reads, checks=None if sync else [], flags=partial(DeviceFlags, streams),
         direct=_direct(cupy), nccl=_nccl(cupy, device, streams), card_memory=partial(_card_memory, cupy, streams),
         marks=(cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop) if ranges else None,
         capture=GraphCapture(cupy, index) if graphs else None,

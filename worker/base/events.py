@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -67,13 +67,19 @@ class SnapshotWork(NamedTuple):
 
 
 class MarkBuffer(NamedTuple):
-    """The memory of tensors of a mark: what gives its bytes, in any thread, and the array of the host that owns it. Without an
-    `array` nobody knows whether the next mark has the same one. `read` raises `OSError` and `MemoryError`. `lent`: the name of a
-    client's memory where it lies, and stays until the client needs the mark no more, and the offset there."""
+    """The memory of tensors of a mark: what gives its bytes once, in any thread, in parts of which each is valid until the next.
+    `array`: where they are, of a mark that was read. `lent`: the name of a client's memory where they lie, and stay until the
+    client needs the mark no more, and the offset there.
 
-    read: Callable[[], memoryview]
-    array: np.ndarray[Any, Any] | None
+    `content` stands for the bytes: what has the same one in another mark has the same bytes. `release` gives up what is held to
+    read them, if they need not be read. `read` raises `OSError` and `MemoryError`.
+    """
+
+    read: Callable[[], Iterable[memoryview]]
+    array: np.ndarray[Any, Any] | None = None
     lent: tuple[str, int] | None = None
+    content: object = None
+    release: Callable[[], object] = lambda: None
 
 
 class MarkedView(NamedTuple):

@@ -1,14 +1,16 @@
 """What a GPU does at the same time, and the one rule that orders it.
 
 There are four streams: `compute`, where all kernels are; `copies_in` (puts, and what comes back from pinned memory), `copies_out`
-(fetches, and what goes there) and `collectives` (what comes from peers and goes to them). What one stream does is in order; two
-streams know of each other only by events, and the host asks whether an event is over, and does not wait. The rule has two halves:
+(fetches, and what goes there) and `collectives` (what comes from peers and goes to them). A thread that reads for marks has its
+own (`deferred_reads.py`). What one stream does is in order; two streams know of each other only by events, and the host asks
+whether an event is over, and does not wait. The rule has two halves:
 
 * **Values.** A stream that reads what another wrote first waits for an event behind that. A copy out waits for all kernels so
   far; before kernels read what is on its way in, `compute` waits for its copy.
 * **Memory.** What is freed is given again by the stream that gave it at once, in that stream's order alone (CuPy's pool has an
   arena for each). So whatever another stream uses is *held* until an event behind that use is over. When no memory is to be had
-  otherwise, nobody waits either: the streams wait for each other, and what was held is let go (`allocate`).
+  otherwise, nobody waits either: the streams wait for each other, and what was held is let go (`allocate`). What the host is
+  still to read is copied there last of all (`deferred_reads.py`), and that alone is waited for.
 
 Takes the module `cupy` as an argument, for only `worker/base/backend.py` names it. There is one of these a process and GPU:
 the pool is.
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -38,6 +40,8 @@ class CudaStreams:
         self._held: dict[Any, deque[tuple[Any, Any]]] = {stream: deque() for stream in (*self.others, self.compute)}
         """By stream, what it may still use, each with the event behind that."""
         self._held_host: deque[tuple[Any, Any]] = deque()
+        self.relieve: Callable[[int], bool] = lambda _: False
+        """Gives up memory of so many bytes that is held for reads by the host, where it can."""
         cupy.cuda.set_allocator(self.allocate)
 
     def mark(self, stream: Any) -> Any:
@@ -100,6 +104,15 @@ class CudaStreams:
 
     def allocate(self, nbytes: int) -> Any:
         """CuPy's allocator: memory of the current stream's. Raises `MemoryError`."""
+        while True:
+            try:
+                return self._allocated(nbytes)
+            except MemoryError:
+                if not self.relieve(nbytes):
+                    raise
+
+    def _allocated(self, nbytes: int) -> Any:
+        """The same without what is held for reads by the host."""
         try:
             return self.pool.malloc(nbytes)
         except MemoryError:

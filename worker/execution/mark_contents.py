@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.daemon.host import available_memory
 from gt.wire.lending import lent_place
 from gt.worker.base.events import MarkBuffer, MarkContents, Marked, MarkedReplica, MarkedView
-from gt.worker.device.buffers import BufferView
+from gt.worker.device.buffers import Buffers, BufferView
+from gt.worker.device.deferred_reads import DeferredReads
 from gt.worker.memory_limit.limiter import SpillCause
 from gt.worker.spill.memory_accounting import Origins
-from gt.worker.spill.spill_file import SpilledBuffer, SpilledValue, SpillStorage
+from gt.worker.spill.spill_file import SpilledValue, SpillStorage
 
 from .deferred_checks import DeferredChecks
 from .snapshot_parts import settled_fault
@@ -70,7 +70,8 @@ class _Collected:
         number = self.numbers.get(id(root))
         if number is None:
             number = self.numbers[id(root)] = len(self.buffers)
-            self.buffers.append(MarkBuffer(partial(_bytes, lowest), root if kept and lent is None else None, lent))
+            content = root if kept and lent is None else None
+            self.buffers.append(MarkBuffer(lambda: (_bytes(lowest),), lent=lent, content=content))
         offset = _address(array) - _address(lowest) if array is not lowest and array.size else 0
         owns = array is value and array.base is None and array.flags.c_contiguous and _is_plain(array)
         self.tensors[tensor] = MarkedView(number, view._replace(offset=offset), owns, isinstance(value, np.generic))
@@ -83,8 +84,26 @@ class _Collected:
         number = self.numbers.get(outside)
         if number is None:
             number = self.numbers[outside] = len(self.buffers)
-            self.buffers.append(MarkBuffer(partial(_loaded, spill, outside), None))
+            self.buffers.append(MarkBuffer(partial(spill.parts, outside)))
         self.tensors[tensor] = MarkedView(number, value.view, owns=False, scalar=False)
+
+    def add_device(
+        self, tensor: int, value: Any, buffers: Buffers, reads: DeferredReads, after: tuple[Any, ...]
+    ) -> None:
+        """Add a value of a device, whose memory is held until it is read; it is as it will be behind the events `after`."""
+        known = buffers.of(value)
+        if known is None:  # it has no elements
+            self.add_host(tensor, np.empty(value.shape, value.dtype), kept=False)
+            return
+        key, view = ("device", known[0]), buffers.view(value)
+        if self.leave(tensor, key, view):
+            return
+        number = self.numbers.get(key)
+        if number is None:
+            number = self.numbers[key] = len(self.buffers)
+            read = reads.later(value.data.mem, after)
+            self.buffers.append(MarkBuffer(read.parts, release=read.release))
+        self.tensors[tensor] = MarkedView(number, view, owns=False, scalar=False)
 
     def contents(self, signals: Mapping[int, str]) -> MarkContents:
         return MarkContents(self.buffers, self.tensors, signals)
@@ -99,12 +118,6 @@ def _is_plain(array: Array) -> bool:
             return False
         stride *= count
     return True
-
-
-def _loaded(spill: SpillStorage, outside: SpilledBuffer) -> memoryview:
-    memory = np.empty(outside.nbytes, np.uint8).data
-    spill.load(outside, memory)
-    return memory
 
 
 def _address(array: Array) -> int:
@@ -145,16 +158,14 @@ def host_contents(
     return found.contents(signals_by_tensor(values, client, origins))
 
 
-def copied_contents(
+def device_contents(
     stored: TensorStore, client: int, checks: DeferredChecks | None, elsewhere: Mapping[int, int] = NOWHERE
 ) -> MarkContents:
-    """The contents of a mark of a worker whose memory is limited, or a GPU's: copies on the host, and nothing of the device is
-    kept. What was evicted is read from the file when it is written, or comes back for that from pinned memory. `elsewhere`: as
-    above. Raises `MemoryError` and `OSError`."""
+    """The contents of a mark of a worker whose memory is limited, or a GPU's. What is held for it is given up as soon as it is
+    written, and what was evicted is read where it is then. `elsewhere`: as above."""
     found = _Collected(elsewhere)
-    store, limiter = stored.tensors.get(client, {}), stored.limiter
-    room = available_memory() // 2 if stored.backend.staging is not None else 0
-    evicted: dict[int, SpilledValue] = {}
+    store, limiter, reads = stored.tensors.get(client, {}), stored.limiter, stored.backend.reads
+    after = () if reads is None else reads.cut()
     for tensor, value in found.own_first(store):
         fault = settled_fault(stored, checks, (client, tensor))
         if value is ABSENT or isinstance(value, Poison):
@@ -162,51 +173,13 @@ def copied_contents(
         elif fault is not None:
             found.tensors[tensor] = fault
         elif type(value) is SpilledValue:
-            evicted[tensor] = value
-        elif stored.backend.staging is None:
+            assert limiter is not None, "only what it put out is out"
+            found.add_spilled(tensor, value, limiter.spill)
+        elif reads is None:
             found.add_host(tensor, value, kept=False)
         else:
-            room -= _add_device(found, tensor, value, stored, room)
-    for tensor, value in evicted.items():
-        assert limiter is not None, "only what it put out is out"
-        if limiter.spill.pinned is None:
-            found.add_spilled(tensor, value, limiter.spill)
-            continue
-        if found.leave(tensor, value.outside, value.view):
-            continue
-        limiter.cause = SpillCause(client)
-        back = limiter.fetched(value, (client, tensor), stored.tensors, stored.queue)
-        if stored.backend.staging is None:
-            found.add_host(tensor, back, kept=False)
-        else:  # others went out for it, so its memory may lie where theirs lay: it is known by where it was
-            room -= _add_device(found, tensor, back, stored, room, value.outside)
+            found.add_device(tensor, value, stored.backend.buffers, reads, after)
     return found.contents(signals_by_tensor(store, client, stored.origins))
-
-
-def _add_device(
-    found: _Collected, tensor: int, value: Any, stored: TensorStore, room: int, outside: SpilledBuffer | None = None
-) -> int:
-    """Add a value of a device, whose memory was `outside` if it was evicted. Returns the bytes of its copy on the host. Raises
-    `MemoryError` if those are more than `room`."""
-    buffers = stored.backend.buffers
-    known = buffers.of(value)
-    if known is None:  # it has no elements
-        found.add_host(tensor, np.empty(value.shape, value.dtype), kept=False)
-        return 0
-    nbytes = 0
-    key = outside or ("device", known[0])
-    if found.leave(tensor, key, buffers.view(value)):
-        return 0
-    number = found.numbers.get(key)
-    if number is None:
-        number = found.numbers[key] = len(found.buffers)
-        nbytes = known[1]
-        if nbytes > room:
-            raise MemoryError("the host has no room for a copy of the session's tensors on the device")
-        data = buffers.dump(value)
-        found.buffers.append(MarkBuffer(lambda: data, None))
-    found.tensors[tensor] = MarkedView(number, buffers.view(value), owns=False, scalar=False)
-    return nbytes
 
 
 def signals_by_tensor(values: Mapping[int, Any], client: int, origins: Origins) -> dict[int, str]:
@@ -260,7 +233,7 @@ def _looking_at(stored: TensorStore, buffer: MarkBuffer) -> Any:
         limiter.expect(array.nbytes, stored.tensors, stored.queue)
 
     def fill(memory: memoryview) -> None:
-        memory[:] = buffer.read()
+        memory[:] = array.reshape(-1).view(np.uint8).data
 
     root = backend.buffers.restore(array.nbytes, fill)
     return lambda value: backend.buffers.look(root, value.view)

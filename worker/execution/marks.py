@@ -1,7 +1,8 @@
 """The marks of which a worker has a part: what it keeps of them, and how a session gets that again.
 
 A worker whose values are in the host's memory keeps references to them: nothing overwrites an array that somebody else has. One
-whose memory is limited, or a GPU's, keeps nothing, and reads its file again. Part of the worker's core: no file is touched here.
+whose memory is limited, or a GPU's, keeps nothing of them, knows which tensors were in the last one (`marked_tensors.py`), and
+reads its file again. Part of the worker's core: no file is touched here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from gt.worker.base.events import MarkedPart, MarkIn, MarkWork
 from gt.worker.spill.memory_accounting import Origins, SignalsByOffset
 
 from .deferred_checks import DeferredChecks
-from .mark_contents import NOWHERE, copied_contents, host_contents, restore_contents
+from .mark_contents import NOWHERE, device_contents, host_contents, restore_contents
+from .marked_tensors import MarkedTensors
 from .tensor_store import TensorStore
 
 
@@ -38,6 +40,8 @@ class Marks:
     def __init__(self, stored: TensorStore) -> None:
         self.stored = stored
         self.pinned: dict[int, PinnedMark] = {}
+        self.marked = MarkedTensors()
+        """What the last marks of clients had, of a worker that keeps no references."""
         self.restoring: dict[int, int] = {}
         """By client: the mark that is being read for it."""
         self.announced: dict[int, dict[int, MarkedPart]] = {}
@@ -65,7 +69,7 @@ class Marks:
         """Keep what a client has now, to be written. Raises `MemoryError` and `OSError`."""
         stored, client, elsewhere = self.stored, message.client, self.shared.pop(message.mark, NOWHERE)
         if stored.limiter is not None or stored.backend.staging is not None:
-            contents = copied_contents(stored, client, checks, elsewhere)
+            contents = self.marked.identify(client, message.mesh, device_contents(stored, client, checks, elsewhere))
             return MarkWork(message, rank, lambda: contents)
         values = dict(stored.tensors.get(client, {}))
         nbytes = sum(getattr(value, "nbytes", 0) for value in values.values())
@@ -84,6 +88,7 @@ class Marks:
     def restore(self, message: m.RestoreMark, rank: int) -> MarkWork | m.MarkRestored:
         """Give a client what a mark has for a rank: at once, or when that is read. Mark 0 has nothing."""
         client, pinned = message.client, self.pinned.get(message.mark)
+        self.marked.forget(client)
         if message.mark and (pinned is None or pinned.rank != rank):
             self.restoring[client] = message.mark
             return MarkWork(message, rank)
@@ -103,6 +108,7 @@ class Marks:
             spec, held = unpack_spec(raw), parse_layout(before)
             boxes = [box(spec.shape, held, marked, each) for each in range(len(marked.members))]
             kinds.append(MarkedPart(spec, box(spec.shape, parse_layout(after), mesh, rank), boxes))
+        self.marked.forget(message.client)
         parts = self.announced.setdefault(message.client, {})
         parts.update(zip(message.tensors, map(kinds.__getitem__, message.which), strict=True))
         if message.more:
@@ -130,8 +136,10 @@ class Marks:
         """Keep nothing of the marks of a dispatcher that is gone."""
         self.pinned.clear()
         self.shared.clear()
+        self.marked.clients.clear()
 
     def forget(self, client: int) -> None:
         """Drop what is being read for a client that is gone. What marks have is theirs."""
         self.restoring.pop(client, None)
         self.announced.pop(client, None)
+        self.marked.forget(client)

@@ -269,6 +269,8 @@ class TensorStore:
             read = () if message.silent else (message.tensor,)
         elif isinstance(message, m.WritePart):
             read = message.tensors
+        elif isinstance(message, m.TakeMark):
+            read = [tensor for client, tensor in self.coming if client == message.client]
         else:
             return True
         found = [self.coming.get((message.client, tensor)) for tensor in read]

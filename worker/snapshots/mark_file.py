@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -72,24 +72,27 @@ def write_mark(path: Path, contents: MarkContents, known: Sequence[StoredBuffer 
     with whole_file(path, sync=False) as file:
         file.write(HEADER)
         for buffer, place in zip(contents.buffers, known, strict=True):
-            if place is None:
-                data = buffer.read()
-                places.append(_written(file, data) if buffer.lent is None else LentBuffer(*buffer.lent, len(data)))
-            else:
+            if place is not None:
                 places.append(place)
+            elif buffer.lent is not None:
+                places.append(LentBuffer(*buffer.lent, sum(map(len, buffer.read()))))
+            else:
+                places.append(_written(file, buffer.read()))
         index = msgpack.packb([places, _packed_tensors(contents), _packed_signals(contents)])
         file.write(index)
         file.write(FOOTER.pack(len(index), zlib.crc32(index), END))
     return places
 
 
-def _written(file: BinaryIO, data: memoryview) -> StoredBuffer:
-    offset, checksum = file.tell(), 0
-    for at in range(0, len(data), CHUNK_BYTES):
-        chunk = data[at : at + CHUNK_BYTES]
-        checksum = zlib.crc32(chunk, checksum)
-        file.write(chunk)
-    return StoredBuffer(0, offset, len(data), checksum)
+def _written(file: BinaryIO, parts: Iterable[memoryview]) -> StoredBuffer:
+    offset, checksum, nbytes = file.tell(), 0, 0
+    for part in parts:
+        for at in range(0, len(part), CHUNK_BYTES):
+            chunk = part[at : at + CHUNK_BYTES]
+            checksum = zlib.crc32(chunk, checksum)
+            file.write(chunk)
+        nbytes += len(part)
+    return StoredBuffer(0, offset, nbytes, checksum)
 
 
 def _packed_tensors(contents: MarkContents) -> list[list[Any]]:
@@ -175,7 +178,7 @@ def _copied(path: Path, place: LentBuffer) -> MarkBuffer:
         array = copy_of(*place)
     except (OSError, ValueError) as error:
         raise SnapshotError(f"{path} refers to memory of the program that is not there: {error}") from None
-    return MarkBuffer(lambda: array.data, array)
+    return MarkBuffer(lambda: (array.data,), array)
 
 
 def _read_buffer(path: Path, file: BinaryIO, place: StoredBuffer, owner: BufferView | None) -> MarkBuffer:
@@ -197,7 +200,7 @@ def _read_buffer(path: Path, file: BinaryIO, place: StoredBuffer, owner: BufferV
         raise _damaged(path, f"it cannot be read: {error.strerror}") from None
     if checksum != place.checksum:
         raise _damaged(path, f"the checksum of bytes {place.offset} to {place.offset + place.nbytes} does not match")
-    return MarkBuffer(lambda: data, array)
+    return MarkBuffer(lambda: (data,), array)
 
 
 def _read_index(path: Path) -> tuple[list[Place], Tensors, dict[int, str]]:

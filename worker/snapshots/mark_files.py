@@ -12,9 +12,7 @@ import os
 from collections.abc import Callable, Set
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-import numpy as np
+from typing import Final, NamedTuple
 
 from gt.errors import SnapshotError
 from gt.wire import messages as m
@@ -33,9 +31,9 @@ FORGET_WRITTEN: Final = MarkWork(m.DropMark(0), -1)
 
 
 class WrittenBuffer(NamedTuple):
-    """A buffer that this worker has written: the array that owns it, the file and all its bytes of data, and the place."""
+    """A buffer that this worker has written: what stands for its bytes, the file and all its bytes of data, and the place."""
 
-    array: np.ndarray[Any, Any]
+    content: object
     name: str
     size: int
     place: StoredBuffer
@@ -48,7 +46,8 @@ class MarkFiles:
         self.folder = folder
         self.clock = clock
         self.written: dict[int, dict[int, WrittenBuffer]] = {}
-        """What this worker has written or referred to, by mark and by the id of the array, which lives as long as it is here."""
+        """What this worker has written or referred to, by mark and by the id of what stands for the bytes, which lives as long
+        as it is here."""
 
     def do(self, work: MarkWork) -> m.MarkTaken | MarkIn | None:
         """Do some work. Raises nothing: an error is part of the answer."""
@@ -97,24 +96,27 @@ class MarkFiles:
         known = [
             each.place._replace(file=linked[each.name]) if each and each.name in linked else None for each in found
         ]
+        for buffer, place in zip(contents.buffers, known, strict=True):
+            if place is not None:
+                buffer.release()
         places = write_mark(folder / name, contents, known)
         size = sum(place.nbytes for place in places if isinstance(place, StoredBuffer) and not place.file)
         sizes = {number: each.size for each in found if each and (number := linked.get(each.name))}
         self.written[mark] = {
-            id(buffer.array): WrittenBuffer(
-                buffer.array,
+            id(buffer.content): WrittenBuffer(
+                buffer.content,
                 f"{name}.{place.file}" if place.file else name,
                 sizes[place.file] if place.file else size,
                 place,
             )
             for buffer, place in zip(contents.buffers, places, strict=True)
-            if buffer.array is not None and isinstance(place, StoredBuffer)
+            if buffer.content is not None and isinstance(place, StoredBuffer)
         }
 
     def _found(self, buffer: MarkBuffer) -> WrittenBuffer | None:
         """Where the newest mark that has a buffer has it."""
         for written in reversed(self.written.values()):
-            found = written.get(id(buffer.array))
+            found = written.get(id(buffer.content))
             if found is not None:
                 return found
         return None

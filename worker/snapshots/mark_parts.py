@@ -101,6 +101,6 @@ class _Found:
         data = array.reshape(-1).view(np.uint8).data
         view = BufferView(array.dtype, array.shape, array.strides, 0)
         self.tensors[tensor] = MarkedView(len(self.buffers), view, owns=True, scalar=False)
-        self.buffers.append(MarkBuffer(lambda: data, array))
+        self.buffers.append(MarkBuffer(lambda: (data,), array))
         self.made[tensor] = array
         return array

@@ -56,7 +56,7 @@ def _lying_as(view: BufferView, value: MarkedView, buffers: list[MarkBuffer]) ->
     memory = np.empty(span + view.dtype.itemsize if all(view.shape) else 0, np.uint8)
     array: Array = np.ndarray(view.shape, view.dtype, memory, backwards, view.strides)
     array[...] = looking(value, buffers)
-    buffers.append(MarkBuffer(lambda: memory.data, memory))
+    buffers.append(MarkBuffer(lambda: (memory.data,), memory))
     return MarkedView(len(buffers) - 1, view._replace(offset=backwards), owns=False, scalar=value.scalar)
 
 

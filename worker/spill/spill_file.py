@@ -12,7 +12,7 @@ import contextlib
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,8 @@ MAX_FILE_BYTES: Final = 1 << 46
 """The bytes of the longest file: more than any disk has."""
 MAX_IO_BYTES: Final = 64 << 20
 """The most bytes that one call reads or writes."""
+PART_BYTES: Final = 1 << 20
+"""The bytes that are read at once for somebody else, while they are in the processor's cache."""
 
 
 class SpilledBuffer:
@@ -173,7 +175,7 @@ class SpillStorage:
             self._back(write.at)
             return
         free = outside.free
-        outside.pinned, outside.at = None, write.at
+        outside.at, outside.pinned = write.at, None  # in this order, for whoever reads it in another thread
         self._freed_by(outside, self._back, write.at)
         free()
         self.demoted += outside.nbytes
@@ -219,13 +221,38 @@ class SpillStorage:
 
     def load(self, outside: SpilledBuffer, memory: memoryview) -> None:
         """Fill memory of the right size with what was kept. Raises `OSError`."""
+        self._read(memory[: outside.nbytes], outside.at)
+        self.read += outside.nbytes
+
+    def _read(self, memory: memoryview, at: int) -> None:
+        """Fill memory with what is at a place in the file. Raises `OSError`."""
+        done = 0
+        while done < len(memory):
+            count = os.preadv(self._file, [memory[done : done + MAX_IO_BYTES]], at + done)
+            if not count:
+                raise OSError(f"the file of spilled values ends at {at + done}")
+            done += count
+
+    def parts(self, outside: SpilledBuffer) -> Iterator[memoryview]:
+        """All bytes of a buffer, in parts of which each is valid until the next, wherever it is, and though it goes from one
+        place to another meanwhile: then what was read may be something else, and is read again. In any thread. Raises
+        `OSError`."""
+        memory = np.empty(min(outside.nbytes, PART_BYTES), np.uint8)
+        settled: PinnedBuffer | None = None
         done = 0
         while done < outside.nbytes:
-            count = os.preadv(self._file, [memory[done : done + MAX_IO_BYTES]], outside.at + done)
-            if not count:
-                raise OSError(f"the file of spilled values ends at {outside.at + done}")
-            done += count
-        self.read += done
+            part = memory[: min(PART_BYTES, outside.nbytes - done)]
+            place, pinned, at = outside.free, outside.pinned, outside.at
+            if pinned is None:
+                self._read(part.data, at + done)
+            else:
+                if pinned is not settled and self.pinned is not None:
+                    self.pinned.device.settle()  # a copy to there may still be under way
+                    settled = pinned
+                part[:] = pinned[done : done + part.size]
+            if outside.free is place:
+                yield part.data
+                done += part.size
 
     def begin(self, outside: SpilledBuffer, buffers: Buffers) -> None:
         """Begin to read a buffer that will be wanted from the file, in a thread of its own: to memory, or of a GPU to pinned

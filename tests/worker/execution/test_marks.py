@@ -12,14 +12,20 @@ from builders import Lines, one
 from one_mesh import CLIENT, CUT, WHOLE, Ranks, gathered, numbers
 from unhurried import Unhurried
 
+from gt.dispatcher.planner.choice_cache import ResidentPlacement
+from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.planner.policy import resolve
 from gt.ir.dtypes import float32
+from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import spec
+from gt.sharding.config import Config
 from gt.wire import messages as m
 from gt.wire.ranges import PAGE_BYTES
 from gt.worker.base.backend import backend
 from gt.worker.base.events import Forgotten, MarkIn, MarkWork
 from gt.worker.core import WorkerCore
 from gt.worker.device.pinned_memory import PinnedPool
+from gt.worker.execution.marked_tensors import Content
 from gt.worker.execution.tensor_store import ABSENT, Poison
 from gt.worker.memory_limit.limiter import MemoryLimiter
 from gt.worker.snapshots.mark_files import MarkFiles
@@ -284,7 +290,7 @@ def test_what_was_evicted_is_in_a_mark_too(blocks: int, tmp_path: Path) -> None:
     inside = [value for value in marked.has(0, CLIENT).values() if type(value) is not SpilledValue]
     assert sum(value.nbytes for value in inside) <= ROOM
     assert core.marks.pinned == {}
-    assert marked.files[0].written[1] == {}
+    assert all(type(each.content) is Content for each in marked.files[0].written[1].values())
     marked.group.tell(0, m.Forget(CLIENT))
     marked.join([0])
     assert marked.restore(0, 1).fault == []
@@ -295,6 +301,28 @@ def test_what_was_evicted_is_in_a_mark_too(blocks: int, tmp_path: Path) -> None:
         marked.group.tell(0, marked.group.execute(plan, [tensor], base=100 + tensor)._replace(client=NEXT))
         value = marked.has(0)[100 + tensor]
         np.testing.assert_array_equal(value, -(numbers(16, 16) + tensor))
+
+
+def test_a_tensor_that_is_relocated_is_not_that_of_the_last_mark(tmp_path: Path) -> None:
+    """A plan leaves this worker another part of it under its number; others are known again."""
+    marked = Marked(2, tmp_path)
+    group = marked.group
+    for core in group.cores:
+        core.stored.limiter = MemoryLimiter(Unhurried(), SpillStorage(), 1 << 20, small=0)
+    for tensor in (1, 2):
+        group.store(tensor, numbers(4, 2))
+    marked.take(1)
+    config = Config.from_plain(
+        {"sharding_config": {"up": {"strategy": "tensor_parallel", "dimension": 0, "mesh_axis": "workers"}}}
+    )
+    lines = Lines()
+    segment = lines.segment(lines.op("relu", lines.input(4, 2), signal=("up",)))
+    planner = Planner(group.mesh, resolve(config, group.mesh))
+    group.all(m.DefinePlan(9, pack_plan(planner.plan(segment, (ResidentPlacement(WHOLE, param=True),)).plan)))
+    group.all(group.execute(9, [1]))
+    group.settle()
+    for core in group.cores:
+        assert set(core.marks.marked.clients[CLIENT][1]) == {2}
 
 
 def test_a_spilled_value_stays_in_its_place_until_it_is_written(tmp_path: Path) -> None:

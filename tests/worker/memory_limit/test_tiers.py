@@ -20,7 +20,7 @@ from gt.wire.ranges import PAGE_BYTES
 from gt.worker.device.pinned_memory import PinnedPool
 from gt.worker.memory_limit.limiter import MemoryLimiter, Stores
 from gt.worker.spill.eviction import DEVICE_TIER, FILE_TIER, NEVER_READ, PINNED_TIER, Residency
-from gt.worker.spill.spill_file import SpilledValue, SpillStorage
+from gt.worker.spill.spill_file import PART_BYTES, SpilledValue, SpillStorage
 
 
 class Model:
@@ -448,3 +448,48 @@ def test_the_books_have_three_tiers() -> None:
     books.turn("x", "y", DEVICE_TIER)
     assert books.used == 30
     books.check()
+
+
+@settings(max_examples=cases(100), deadline=None)
+@given(where=st.lists(st.sampled_from(("on", "ahead", "stay", "other")), max_size=8))
+def test_what_is_read_in_parts_may_go_elsewhere_meanwhile(where: list[str]) -> None:
+    """To the file, and back to pinned memory, while others come to where it was: every part is its own."""
+    model = Model(4, 600)
+    spill, pages = model.limiter.spill, 2 * PART_BYTES // PAGE_BYTES + 1
+    outside = spill.put(np.arange(pages * PAGE_BYTES // 4, dtype=np.int32), pages * PAGE_BYTES, model.device)
+    others = []
+    found, parts = [], spill.parts(outside)
+    for step in [*where, *["stay"] * 3]:
+        if step == "on" and outside.pinned is not None:
+            spill.demote(outside)
+        elif step == "ahead":
+            spill.begin(outside, model.device)
+            wait([future for future, _ in spill._filling.values()])
+            spill._look()
+        elif step == "other":
+            others.append(spill.put(np.full(pages * PAGE_BYTES // 4, -1, np.int32), pages * PAGE_BYTES, model.device))
+        elif (part := next(parts, None)) is not None:
+            found.append(bytes(part))
+    assert np.frombuffer(b"".join(found), np.int32).tolist() == list(range(pages * PAGE_BYTES // 4))
+    del parts, outside
+    others.clear()
+    model.close()
+
+
+def test_a_part_that_is_read_while_it_goes_elsewhere_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read from the file was another's by then: it counts only if the buffer is still there."""
+    model = Model(4, 2)
+    spill = model.limiter.spill
+    outside = spill.write(np.full(PAGE_BYTES, 7, np.uint8).data)
+    read = spill._read
+
+    def late(memory: memoryview, at: int) -> None:
+        monkeypatch.setattr(spill, "_read", read)
+        spill.begin(outside, model.device)
+        spill._filled(outside)
+        memory[:] = b"?" * len(memory)
+
+    monkeypatch.setattr(spill, "_read", late)
+    assert b"".join(map(bytes, spill.parts(outside))) == bytes([7]) * PAGE_BYTES
+    assert outside.pinned is not None
+    spill.close()
