@@ -22,6 +22,8 @@ RING_BYTES: Final = 16 << 20
 """The size of a ring in bytes."""
 PART_BYTES: Final = 2 << 20
 """The largest part in bytes, so that some parts are being copied while another is written or read."""
+TURN_PARTS: Final = 4
+"""Arrived parts that one turn copies at most: a card fills the ring faster than the host empties it, and waits for other work."""
 PART_ALIGNMENT: Final = 256
 MAX_QUEUED_PUT_BYTES: Final = 256 << 20
 """The most bytes of puts that may wait for room in their ring before a further put has to wait."""
@@ -211,13 +213,15 @@ class DeviceToHostCopies:
         streams.follow(self.stream, streams.compute)
         if outgoing.left:
             self._waiting.append(outgoing)
-            self.turn()
+            self._begin_all()
         return outgoing
 
     def turn(self) -> None:
-        """Take what has arrived and start further copies, without waiting."""
+        """Take some of what has arrived and start further copies, without waiting."""
         self._begin_all()
-        while self._flying and self._flying[0][0].done:
+        for _ in range(TURN_PARTS):
+            if not self._flying or not self._flying[0][0].done:
+                break
             _, through, target, outgoing = self._flying.popleft()
             target[:] = through
             self.ring.back()

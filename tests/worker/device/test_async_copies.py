@@ -105,6 +105,20 @@ def test_a_value_leaves_to_where_it_is_to_go() -> None:
     assert single == 7
 
 
+def test_a_turn_copies_some_parts_however_fast_the_card_is() -> None:
+    """A worker has other work to do than to empty a ring that fills faster."""
+    CARD.timeline.quick = True
+    ways = Staging(CudaStreams(CARD), pin)
+    outgoing = ways.fetches.send(ways.puts.bring_now(np.arange(PARTS * PART_ALIGNMENT, dtype=np.float64)))
+    parts, turns = 8 * PARTS, 0
+    assert outgoing.left == parts * PART_ALIGNMENT, "it was started, and no more"
+    while outgoing.left:
+        ways.fetches.turn()
+        turns += 1
+        assert ways.fetches.parts_copied <= turns * async_copies.TURN_PARTS
+    assert turns == -(-parts // async_copies.TURN_PARTS)
+
+
 def test_a_host_that_has_no_memory_to_pin_copies_all_the_same() -> None:
     def none(nbytes: int) -> np.ndarray[Any, Any]:
         raise MemoryError(f"no {nbytes}")
