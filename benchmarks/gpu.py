@@ -52,6 +52,8 @@ class Sizes(NamedTuple):
 
 
 SMALL = Sizes(1 << 12, 64, 32, 64, 3, 1 << 14)
+REPEATS = 30
+"""Runs in a round."""
 DRAWN = 1 << 24
 """Numbers that are drawn at most; larger arrays repeat them, since drawing takes longer than what is measured."""
 
@@ -72,9 +74,10 @@ class Bench:
         """Whether PyTorch is here, and computes on this device."""
         return torch is not None and (self.backend.kind == "cpu" or torch.cuda.is_available())
 
-    def seconds(self, contenders: dict[str, Callable[[], Any]], repeats: int = 5) -> dict[str, float]:
-        """Median seconds of one run of each; a round is several runs on end, and then a wait for the device. The first is what is
-        measured: others that fail are left out."""
+    def seconds(self, contenders: dict[str, Callable[[], Any]], repeats: int = REPEATS) -> dict[str, float]:
+        """Median seconds of one run of each; a round is several runs on end, and then a wait for the device. What passes until
+        the device begins is in the first of them, so they are many where they are short. The first contender is measured:
+        others that fail are left out."""
         for name, run in [*contenders.items()][1:]:
             try:
                 run()
@@ -189,7 +192,8 @@ def products(bench: Bench) -> Rows:
         if core is not None:
             core.set_compute_type(np.float32, core.COMPUTE_TYPE_TF32 if name == "TF32" else core.COMPUTE_TYPE_DEFAULT)
         taken = bench.seconds(
-            {"GT": flushed(lambda x=x, y=y: x @ y), "bare": lambda a=a, b=b: bench.xp.matmul(a, b)}, repeats=3
+            {"GT": flushed(lambda x=x, y=y: x @ y), "bare": lambda a=a, b=b: bench.xp.matmul(a, b)},
+            repeats=3 if name == "float32" else REPEATS,
         )
         flops = 2.0 * side**3
         share = taken["bare"] / taken["GT"]
