@@ -85,6 +85,8 @@ DISPOSAL: Final = "what is not needed any more"
 """The job that frees it."""
 MARKS: Final = "marks that are due"
 """The job that takes them."""
+WATCHED: Final = "what watchers are told"
+"""The job that finds it out."""
 NO_WORKER_LOSS: Final = WorkerLoss()
 """Of a peer that leaves in order, or is no worker."""
 
@@ -180,9 +182,17 @@ class DispatcherCore:
             self._end_sessions()
         if self.service.reshaped:
             self.marks.save_shapes()
+        if self.service.disposed or self.service.recording is not None:
+            self._go_on()
+        return self._sent()
+
+    def _go_on(self) -> None:
+        """Let jobs of the service do what is left of what it does by itself."""
         if self.service.disposed:
             self._work(DISPOSAL, self.service.disposed, self.service.dispose_some)
-        return self._sent()
+        recording = self.service.recording
+        if recording is not None:
+            self._work(WATCHED, recording.under_way, self.subscribers.find_out)
 
     def _work(self, what: str, left: Sized, turns: Callable[[], Iterator[None]]) -> None:
         """Let a job of the service do what is left, in turns."""

@@ -2,22 +2,21 @@
 client's work does not go on.
 
 The core and its parts call a method where something happens, and nothing while nobody watches. What is said of whole tables
-(tensors, clients) is said at a slow rate, slower for larger ones. The time is the core's; no socket, clock or thread in here.
+(tensors, clients) is found out in turns: the first one when a batch is due, the others by a job; so the rest is in the batch
+after it. Of tensors it is said at a slow rate, slower for more of them. The time is the core's; no socket, clock or thread in
+here.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterator
-from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from gt.dispatcher.planner.planner import Planned
 from gt.dispatcher.state.events import Recovery
 from gt.dispatcher.state.message_state import (
     WAITING_CREDIT,
@@ -26,15 +25,16 @@ from gt.dispatcher.state.message_state import (
     WAITING_RESTORE,
     WAITING_WORKERS,
 )
-from gt.dispatcher.state.plan_cache import CachedPlan, Entry
+from gt.dispatcher.state.plan_cache import CachedPlan
 from gt.dispatcher.state.records import ClientRecord, FetchRecord, MeshRecord, WorkerRecord
 from gt.ir.instruction import MOVE, Plan
-from gt.ir.spec import Spec
-from gt.sharding.partition import box, extent
-from gt.sharding.placement import Layout, Mesh, collective_name, format_layout
+from gt.sharding.placement import Mesh, collective_name
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.event_buffer import EventBuffer
+
+from .births import Birth, Births
+from .tensor_look import MAX_TENSOR_ROWS, TENSORS_PER_TURN, look
 
 if TYPE_CHECKING:
     from gt.dispatcher.state.shared_state import DispatcherState
@@ -59,24 +59,23 @@ WAITING_FOR: Final = {
 """How watchers are told of a wait (`telemetry.Waiting`); all others are for a plan."""
 BUSY_TIME: Final = SECOND // 2
 """Nanoseconds without a word from a worker, with plans before it, after which it is said to be busy."""
-MAX_TENSOR_ROWS: Final = 30
-"""Tensors of one client that are told of."""
+WORK_PER_TURN: Final = TENSORS_PER_TURN
+"""How much is looked at in one turn: so many tensors, or as many clients and workers as count for that."""
+CLIENT_WORK: Final = 8
+"""What a client counts for that is told of, and what each of the tensors that are told of."""
+TELL_OF_SESSIONS: Final = "tell of all clients and workers"
+LOOK_AT_TENSORS: Final = "look at the tensors that are due"
+_OVER: Final = object()
 MAX_SIGNAL_RUNS: Final = 64
 """Runs back to which the signal is looked for in which a client is."""
-MAX_BIRTHS: Final = 20_000
 MAX_ASKED: Final = 4096
 MAX_ISSUES: Final = 1024
 MAX_CHUNKS: Final = 16
 MAX_MOVES: Final = 100
 """Moves, signals and sites of one plan that are told of: a batch of many plans must fit a frame."""
 _SITE: Final = re.compile(r" at (\S+:\d+)")
-Birth = tuple[int, int, int, float, int, Planned | str]
-"""What was issued, or put: order and plan (-1, -1: a put), the first tensor that it makes, when (seconds), by which client, and
-the plan itself, or the signal of a put."""
 _ORDER: Final = itemgetter(0)
 _PLAN: Final = itemgetter(1)
-_BASE: Final = itemgetter(2)
-_CLIENT: Final = itemgetter(4)
 
 
 class DispatcherRecorder:
@@ -96,13 +95,22 @@ class DispatcherRecorder:
         """By client: what was issued last, of what was gone through."""
         self.asked: dict[int, tuple[int, int]] = {}
         """By collection: when it was asked for, and after which plan."""
-        self.births: dict[int, dict[int, Birth]] = {}
-        """By client and first id: where tensors come from."""
+        self.births: dict[int, Births] = {}
+        """By client: where its tensors come from."""
         self.stuck: dict[int, tuple[int, int]] = {}
         """By client: the first message that waits, and since when."""
         self.look_at: dict[int, int] = {}
         """By client: when all its tensors are looked at again."""
         self.held: dict[int, int] = {}
+        """By client: the bytes of its tensors at the last look."""
+        self.states: dict[int, list[t.Event]] = {}
+        """By client: what the next batch says of it."""
+        self.tensors: dict[int, t.Tensors] = {}
+        """By client: and of its tensors."""
+        self.busy: dict[int, t.Waiting] = {}
+        """By worker: what the next batch says of it."""
+        self.under_way: dict[str, Iterator[None]] = {}
+        """What is done in turns, of which some are left."""
         self.gpus: dict[int, t.Device] = {}
         """By worker: how its GPU is, where that was told since the last batch."""
 
@@ -119,7 +127,10 @@ class DispatcherRecorder:
     def client_left(self, client: ClientRecord, reason: str) -> None:
         """It is gone."""
         self._settle()
-        for table in (self.last, self.births, self.stuck, self.look_at, self.held):
+        births = self.births.pop(client.number, None)
+        if births is not None:
+            self.service.dispose_parts([*births.by_base.values()])
+        for table in (self.last, self.stuck, self.look_at, self.held, self.states, self.tensors):
             table.pop(client.number, None)
         self.recorder.add(t.ClientLeft(self.now(), t.DISPATCHER, client.number, reason))
 
@@ -151,6 +162,7 @@ class DispatcherRecorder:
     def worker_lost(self, worker: WorkerRecord, reason: str) -> None:
         """It is gone."""
         self.gpus.pop(worker.number, None)
+        self.busy.pop(worker.number, None)
         self.recorder.add(t.WorkerLost(self.now(), t.DISPATCHER, worker.number, reason))
 
     def sampled(self, worker: WorkerRecord) -> None:
@@ -206,32 +218,32 @@ class DispatcherRecorder:
         for number, times in Counter(map(_PLAN, rest)).items():
             recorder.collapse(_issued(firsts[number], times))
         self.recent.append(issues)
-        clients = set(map(_CLIENT, issues))
-        for client in clients:
-            mine = issues if len(clients) == 1 else [issue for issue in issues if issue[4] == client]
+        by_client: dict[int, list[Birth]] = {}
+        for issue in issues:
+            by_client.setdefault(issue[4], []).append(issue)
+        for client, mine in by_client.items():
             self.last[client] = mine[-1]
-            self.births.setdefault(client, {}).update(zip(map(_BASE, mine), mine, strict=True))
-            self._bound(client)
+            self._born(client, mine)
 
     def put(self, client: ClientRecord, message: m.Put | m.Restore) -> None:
         """A put, or a tensor from a snapshot, was placed."""
-        births = self.births.setdefault(client.number, {})
-        births[message.tensor] = (-1, -1, message.tensor, self.service.now, client.number, "/".join(message.signal))
-        self._bound(client.number)
+        signal = "/".join(message.signal)
+        self._born(client.number, [(-1, -1, message.tensor, self.service.now, client.number, signal)])
 
-    def _bound(self, client: int) -> None:
-        if len(self.births[client]) > MAX_BIRTHS:
-            self._prune(client)
+    def _born(self, client: int, some: list[Birth]) -> None:
+        """Record where tensors come from; if there is no room for more, it is looked at once which of them live."""
+        births = self._births(client)
+        births.add(some)
+        if births.is_full:
+            self.look_at[client] = 0
+            if LOOK_AT_TENSORS not in self.under_way:
+                self.under_way[LOOK_AT_TENSORS] = self._look_at_due()
 
-    def _prune(self, client: int) -> list[int]:
-        """Of what a client made keep that of which something lives, or the younger half; which these are, in order."""
-        births = self.births.setdefault(client, {})
-        known = self.service.by_number.get(client)
-        bases = sorted(births)
-        alive = {bases[at - 1] for number in (known.table if known else ()) if (at := bisect_right(bases, number))}
-        kept = [base for base in births if base in alive][-MAX_BIRTHS // 2 :]
-        self.births[client] = {base: births[base] for base in kept}
-        return sorted(kept)
+    def _births(self, client: int) -> Births:
+        found = self.births.get(client)
+        if found is None:
+            found = self.births[client] = Births()
+        return found
 
     def _ran(self, order: int) -> tuple[int, int]:
         """The plan and the client of what was issued lately as this order."""
@@ -274,18 +286,29 @@ class DispatcherRecorder:
 
     def take(self, wall: int, heard: dict[int, int], watchers: int, started: int) -> tuple[list[t.Event], int]:
         """All that was recorded, with samples of how it is now, and how many events were dropped. `heard`: when each worker
-        told something last."""
-        now = self.now()
+        told something last. Afterwards there may be work to do."""
         self._settle()
-        for client in self.service.clients.values():
-            self._look(client, now)
+        if TELL_OF_SESSIONS not in self.under_way:
+            self.under_way[TELL_OF_SESSIONS] = self._tell(heard)
+        if LOOK_AT_TENSORS not in self.under_way:
+            self.under_way[LOOK_AT_TENSORS] = self._look_at_due()
+        self.work()
         events, dropped = self.recorder.take()
         events += self.gpus.values()
         self.gpus.clear()
-        events.append(self._service(now, wall, watchers, started))
-        events += self._stuck(now)
-        events += self._busy(now, heard)
+        events.append(self._service(self.now(), wall, watchers, started))
+        events += self.tensors.values()
+        events += chain.from_iterable(self.states.values())
+        events += self.busy.values()
+        for told in (self.tensors, self.states, self.busy):
+            told.clear()
         return events, dropped
+
+    def work(self) -> None:
+        """Do one turn of what is under way."""
+        for what, turns in [*self.under_way.items()]:
+            if next(turns, _OVER) is _OVER:
+                del self.under_way[what]
 
     def _service(self, now: int, wall: int, watchers: int, started: int) -> t.Service:
         service, counters = self.service, self.service.counters
@@ -299,89 +322,113 @@ class DispatcherRecorder:
             counters.internal_errors, counters.marks, counters.recoveries, counters.plans_refused,
         )  # fmt: skip
 
-    def _look(self, client: ClientRecord, now: int) -> None:
-        """A client's state; of its tensors, when it is time."""
-        number = client.number
-        if now >= self.look_at.get(number, 0):
-            self.look_at[number] = now + TENSORS_PERIOD + ENTRY_COST * len(client.table)
-            entries = Counter(client.table.values())
-            self.held[number] = _held(entries, self.service.meshes)
-            self.recorder.add(t.Tensors(now, t.DISPATCHER, number, self._largest(client, entries, now)))
-        signal, site = self._where(number)
+    def _tell(self, heard: dict[int, int]) -> Iterator[None]:
+        """Finds out, in turns, what is to be said of clients, and of workers that are busy. A client's tensors are looked at
+        first if they have never been."""
+        spent, signals = 0, self._signals()
+        for client in [*self.service.clients.values()]:
+            number = client.number
+            fresh = number not in self.look_at
+            work = _wait_work(client) + (self._look_work(client) if fresh else 0)
+            spent += work
+            if spent > WORK_PER_TURN and spent > work:
+                yield
+                spent, signals = work, self._signals()
+            if fresh and number not in self.look_at:
+                yield from self._look(client)
+            if number in self.held and self._is_there(client):
+                now = self.now()
+                self.states[number] = [self._state(client, now, signals), *self._stuck(client, now)]
+        meshes = len(self.service.meshes)
+        for worker in [*self.service.workers.values()]:
+            since = heard.get(worker.number)
+            if since is None or self.now() - since < BUSY_TIME:
+                continue
+            spent += 1 + meshes
+            if spent > WORK_PER_TURN:
+                yield
+                spent = 1 + meshes
+            self._busy(worker, since)
+
+    def _look_at_due(self) -> Iterator[None]:
+        """Looks at the tensors of each client for which it is time, in turns."""
+        spent = 0
+        for client in [*self.service.clients.values()]:
+            if client.number not in self.look_at or self.now() < self.look_at[client.number]:
+                continue
+            work = self._look_work(client)
+            spent += work
+            if spent > WORK_PER_TURN and spent > work:
+                yield
+                spent = work
+            if self._is_there(client):
+                yield from self._look(client)
+
+    def _look(self, client: ClientRecord) -> Iterator[None]:
+        """Looks at a client's tensors, in turns, unless it leaves meanwhile."""
+        number, now, length = client.number, self.now(), len(client.table)
+        self.look_at[number] = now + TENSORS_PERIOD + ENTRY_COST * length
+        turns = look(client, self.service.meshes, self._births(number), now)
+        while True:
+            try:
+                next(turns)
+            except StopIteration as end:
+                self.held[number] = end.value.nbytes
+                self.tensors[number] = t.Tensors(now, t.DISPATCHER, number, end.value.rows)
+                return
+            yield
+            if not self._is_there(client):
+                return
+
+    def _look_work(self, client: ClientRecord) -> int:
+        """How much it is to look at a client's tensors, of which some are told of."""
+        count, births = len(client.table), self.births.get(client.number, ())
+        return CLIENT_WORK + count + len(births) + CLIENT_WORK * min(count, MAX_TENSOR_ROWS)
+
+    def _is_there(self, client: ClientRecord) -> bool:
+        return self.service.by_number.get(client.number) is client
+
+    def _state(self, client: ClientRecord, now: int, signals: dict[int, tuple[str, str]]) -> t.ClientState:
+        """How a client is. It is where it was last in a signal, or else where its latest run was."""
+        signal, site = signals.get(client.number) or _place(self.last.get(client.number))[1:]
         runs = client.hits + sum(client.misses.values())
         recovery, members = client.recovery, 0 if client.mesh is None else len(client.mesh.members)
-        self.recorder.add(
-            t.ClientState(
-                now, t.DISPATCHER, number, len(client.table), self.held[number], len(client.queue), len(client.inflight),
-                runs, client.made, client.hits, client.improved, signal, site, recovery.stored,
-                _nanoseconds(recovery.stored_at), _nanoseconds(recovery.stored_seconds), recovery.recoveries,
-                _nanoseconds(recovery.recovery_seconds), _phase(client), members - len(recovery.restoring), members,
-            )
+        return t.ClientState(
+            now, t.DISPATCHER, client.number, len(client.table), self.held[client.number], len(client.queue),
+            len(client.inflight), runs, client.made, client.hits, client.improved, signal, site, recovery.stored,
+            _nanoseconds(recovery.stored_at), _nanoseconds(recovery.stored_seconds), recovery.recoveries,
+            _nanoseconds(recovery.recovery_seconds), _phase(client), members - len(recovery.restoring), members,
         )  # fmt: skip
 
-    def _where(self, client: int) -> tuple[str, str]:
-        """The signal and site where a client is: of its latest runs' last instruction that has a signal, or else of its last.
-        Each turn of a training loop ends with its optimizer, which has none."""
+    def _signals(self) -> dict[int, tuple[str, str]]:
+        """By client: the signal and site where it is, of its latest runs' last instruction that has a signal. Each turn of a
+        training loop ends with its optimizer, which has none."""
+        found: dict[int, tuple[str, str]] = {}
         latest = islice((issue for chunk in reversed(self.recent) for issue in reversed(chunk)), MAX_SIGNAL_RUNS)
         for *_, whose, planned in latest:
-            if whose == client and not isinstance(planned, str):
+            if whose not in found and not isinstance(planned, str):
                 tag = next((tag for tag in reversed(planned.plan.tags) if tag.signal), None)
                 if tag is not None:
-                    return "/".join(tag.signal), tag.site
-        return _place(self.last.get(client))[1:]
+                    found[whose] = "/".join(tag.signal), tag.site
+        return found
 
-    def _largest(self, client: ClientRecord, entries: Counter[Entry], now: int) -> list[Any]:
-        """The largest tensors of a client, as `Tensors` says them."""
-        sizes = {entry: _bytes(entry, self.service.meshes) for entry in entries}
-        chosen: set[Entry] = set()
-        count = 0
-        for entry in sorted(sizes, key=lambda entry: -sizes[entry]):
-            if count >= MAX_TENSOR_ROWS:
-                break
-            chosen.add(entry)
-            count += entries[entry]
-        bases = self._prune(client.number)
-        births = self.births[client.number]
-        found = [(sizes[entry], number, entry) for number, entry in client.table.items() if entry in chosen]
-        rows: list[Any] = []
-        for nbytes, number, entry in sorted(found, key=lambda each: (-each[0], -each[1]))[:MAX_TENSOR_ROWS]:
-            signal, site, age = self._birth(births, bases, number, now)
-            rows.append([number, str(entry.spec), format_layout(entry.resident.layout), nbytes, signal, site, age])
-        return rows
-
-    def _birth(self, births: dict[int, Birth], bases: list[int], number: int, now: int) -> tuple[str, str, int]:
-        """(signal, site, age) of a tensor, as far as that is known."""
-        at = bisect_right(bases, number) - 1
-        if at < 0:
-            return "", "", -1
-        _, _, base, made, _, planned = births[bases[at]]
-        age = now - int(made * SECOND)
-        if isinstance(planned, str):
-            return (planned, "", age) if number == base else ("", "", -1)
-        plan = planned.plan
-        index = dict(plan.survivors).get(number - base)
-        if index is None:
-            return "", "", -1
-        tag = plan.tags[plan.makers[index].tag]
-        return "/".join(tag.signal)[: t.MAX_TEXT_LENGTH], tag.site[: t.MAX_TEXT_LENGTH], age
-
-    def _stuck(self, now: int) -> Iterator[t.Waiting]:
-        """What keeps the first message of a client's queue waiting."""
-        for client in self.service.clients.values():
-            if not client.queue:
-                self.stuck.pop(client.number, None)
-                continue
-            head = client.queue[0]
-            before, since = self.stuck.get(client.number, (0, now))
-            if before != id(head):
-                since = now
-                self.stuck[client.number] = (id(head), now)
-            if now - since >= STUCK_TIME:
-                what, peers = self._reason(client, head)
-                plan, signal, site = _place(self.last.get(client.number))
-                yield t.Waiting(
-                    now, t.DISPATCHER, since, what, client.number, plan, -1, "", peers, len(peers), 0, signal, site
-                )
+    def _stuck(self, client: ClientRecord, now: int) -> list[t.Waiting]:
+        """What keeps the first message of a client's queue waiting, if it has waited for a while."""
+        if not client.queue:
+            self.stuck.pop(client.number, None)
+            return []
+        head = client.queue[0]
+        before, since = self.stuck.get(client.number, (0, now))
+        if before != id(head):
+            since = now
+            self.stuck[client.number] = (id(head), now)
+        if now - since < STUCK_TIME:
+            return []
+        what, peers = self._reason(client, head)
+        plan, signal, site = _place(self.last.get(client.number))
+        return [
+            t.Waiting(now, t.DISPATCHER, since, what, client.number, plan, -1, "", peers, len(peers), 0, signal, site)
+        ]
 
     def _reason(self, client: ClientRecord, head: Any) -> tuple[str, list[int]]:
         """What the message at the head of a client's queue waits for, and at which workers."""
@@ -396,21 +443,23 @@ class DispatcherRecorder:
             peers = sorted(client.recovery.restoring)
         return WAITING_FOR.get(client.head, "plan"), peers
 
-    def _busy(self, now: int, heard: dict[int, int]) -> Iterator[t.Waiting]:
-        """Workers that have plans before them and have told nothing for a while."""
-        for worker in self.service.workers.values():
-            since = heard.get(worker.number)
-            if since is None or now - since < BUSY_TIME:
-                continue
-            order = min(
-                (first for record in self.service.meshes.values() if (first := _before(record, worker.number))),
-                default=-1,
+    def _busy(self, worker: WorkerRecord, since: int) -> None:
+        """A worker has told nothing since a time: note that, if it has plans before it."""
+        firsts = (_before(record, worker.number) for record in self.service.meshes.values())
+        order = min((first for first in firsts if first), default=-1)
+        if order >= 0 and worker.identity in self.service.workers:
+            plan, client = self._ran(order)
+            self.busy[worker.number] = t.Waiting(
+                self.now(), t.DISPATCHER, since, "busy", client, plan, order, "", [worker.number], 0, 0, "", ""
             )
-            if order >= 0:
-                plan, client = self._ran(order)
-                yield t.Waiting(
-                    now, t.DISPATCHER, since, "busy", client, plan, order, "", [worker.number], 0, 0, "", ""
-                )
+
+
+def _wait_work(client: ClientRecord) -> int:
+    """How much it is to tell of a client, and of what it waits for."""
+    if not client.queue:
+        return CLIENT_WORK
+    members = 0 if client.mesh is None else len(client.mesh.members)
+    return CLIENT_WORK + members + len(getattr(client.queue[0], "inputs", ()))
 
 
 def _phase(client: ClientRecord) -> str:
@@ -504,32 +553,6 @@ def _place(issue: Birth | None) -> tuple[int, str, str]:
         return number, "", ""
     tag = plan.tags[plan.instructions[-1].tag]
     return number, "/".join(tag.signal), tag.site
-
-
-def _bytes(entry: Entry, meshes: dict[int, MeshRecord]) -> int:
-    """Bytes of a tensor over all workers; 0 when it has none."""
-    record = meshes.get(entry.mesh)
-    return (
-        0 if record is None or entry.fault is not None else _everywhere(entry.spec, entry.resident.layout, record.mesh)
-    )
-
-
-def _held(entries: Counter[Entry], meshes: dict[int, MeshRecord]) -> int:
-    """Bytes of tensors over all workers; memory that several look at counts once."""
-    held, roots = 0, set()
-    for entry, count in entries.items():
-        if entry.root is None:
-            held += count * _bytes(entry, meshes)
-        elif entry.root not in roots and (record := meshes.get(entry.mesh)) is not None:
-            roots.add(entry.root)
-            held += _everywhere(entry.root.spec, entry.root.layout, record.mesh)
-    return held
-
-
-@lru_cache(maxsize=4096)
-def _everywhere(spec: Spec, layout: Layout, mesh: Mesh) -> int:
-    parts = (box(spec.shape, layout, mesh, rank) for rank in range(len(mesh.members)))
-    return sum(math.prod(extent(part)) for part in parts if part is not None) * spec.dtype.itemsize
 
 
 def _text(facts: dict[str, Any], name: str) -> str:

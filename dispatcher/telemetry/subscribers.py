@@ -207,6 +207,12 @@ class Subscribers:
         found = self.offsets[worker.number] = min(difference, self.offsets.get(worker.number, difference))
         return found
 
+    def find_out(self) -> Iterator[None]:
+        """Find out what the next batch says of clients and their tensors, in turns."""
+        while (recording := self.service.recording) is not None and recording.under_way:
+            recording.work()
+            yield
+
     def publish(self, wall: int) -> None:
         """Send the batches that are due. `wall` is in nanoseconds since 1970."""
         recording = self.service.recording

@@ -92,6 +92,13 @@ def holders(layout: Layout, mesh: Mesh, rank: int) -> list[int]:
     return [mesh.rank(coordinates) for coordinates in itertools.product(*along)]
 
 
+def copies(layout: Layout, mesh: Mesh) -> int:
+    """How often all workers together hold each element: the parts along an axis that cuts a tensor are disjoint, and cover it."""
+    return math.prod(
+        size for placement, size in zip(layout, mesh.sizes, strict=True) if not isinstance(placement, (Shard, At))
+    )
+
+
 def extent(part: Box) -> tuple[int, ...]:
     """The shape of a box."""
     return tuple(stop - start for start, stop in part)

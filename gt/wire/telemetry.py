@@ -252,9 +252,9 @@ class ClientLeft(NamedTuple):
 
 
 class ClientState(NamedTuple):
-    """A sample of a client: live tensors and their bytes over all workers (`nbytes`; shared memory counts once),
-    waiting messages (`queued`), runs and puts in flight (`inflight`); counters of its runs and plans since it joined;
-    the signal and line of its latest message that has a signal, or else of its latest message.
+    """A sample of a client: live tensors and their bytes over all workers (`nbytes`, at the last look at them;
+    shared memory counts once), waiting messages (`queued`), runs and puts in flight (`inflight`); counters of its runs
+    and plans since it joined; the signal and line of its latest message that has a signal, or else of its latest message.
 
     Its recovery: how many `marks` were stored, when the last one was (`marked`, on the clock of `time`) and the time
     that its slowest worker took to write it (`mark_duration`); how many `recoveries` there were, and how long the last
@@ -408,9 +408,9 @@ class Decision(NamedTuple):
 
 
 class Tensors(NamedTuple):
-    """A sample: the largest live tensors of a client, [[tensor, spec, layout, bytes over all workers, signal, site,
-    age], …]. The age is in nanoseconds; it is -1 for tensors older than the recording, whose signal and site are then
-    unknown too.
+    """A sample: the largest live tensors of a client, and of those that are equally large the latest, [[tensor, spec,
+    layout, bytes over all workers, signal, site, age], …]. The age is in nanoseconds; it is -1 for tensors older than
+    the recording, whose signal and site are then unknown too.
     """
 
     time: int

@@ -13,7 +13,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gt.sharding.collectives import MAX_DIRECT_WORKERS
-from gt.sharding.partition import bounds, box, extent, intersect, moved_bytes, present, receives, relative, sends
+from gt.sharding.partition import (
+    bounds,
+    box,
+    copies,
+    extent,
+    intersect,
+    moved_bytes,
+    present,
+    receives,
+    relative,
+    sends,
+)
 from gt.sharding.placement import REPLICATE, At, Mesh, Partial, Shard, uniform_mesh
 
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
@@ -81,8 +92,8 @@ def test_boxes_tile_the_tensor(data, shape, mesh):
         assert (mine is not None) == present(layout, mesh.coordinates(rank))
         if mine is not None:
             held[relative(mine, whole(shape))] += 1
-    copies = math.prod(size for size, p in zip(mesh.sizes, layout, strict=True) if p == REPLICATE)
-    assert (held == copies).all()
+    assert (held == copies(layout, mesh)).all()
+    assert copies(layout, mesh) == math.prod(size for size, p in zip(mesh.sizes, layout, strict=True) if p == REPLICATE)
 
 
 def whole(shape):

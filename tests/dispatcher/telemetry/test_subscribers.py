@@ -12,7 +12,8 @@ from one_dispatcher import Service
 
 from gt.bounds import MAX_ANSWER_BYTES
 from gt.dispatcher.state.events import Publish, Tick
-from gt.dispatcher.telemetry.recorder import MAX_BIRTHS, MAX_ISSUES, WORKER_EVENT_RATES
+from gt.dispatcher.telemetry.births import MAX_BIRTHS
+from gt.dispatcher.telemetry.recorder import MAX_ISSUES, WORKER_EVENT_RATES
 from gt.dispatcher.telemetry.subscribers import MAX_PENDING_EVENTS, MAX_UNREAD_BATCHES, MAX_WATCHERS, WATCHER_TIMEOUT
 from gt.sharding.config import Config
 from gt.wire import messages as m
