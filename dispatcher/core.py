@@ -86,7 +86,8 @@ DISPOSAL: Final = "what is not needed any more"
 MARKS: Final = "marks that are due"
 """The job that takes them."""
 WATCHED: Final = "what watchers are told"
-"""The job that finds it out."""
+DESCRIBED: Final = "what new watchers are told first"
+"""The jobs that find it out."""
 NO_WORKER_LOSS: Final = WorkerLoss()
 """Of a peer that leaves in order, or is no worker."""
 
@@ -193,6 +194,7 @@ class DispatcherCore:
         recording = self.service.recording
         if recording is not None:
             self._work(WATCHED, recording.under_way, self.subscribers.find_out)
+            self._work(DESCRIBED, self.subscribers.describing, self.subscribers.describe)
 
     def _work(self, what: str, left: Sized, turns: Callable[[], Iterator[None]]) -> None:
         """Let a job of the service do what is left, in turns."""

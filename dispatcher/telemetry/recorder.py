@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.dispatcher.state.events import Recovery
@@ -74,6 +74,10 @@ MAX_CHUNKS: Final = 16
 MAX_MOVES: Final = 100
 """Moves, signals and sites of one plan that are told of: a batch of many plans must fit a frame."""
 _SITE: Final = re.compile(r" at (\S+:\d+)")
+_OP: Final = attrgetter("op")
+_TAG: Final = attrgetter("tag")
+_SIGNAL: Final = attrgetter("signal")
+_SITE_OF: Final = attrgetter("site")
 _ORDER: Final = itemgetter(0)
 _PLAN: Final = itemgetter(1)
 
@@ -523,16 +527,26 @@ def described(
     now: int, client: int, segment: int, number: int, plan: Plan, members: tuple[int, ...], reason: str
 ) -> t.PlanDescribed:
     """What is said of a plan."""
-    ops = Counter(instruction.op for instruction in plan.instructions)
-    tags = dict.fromkeys(plan.tags[instruction.tag] for instruction in plan.instructions)
-    moves = [instruction for instruction in plan.instructions if instruction.op == MOVE][:MAX_MOVES]
+    ops = Counter(map(_OP, plan.instructions))
+    tags = [*map(plan.tags.__getitem__, dict.fromkeys(map(_TAG, plan.instructions)))]
+    moves = (instruction for instruction in plan.instructions if instruction.op == MOVE) if ops[MOVE] else ()
     return t.PlanDescribed(
         now, t.DISPATCHER, number, client, segment, list(members[: t.MAX_LIST_ITEMS]), reason, len(plan.instructions),
-        [*dict.fromkeys("/".join(tag.signal)[: t.MAX_TEXT_LENGTH] for tag in tags)][:MAX_MOVES],
-        [*dict.fromkeys(tag.site[: t.MAX_TEXT_LENGTH] for tag in tags)][:MAX_MOVES],
-        [[op, count] for op, count in ops.most_common()],
-        [_moved(plan, move) for move in moves],
+        _first_of("/".join(signal)[: t.MAX_TEXT_LENGTH] for signal in dict.fromkeys(map(_SIGNAL, tags))),
+        _first_of(site[: t.MAX_TEXT_LENGTH] for site in dict.fromkeys(map(_SITE_OF, tags))),
+        [[op, count] for op, count in ops.most_common() if count],
+        [_moved(plan, move) for move in islice(moves, MAX_MOVES)],
     )  # fmt: skip
+
+
+def _first_of(names: Iterable[str]) -> list[str]:
+    """The first names, without duplicates, as many as are told of."""
+    found: dict[str, None] = {}
+    for name in names:
+        found[name] = None
+        if len(found) >= MAX_MOVES:
+            break
+    return [*found]
 
 
 def _moved(plan: Plan, move: Any) -> list[Any]:

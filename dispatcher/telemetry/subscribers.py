@@ -8,8 +8,9 @@ anywhere while nobody watches. No socket, clock or thread is used here: the shel
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from gt.bounds import MAX_WORKER_EVENTS
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.multicast import MULTICAST_ABOVE
 from gt.dispatcher.state.principal_limits import refusal
-from gt.dispatcher.state.records import WorkerRecord
+from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.dispatcher.state.worker_duty import IN_SERVICE
 from gt.errors import ProtocolError
@@ -47,8 +48,13 @@ MAX_PENDING_EVENTS: Final = 20_000
 MAX_WATCHERS: Final = 64
 MAX_TIME: Final = 1 << 61
 """Later than any time that a clock shows, so that no sum of times is too large to send."""
+KNOWN_PER_TURN: Final = 2048
+"""How much of the state of the service is told in one turn: so many instructions of plans, or as many of what counts for some."""
+PEER_WORK: Final = 64
+"""What a worker, a client or a short plan counts for."""
 WATCHER_TIMEOUT: Final = 10.0
 """The seconds of silence after which a watcher is forgotten."""
+_OVER: Final = object()
 
 
 @dataclass(slots=True)
@@ -80,6 +86,8 @@ class Subscribers:
         self.boot = boot
         self.watchers: dict[bytes, Watcher] = {}
         self.level = t.OFF
+        self.describing: dict[bytes, Iterator[None]] = {}
+        """By watcher: finds out in turns what it is told first. It gets no batch before that."""
         self.pending: deque[list[Any]] = deque(maxlen=MAX_PENDING_EVENTS)
         """The events that some watcher may not have been sent; the last one has number `count - 1`."""
         self.count = 0
@@ -114,14 +122,17 @@ class Subscribers:
         began = watcher.level == t.OFF
         watcher.level = message.level
         watcher.first = []
+        self.describing.pop(watcher.identity, None)
         self._settle()
         if began and self.service.recording is not None:
-            watcher.first = [t.encode_event(event) for event in self._known(self.service.recording.now())]
             watcher.at, watcher.lost = self.count, 0
+            self.describing[watcher.identity] = self._describe(watcher, self.service.recording.now())
+            self._go_on_describing()
 
     def leave(self, peer: bytes) -> None:
         """Remove a watcher."""
         if self.watchers.pop(peer, None) is not None:
+            self.describing.pop(peer, None)
             self._settle()
 
     def late(self, now: float) -> list[bytes]:
@@ -149,20 +160,49 @@ class Subscribers:
         share = SERVICE_EVENT_RATES[self.level] // max(1, len(self.service.workers))
         self.service.send(worker.identity, m.Record(self.level, max(20, min(WORKER_EVENT_RATES[self.level], share))))
 
-    def _known(self, now: int) -> Iterator[t.Event]:
-        """The state of the service, for a new watcher."""
-        for worker in self.service.workers.values():
-            yield joined_worker(now, worker)
-            if worker.duty is not IN_SERVICE:
-                yield duty_of(now, worker)
-            yield from sampled(worker)
-        for client in self.service.clients.values():
-            yield joined_client(now, client)
-            if client.mesh is not None:
-                for key, cached in client.plans.by_residents.items():
-                    yield described(
-                        now, client.number, key[0], cached.number, cached.planned.plan, client.mesh.members, "known"
-                    )
+    def describe(self) -> Iterator[None]:
+        """Find out what new watchers are told first, in turns."""
+        while self.describing:
+            self._go_on_describing()
+            yield
+
+    def _go_on_describing(self) -> None:
+        """Do one turn of that for each of them."""
+        for identity, turns in [*self.describing.items()]:
+            if next(turns, _OVER) is _OVER:
+                del self.describing[identity]
+
+    def _describe(self, watcher: Watcher, now: int) -> Iterator[None]:
+        """The state of the service, for a new watcher, in turns."""
+        spent = 0
+        for work, event in self._known(now):
+            spent += work
+            if spent > KNOWN_PER_TURN and spent > work:
+                yield
+                spent = work
+            watcher.first.append(t.encode_event(event()))
+
+    def _known(self, now: int) -> Iterator[tuple[int, Callable[[], t.Event]]]:
+        """The state of the service, and how much it is to tell of each part of it."""
+        for worker in [*self.service.workers.values()]:
+            if worker.identity in self.service.workers:
+                yield PEER_WORK, partial(joined_worker, now, worker)
+                if worker.duty is not IN_SERVICE:
+                    yield 0, partial(duty_of, now, worker)
+                for event in sampled(worker):
+                    yield 0, partial(t.Device._make, event)
+        for client in [*self.service.clients.values()]:
+            if self.service.by_number.get(client.number) is client:
+                yield PEER_WORK, partial(joined_client, now, client)
+                yield from self._known_plans(client, now)
+
+    def _known_plans(self, client: ClientRecord, now: int) -> Iterator[tuple[int, Callable[[], t.Event]]]:
+        for key, cached in [*client.plans.by_residents.items()]:
+            mesh = client.mesh
+            if mesh is not None and cached.number:
+                plan, number = cached.planned.plan, cached.number
+                work = PEER_WORK + len(plan.instructions)
+                yield work, partial(described, now, client.number, key[0], number, plan, mesh.members, "known")
 
     # events
 
@@ -225,6 +265,8 @@ class Subscribers:
         for watcher in self.watchers.values():
             if not watcher.level or watcher.sent - watcher.seen >= MAX_UNREAD_BATCHES:
                 continue
+            if watcher.identity in self.describing:
+                continue
             watcher.lost += max(0, oldest - watcher.at)
             at = watcher.at = max(oldest, watcher.at)
             watcher.sent += 1
@@ -253,3 +295,4 @@ class Subscribers:
         for watcher in self.watchers.values():
             assert 0 <= watcher.seen <= watcher.sent <= watcher.seen + MAX_UNREAD_BATCHES
             assert watcher.at <= self.count
+        assert self.describing.keys() <= self.watchers.keys()

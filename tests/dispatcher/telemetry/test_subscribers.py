@@ -8,10 +8,11 @@ import pytest
 from builders import Lines
 from marking_dispatcher import lose, mark_due, restore
 from marking_dispatcher import service as marking_service
+from measured_calls import counted_steps
 from one_dispatcher import Service
 
 from gt.bounds import MAX_ANSWER_BYTES
-from gt.dispatcher.state.events import Publish, Tick
+from gt.dispatcher.state.events import JobTurn, Publish, Tick
 from gt.dispatcher.telemetry.births import MAX_BIRTHS
 from gt.dispatcher.telemetry.recorder import MAX_ISSUES, WORKER_EVENT_RATES
 from gt.dispatcher.telemetry.subscribers import MAX_PENDING_EVENTS, MAX_UNREAD_BATCHES, MAX_WATCHERS, WATCHER_TIMEOUT
@@ -437,6 +438,43 @@ def test_a_thousand_plans_are_told_in_batches_that_fit_a_frame() -> None:
     plans = kinds([t.decode_event(raw) for raw in events.events], t.PlanDescribed)
     known = len(each.core.service.clients[b"c"].plans.by_residents)
     assert len({plan.plan for plan in plans}) == len(plans) == known >= 500
+
+
+def test_what_a_new_watcher_is_told_first_is_found_out_in_turns() -> None:
+    """Nothing is sent to it before that, and what happens meanwhile comes afterwards. It may leave before."""
+    each = service(1)
+    each.client()
+    each.put(1)
+    for number in range(1, 301):
+        lines = Lines(f"part{number}.py")
+        x = y = lines.input(4)
+        for _ in range(60):
+            y = lines.op("add", x, y, signal=(f"layer{number}",))
+        each.define(number, lines.segment(y))
+        each.run(number, 10 + number, [1], freed=[9 + number] if number > 1 else [])
+        each.done()
+    plans = [cached.number for cached in each.core.service.clients[b"c"].plans.by_residents.values()]
+    for name in ("a", "b"):
+        each.hello(name, "watcher")
+    each.idle = False
+    for name in ("a", "b"):
+        each.say(name, m.Watch(t.SUMMARY, 0))
+    each.run(1, 1000, [1])
+    each.event(Publish(5))
+    assert not each.hears("a", m.Events)
+    each.say("b", m.Goodbye("", ""))
+    steps = []
+    while each.core.busy:
+        steps.append(counted_steps(lambda: each.core.handle(JobTurn(), each.now)))
+    assert len(steps) > 3
+    assert max(steps) < 8000
+    each.idle = True
+    events = batch(each, "a")
+    told = [event.plan for event in kinds(events, t.PlanDescribed)]
+    assert told == plans
+    assert sum(event.times for event in kinds(events, t.RunIssued)) == 1
+    assert [kind for kind in map(type, events) if kind in (t.PlanDescribed, t.RunIssued)][-1] is t.RunIssued
+    assert not each.hears("b", m.Events)
 
 
 def test_marks_and_the_way_back_to_one_are_told() -> None:
