@@ -6,10 +6,10 @@
     footer   the size of the index, its CRC-32, and 8 bytes that end the file
 
 Of a buffer the index has [file, offset, bytes, CRC-32]: file 0 is this one, another number is a file of an earlier mark that has
-the buffer already (`mark_files.py` says where it is); or [name, offset, bytes] of the client's memory. Of a tensor it has
-[number, buffer, dtype, shape, strides, offset, owns, scalar], as in `MarkedView`; or [number, rank, dtype, shape, strides] of one
-that is in the file of another rank, as in `MarkedReplica`; or [number, kind, text] of the fault that it has instead; or [number].
-A signal is [name, tensors].
+the buffer already, or one of buffers alone, without an index (`mark_files.py` says where they are); or [name, offset, bytes] of
+the client's memory. Of a tensor it has [number, buffer, dtype, shape, strides, offset, owns, scalar], as in `MarkedView`; or
+[number, rank, dtype, shape, strides] of one that is in the file of another rank, as in `MarkedReplica`; or [number, kind, text]
+of the fault that it has instead; or [number]. A signal is [name, tensors].
 
 A file protects against the end of a process, not of the machine: it is whole or not there, but it need not be on the disk.
 """
@@ -82,6 +82,13 @@ def write_mark(path: Path, contents: MarkContents, known: Sequence[StoredBuffer 
         file.write(index)
         file.write(FOOTER.pack(len(index), zlib.crc32(index), END))
     return places
+
+
+def write_buffers(path: Path, buffers: Iterable[MarkBuffer]) -> list[StoredBuffer]:
+    """Write a file of buffers alone: whole, or not at all. Returns where each is. Raises `OSError` that names the file."""
+    with whole_file(path, sync=False) as file:
+        file.write(HEADER)
+        return [_written(file, buffer.read()) for buffer in buffers]
 
 
 def _written(file: BinaryIO, parts: Iterable[memoryview]) -> StoredBuffer:

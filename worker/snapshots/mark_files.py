@@ -3,6 +3,9 @@
 All workers of a service use one folder. The file of a mark is called by the mark and the rank of who wrote it, `7-0`, and the
 files of earlier marks that it refers to have further names, `7-0.1`, `7-0.2`, …: hard links. So a file is there as long as some
 mark needs it, and whoever removes a mark removes all files that begin with its number, whoever has written them.
+
+Of a file of which little is needed, that is written again: to a file apart from what is new, under the next of these names. For
+what has stayed until now is likely to stay, and beside what comes and goes at each mark it would be written again and again.
 """
 
 from __future__ import annotations
@@ -18,13 +21,15 @@ from gt.errors import SnapshotError
 from gt.wire import messages as m
 from gt.worker.base.events import MarkBuffer, MarkContents, MarkIn, MarkWork
 
-from .mark_file import StoredBuffer, read_mark, write_mark
+from .mark_file import StoredBuffer, read_mark, write_buffers, write_mark
 from .mark_parts import read_parts
 from .mark_replicas import with_replicas
 from .snapshot_work import file_fault
 
 MIN_SHARE: Final = 0.5
-"""The share of an earlier file that a mark must need to refer to it; what it needs of others is written again."""
+"""The share of an earlier file that a mark must need to refer to it; what it needs of others is written again, apart."""
+MAX_EARLIER_FILES: Final = 16
+"""The most earlier files to which a mark refers, those of which it needs most: what it needs of others is written again too."""
 
 FORGET_WRITTEN: Final = MarkWork(m.DropMark(0), -1)
 """Work of a worker whose dispatcher is gone: nobody tells it which of the marks that it has written are dropped."""
@@ -99,9 +104,16 @@ class MarkFiles:
         for buffer, place in zip(contents.buffers, known, strict=True):
             if place is not None:
                 buffer.release()
+        apart = len(linked) + 1
+        stayed = [at for at, (each, place) in enumerate(zip(found, known, strict=True)) if each and place is None]
+        if stayed:
+            again = write_buffers(folder / f"{name}.{apart}", [contents.buffers[at] for at in stayed])
+            for at, place in zip(stayed, again, strict=True):
+                known[at] = place._replace(file=apart)
         places = write_mark(folder / name, contents, known)
         size = sum(place.nbytes for place in places if isinstance(place, StoredBuffer) and not place.file)
         sizes = {number: each.size for each in found if each and (number := linked.get(each.name))}
+        sizes[apart] = sum(place.nbytes for at in stayed if (place := known[at]))
         self.written[mark] = {
             id(buffer.content): WrittenBuffer(
                 buffer.content,
@@ -126,16 +138,17 @@ class MarkFiles:
         needed: dict[str, int] = {}
         for each in found:
             needed[each.name] = needed.get(each.name, 0) + each.place.nbytes
+        sizes = {each.name: each.size for each in found}
+        worth = [earlier for earlier, size in sizes.items() if needed[earlier] >= MIN_SHARE * size]
         linked: dict[str, int] = {}
-        for each in found:
-            if each.name not in linked and needed[each.name] >= MIN_SHARE * each.size:
-                link = folder / f"{name}.{len(linked) + 1}"
-                link.unlink(missing_ok=True)
-                try:
-                    os.link(folder / each.name, link)
-                except OSError:  # it is gone, or there are no links in this folder: it is written again
-                    continue
-                linked[each.name] = len(linked) + 1
+        for earlier in sorted(worth, key=needed.__getitem__, reverse=True)[:MAX_EARLIER_FILES]:
+            link = folder / f"{name}.{len(linked) + 1}"
+            link.unlink(missing_ok=True)
+            try:
+                os.link(folder / earlier, link)
+            except OSError:  # it is gone, or there are no links in this folder: it is written again
+                continue
+            linked[earlier] = len(linked) + 1
         return linked
 
     def _read(self, mark: int, rank: int, only: Set[int] | None = None) -> MarkContents:

@@ -25,7 +25,7 @@ from gt.worker.base.events import MarkContents, MarkIn, MarkWork
 from gt.worker.execution.mark_contents import host_contents, restore_contents
 from gt.worker.execution.tensor_store import ABSENT, Poison, TensorStore
 from gt.worker.snapshots.mark_file import read_mark
-from gt.worker.snapshots.mark_files import MarkFiles
+from gt.worker.snapshots.mark_files import MAX_EARLIER_FILES, MarkFiles
 from gt.worker.spill.memory_accounting import Origins
 
 Array = np.ndarray[Any, Any]
@@ -312,16 +312,48 @@ def test_what_the_last_mark_has_is_not_written_again(tmp_path: Path) -> None:
 
 
 def test_an_earlier_file_of_which_little_is_needed_is_not_kept(tmp_path: Path) -> None:
-    """Less than half of it: what is needed is written again."""
+    """Less than half of it: what is needed is written again, apart from what is new."""
     kept = files(tmp_path)
     small, large = np.arange(40.0), np.arange(60.0)
     take(kept, 1, {1: small, 2: large})
     take(kept, 2, {1: small})
     take(kept, 3, {2: large})
-    assert names(kept) == ["1-0", "2-0", "3-0", "3-0.1"]
+    assert names(kept) == ["1-0", "2-0", "2-0.1", "3-0", "3-0.1"]
     drop(kept, 1)
     assert restored(kept, 2)[1].tolist() == small.tolist()
     assert restored(kept, 3)[2].tolist() == large.tolist()
+
+
+def test_what_stays_is_written_apart_from_what_comes_and_goes(tmp_path: Path) -> None:
+    """Once more at the second mark, and never again; though it is less than half of what is there."""
+    kept = files(tmp_path)
+    stays = np.arange(40.0)
+    inodes = []
+    for mark in range(1, 6):
+        take(kept, mark, {1: stays, mark + 1: np.full(60, float(mark))})
+        drop(kept, mark - 1)
+        assert names(kept) == [f"{mark}-0", *([f"{mark}-0.1"] if mark > 1 else [])]
+        whole, own = 100 * 8, (tmp_path / "marks" / f"{mark}-0").stat().st_size
+        assert own > whole if mark == 1 else 60 * 8 < own < whole
+        inodes += [(tmp_path / "marks" / f"{mark}-0.1").stat().st_ino] if mark > 1 else []
+        found = restored(kept, mark)
+        assert_same(found[1], stays)
+        assert found[mark + 1].tolist() == [mark] * 60
+    assert len(set(inodes)) == 1
+
+
+def test_a_mark_refers_to_few_files_however_many_there_were(tmp_path: Path) -> None:
+    """Something small stays of each mark: what little is needed of many files comes to be in one."""
+    kept = files(tmp_path)
+    values: dict[int, Any] = {0: np.arange(1000.0)}
+    for mark in range(1, 60):
+        values[mark] = np.full(mark, mark)
+        take(kept, mark, {**values, 99: np.full(500, float(mark))})
+        drop(kept, mark - 1)
+        assert len(names(kept)) <= MAX_EARLIER_FILES + 2
+    found = restored(kept, 59)
+    assert_same(found[0], values[0])
+    assert [found[mark].tolist() for mark in range(1, 60)] == [[mark] * mark for mark in range(1, 60)]
 
 
 def test_several_earlier_files_are_referred_to(tmp_path: Path) -> None:
@@ -382,7 +414,7 @@ def test_a_dropped_mark_is_not_referred_to(tmp_path: Path) -> None:
     drop(other, 1)
     assert names(kept) == []
     take(kept, 2, {1: weights})
-    assert names(kept) == ["2-0"]
+    assert names(kept) == ["2-0", "2-0.1"]
     drop(kept, 2)
     assert kept.written == {1: kept.written[1]}
     drop(kept, 1)
@@ -403,7 +435,7 @@ def test_where_there_are_no_links_all_is_written(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "link", refuse)
     take(kept, 2, {1: weights})
-    assert names(kept) == ["1-0", "2-0"]
+    assert names(kept) == ["1-0", "2-0", "2-0.1"]
     drop(kept, 1)
     assert_same(restored(kept, 2)[1], weights)
 
