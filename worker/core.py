@@ -128,6 +128,7 @@ class WorkerCore:
         self.graphs = None
         if backend.capture is not None and backend.checks is not None:
             self.graphs = CudaGraphs(backend.capture, backend.checks)
+            self.marks.in_graphs = self.graphs.ours
         """The CUDA graphs of its programs, on a GPU."""
         if limiter is not None and self.graphs is not None:
             limiter.shares_with(self.graphs)
@@ -347,6 +348,8 @@ class WorkerCore:
 
     def _release(self, message: m.Release, _now: float) -> None:
         self.stored.release(message.client, message.tensors)
+        if message.client not in self.stored.tensors:
+            self.marks.marked.forget(message.client)
 
     def _collect(self, message: m.Collect, _now: float) -> None:
         deferred_checks = (

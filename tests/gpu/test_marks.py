@@ -3,6 +3,7 @@ a mark, what an earlier one has is not copied again, and what is computed while 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from gt.wire.ranges import PAGE_BYTES
 from gt.worker.base.backend import backend
 from gt.worker.base.events import MarkIn, MarkWork, ToDispatcher
 from gt.worker.core import WorkerCore
+from gt.worker.cuda_graphs.captured_range import MAX_COPIED_BYTES
 from gt.worker.device.pinned_memory import PinnedPool
 from gt.worker.execution.tensor_store import Poison, TensorStore
 from gt.worker.memory_limit.limiter import MemoryLimiter
@@ -202,3 +204,34 @@ def test_what_an_earlier_mark_has_is_not_copied_again(tmp_path: Path) -> None:
         sizes.append((tmp_path / "marks" / f"{mark}-0").stat().st_size)
     assert sizes[0] > kept.nbytes
     assert max(sizes[1:]) < kept.nbytes / 2
+
+
+def test_marks_are_in_no_graphs_way(tmp_path: Path) -> None:
+    """What graphs have written is not held while a thread copies it in its own time: they write there again."""
+    (core,) = connect(["cuda:0"]).workers.values()
+    if core.graphs is None:
+        pytest.skip("graphs are off")
+    side = math.isqrt(MAX_COPIED_BYTES // 4) + 1
+    model = gt.nn.Linear(side, side)
+    optimizer = gt.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    x = gt.from_numpy(np.ones((8, side), np.float32))
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            optimizer.zero_grad()
+            loss = (model(x) ** 2).mean()
+            loss.backward()
+            optimizer.step()
+        loss.item()
+
+    steps(8)
+    files = MarkFiles(tmp_path / "marks", lambda: 0)
+    (client,) = core.stored.tensors
+    for mark in range(1, 5):
+        work = only(core, m.TakeMark(mark, client, max(core.meshes)))
+        steps(4)
+        assert files.do(work) == m.MarkTaken(mark, [], work.nanoseconds)
+        files.do(MarkWork(m.DropMark(mark - 1), -1))
+        del work
+    assert core.graphs.launched > 15
+    assert "results are held that are more than is worth copying" not in core.graphs.without

@@ -1,9 +1,12 @@
 """Buffers of a GPU whose bytes a thread reads later, as they were at one place in the order of the device's work.
 
 A deferred read holds the memory of its buffer until it has been read, so nothing else comes there, and nobody writes to it:
-values never change. The bytes pass in parts through a little pinned memory, on a stream that waits for what was told before, and
-the worker's core waits for none of it. Only when the device has no memory otherwise, the core copies what is held to memory of
-the host at once (`DeferredReads.relieve`).
+values never change. But as long as that memory is held, later values have other addresses, and CUDA graphs, which know theirs,
+are of no use. So where there is room the buffer is copied on the device first, and that copy is held (`DeferredReads.set_aside`).
+
+The bytes pass in parts through a little pinned memory, on a stream that waits for what was told before, and the worker's core
+waits for none of it. Only when the device has no memory otherwise, the core copies what is held to memory of the host at once
+(`DeferredReads.relieve`).
 
 Takes the module `cupy` as an argument, in `CudaStreams`. The order of the GPU's work is in `cuda_streams.py`.
 """
@@ -13,7 +16,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -21,9 +24,11 @@ import numpy as np
 
 from gt.daemon.host import available_memory
 
-from .async_copies import PART_BYTES, ByteArray, PinnedRing
+from .async_copies import PART_ALIGNMENT, PART_BYTES, ByteArray, PinnedRing
 from .cuda_streams import CudaStreams
 
+GROUP_BYTES: Final = 32 << 20
+"""The bytes of buffers that are set aside together, unless one has more."""
 PARTS: Final = 4
 """The parts of the ring: while the host reads one, the device copies the others."""
 
@@ -52,6 +57,32 @@ class DeferredReads:
         read = DeferredRead(self, memory, after)
         self._waiting.append(weakref.ref(read))
         return read
+
+    def set_aside(self, reads: Sequence[DeferredRead]) -> list[DeferredRead]:
+        """Hold copies of buffers instead, as all kernels so far leave them, in memory of this stream's own, which kernels do not
+        miss. Returns those for which there was none. Before anybody reads them."""
+        pointer = self.streams.cupy.cuda.MemoryPointer
+        left: list[DeferredRead] = []
+        with self.lock:
+            done = []
+            for group in _groups([read for read in reads if read.holds]):
+                try:
+                    with self.stream:
+                        copy = self.streams.pool.malloc(sum(map(_aligned, group)))
+                except MemoryError:
+                    left += group
+                    continue
+                at = 0
+                for read in group:
+                    source, target = pointer(read._memory, 0), pointer(copy.mem, at)
+                    target.copy_from_device_async(source, read.nbytes, self.streams.compute)
+                    read._memory, read._offset = copy.mem, at
+                    at += _aligned(read)
+                done += group
+            after = (self.streams.mark(self.streams.compute),)
+            for read in done:
+                read._after = after
+        return left
 
     def relieve(self, nbytes: int) -> bool:
         """Copy what is held to the host until so many bytes of the device are held no longer, if there are as many. Returns
@@ -87,6 +118,10 @@ class DeferredRead:
         self._memory: Any = memory
         self._after = after
         self.nbytes: int = memory.size
+        self.address: int = memory.ptr
+        """Where the buffer lies."""
+        self._offset = 0
+        """Where in that memory it begins."""
         self._started = 0
         """The bytes whose copies have been started, from the first one on."""
         self._last: Any = None
@@ -131,6 +166,12 @@ class DeferredRead:
         if self._rest is not None:
             yield self._rest.data
 
+    def bring_now(self) -> None:
+        """Copy the buffer to the host at once, and hold no memory of the device."""
+        with self._reads.lock:
+            if self.holds:
+                self.bring()
+
     def release(self) -> None:
         """Hold no memory any more: it was read, or will not be."""
         with self._reads.lock:
@@ -166,7 +207,26 @@ class DeferredRead:
             for event in self._after:
                 reads.stream.wait_event(event)
             self._after = ()
-            source = streams.cupy.cuda.MemoryPointer(self._memory, self._started)
+            source = streams.cupy.cuda.MemoryPointer(self._memory, self._offset + self._started)
             source.copy_to_host_async(target.ctypes.data, target.size, reads.stream)
             self._last = reads.mark()
         return self._last
+
+
+def _aligned(read: DeferredRead) -> int:
+    """The bytes that a buffer takes beside others."""
+    return -(-read.nbytes // PART_ALIGNMENT) * PART_ALIGNMENT
+
+
+def _groups(reads: Sequence[DeferredRead]) -> Iterator[list[DeferredRead]]:
+    """Buffers that together have no more bytes than a group, or one that has more."""
+    group: list[DeferredRead] = []
+    nbytes = 0
+    for read in reads:
+        if group and nbytes + _aligned(read) > GROUP_BYTES:
+            yield group
+            group, nbytes = [], 0
+        group.append(read)
+        nbytes += _aligned(read)
+    if group:
+        yield group

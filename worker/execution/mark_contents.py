@@ -10,7 +10,8 @@ another rank writes, which holds the same, only that is written, unless another 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import sys
+from collections.abc import Callable, Collection, Hashable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -20,7 +21,7 @@ import numpy as np
 from gt.wire.lending import lent_place
 from gt.worker.base.events import MarkBuffer, MarkContents, Marked, MarkedReplica, MarkedView
 from gt.worker.device.buffers import Buffers, BufferView
-from gt.worker.device.deferred_reads import DeferredReads
+from gt.worker.device.deferred_reads import DeferredRead, DeferredReads
 from gt.worker.memory_limit.limiter import SpillCause
 from gt.worker.spill.memory_accounting import Origins
 from gt.worker.spill.spill_file import SpilledValue, SpillStorage
@@ -41,6 +42,8 @@ class _Collected:
         self.buffers: list[MarkBuffer] = []
         self.numbers: dict[Hashable, int] = {}
         self.tensors: dict[int, Marked] = {}
+        self.reads: dict[int, DeferredRead] = {}
+        """By number of a buffer, of those on the device."""
 
     def own_first(self, values: Mapping[int, Any]) -> list[tuple[int, Any]]:
         """The tensors, those last that others write: of them those are taken along that lie in a buffer of others."""
@@ -101,7 +104,7 @@ class _Collected:
         number = self.numbers.get(key)
         if number is None:
             number = self.numbers[key] = len(self.buffers)
-            read = reads.later(value.data.mem, after)
+            read = self.reads[number] = reads.later(value.data.mem, after)
             self.buffers.append(MarkBuffer(read.parts, release=read.release))
         self.tensors[tensor] = MarkedView(number, view, owns=False, scalar=False)
 
@@ -159,13 +162,17 @@ def host_contents(
 
 
 def device_contents(
-    stored: TensorStore, client: int, checks: DeferredChecks | None, elsewhere: Mapping[int, int] = NOWHERE
-) -> MarkContents:
+    stored: TensorStore, client: int, checks: DeferredChecks | None, elsewhere: Mapping[int, int] = NOWHERE,
+    identify: Callable[[MarkContents], tuple[MarkContents, Collection[int]]] | None = None,
+    in_graphs: Collection[int] = (),
+) -> MarkContents:  # fmt: skip
     """The contents of a mark of a worker whose memory is limited, or a GPU's. What is held for it is given up as soon as it is
-    written, and what was evicted is read where it is then. `elsewhere`: as above."""
+    written, and what was evicted is read where it is then. `elsewhere`: as above; `identify` finds what earlier marks have, and
+    which buffers are new; `in_graphs`: the addresses of memory to which CUDA graphs write."""
     found = _Collected(elsewhere)
     store, limiter, reads = stored.tensors.get(client, {}), stored.limiter, stored.backend.reads
     after = () if reads is None else reads.cut()
+    coming: set[int] = set()
     for tensor, value in found.own_first(store):
         fault = settled_fault(stored, checks, (client, tensor))
         if value is ABSENT or isinstance(value, Poison):
@@ -179,7 +186,34 @@ def device_contents(
             found.add_host(tensor, value, kept=False)
         else:
             found.add_device(tensor, value, stored.backend.buffers, reads, after)
-    return found.contents(signals_by_tensor(store, client, stored.origins))
+            if (client, tensor) in stored.coming and isinstance(view := found.tensors[tensor], MarkedView):
+                coming.add(view.buffer)
+    contents = found.contents(signals_by_tensor(store, client, stored.origins))
+    if identify is None:
+        return contents
+    contents, new = identify(contents)
+    if reads is not None:
+        fresh = [found.reads[number] for number in sorted(new) if number in found.reads and number not in coming]
+        _set_aside(fresh, reads, stored, in_graphs)
+    return contents
+
+
+def _set_aside(
+    fresh: list[DeferredRead], reads: DeferredReads, stored: TensorStore, in_graphs: Collection[int]
+) -> None:
+    """Copy buffers on the device, as many as half of what is free there has room for; of the others, what graphs write to is
+    copied to the host at once."""
+    limiter, room = stored.limiter, sys.maxsize
+    if limiter is not None:
+        room = (limiter.limit - (stored.backend.usage().used or 0)) // 2
+    fitting: list[DeferredRead] = []
+    others: list[DeferredRead] = []
+    for read in fresh:
+        (fitting if read.nbytes <= room else others).append(read)
+        room -= read.nbytes if read.nbytes <= room else 0
+    for read in (*others, *reads.set_aside(fitting)):
+        if read.address in in_graphs:
+            read.bring_now()
 
 
 def signals_by_tensor(values: Mapping[int, Any], client: int, origins: Origins) -> dict[int, str]:

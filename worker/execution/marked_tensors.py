@@ -35,8 +35,9 @@ class MarkedTensors:
     def __init__(self) -> None:
         self.clients: dict[int, tuple[int, dict[int, MarkedTensor]]] = {}
 
-    def identify(self, client: int, mesh: int, contents: MarkContents) -> MarkContents:
-        """The contents of the next mark of a client, in which the bytes that the last one had have the same `content`."""
+    def identify(self, client: int, mesh: int, contents: MarkContents) -> tuple[MarkContents, set[int]]:
+        """The contents of the next mark of a client, in which the bytes that the last one had have the same `content`, and the
+        numbers of the buffers with others."""
         before, known = self.clients.get(client, (mesh, {}))
         if before != mesh:
             known = {}
@@ -47,8 +48,10 @@ class MarkedTensors:
             if isinstance(value, MarkedView)
         }
         self.clients[client] = mesh, made
+        earlier = {marked.content for marked in known.values()}
+        new = {number for number, content in enumerate(found) if content not in earlier}
         buffers = [buffer._replace(content=each) for buffer, each in zip(contents.buffers, found, strict=True)]
-        return contents._replace(buffers=buffers)
+        return contents._replace(buffers=buffers), new
 
     def changed(self, client: int, tensor: int) -> None:
         """Note that this worker has another part of a tensor now."""

@@ -8,7 +8,7 @@ reads its file again. Part of the worker's core: no file is touched here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -40,6 +40,8 @@ class Marks:
     def __init__(self, stored: TensorStore) -> None:
         self.stored = stored
         self.pinned: dict[int, PinnedMark] = {}
+        self.in_graphs: Collection[int] = ()
+        """The addresses of memory to which CUDA graphs write."""
         self.marked = MarkedTensors()
         """What the last marks of clients had, of a worker that keeps no references."""
         self.restoring: dict[int, int] = {}
@@ -69,7 +71,8 @@ class Marks:
         """Keep what a client has now, to be written. Raises `MemoryError` and `OSError`."""
         stored, client, elsewhere = self.stored, message.client, self.shared.pop(message.mark, NOWHERE)
         if stored.limiter is not None or stored.backend.staging is not None:
-            contents = self.marked.identify(client, message.mesh, device_contents(stored, client, checks, elsewhere))
+            identify = partial(self.marked.identify, client, message.mesh)
+            contents = device_contents(stored, client, checks, elsewhere, identify, self.in_graphs)
             return MarkWork(message, rank, lambda: contents)
         values = dict(stored.tensors.get(client, {}))
         nbytes = sum(getattr(value, "nbytes", 0) for value in values.values())

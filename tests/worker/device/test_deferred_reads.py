@@ -18,11 +18,13 @@ from timeline import Timeline
 
 from gt.wire import messages as m
 from gt.worker.base.backend import backend
-from gt.worker.device.async_copies import PART_BYTES, RING_BYTES
+from gt.worker.device.async_copies import PART_ALIGNMENT, PART_BYTES, RING_BYTES
+from gt.worker.device.buffers import AllocatorUsage
 from gt.worker.device.cuda_streams import CudaStreams, StreamMemory
-from gt.worker.device.deferred_reads import PARTS, DeferredRead, DeferredReads
+from gt.worker.device.deferred_reads import GROUP_BYTES, PARTS, DeferredRead, DeferredReads
 from gt.worker.device.gpu_buffers import DeviceBuffers
 from gt.worker.execution.mark_contents import device_contents
+from gt.worker.execution.marks import Marks
 from gt.worker.execution.tensor_store import TensorStore
 from gt.worker.memory_limit.limiter import MemoryLimiter
 from gt.worker.spill.spill_file import SpillStorage
@@ -109,6 +111,64 @@ def test_when_memory_is_short_the_rest_is_copied_at_once(reads: DeferredReads) -
     parts += [bytes(part) for part in begun]
     assert np.frombuffer(b"".join(parts), np.float64).tolist() == np.arange(float(LARGE)).tolist()
     assert numbers(second.parts()) == (np.arange(LARGE) * 2.0).tolist()
+
+
+def test_what_is_set_aside_is_read_though_its_memory_has_other_values(reads: DeferredReads) -> None:
+    """The buffer itself is given again at once; the copy of it when it was read."""
+    value = CARD.asarray(np.arange(4.0)) + 1
+    read = later(reads, value)
+    assert reads.set_aside([read]) == []
+    value._x[:] = -1
+    assert reads.streams.pool.used_bytes() == PART_ALIGNMENT
+    assert CARD.timeline.waits == 0
+    assert numbers(read.parts()) == [1, 2, 3, 4]
+    assert reads.streams.pool.used_bytes() == 0
+    assert reads.set_aside([read]) == []
+    assert not read.holds, "what was read is not set aside any more"
+
+
+def test_many_are_set_aside_together(reads: DeferredReads) -> None:
+    """Small ones in one allocation, which is there until the last of them is read; one that is large alone."""
+    sizes = [1, 100, 33, GROUP_BYTES // 8 + 1, 7]
+    waiting = [later(reads, CARD.asarray(np.arange(float(size))) + 1) for size in sizes]
+    assert reads.set_aside(waiting) == []
+    assert len({read._memory.ptr for read in waiting}) == 3
+    for size, read in zip(sizes, waiting, strict=True):
+        assert numbers(read.parts()) == (np.arange(float(size)) + 1).tolist()
+    assert reads.streams.pool.used_bytes() == 0
+
+
+def test_where_there_is_no_room_nothing_is_set_aside(reads: DeferredReads) -> None:
+    """The buffer itself is held, or copied to the host at once for those who want it back."""
+    CARD.timeline.pool.room = 0
+    value = CARD.asarray(np.arange(4.0)) + 1
+    read, wanted = later(reads, value), later(reads, value)
+    assert reads.set_aside([read]) == [read]
+    wanted.bring_now()
+    assert (read.holds, wanted.holds) == (True, False)
+    assert numbers(read.parts()) == numbers(wanted.parts()) == [1, 2, 3, 4]
+
+
+def test_a_mark_takes_half_of_what_is_free_and_nothing_of_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what has no room any more, results of graphs are on the host when the mark is taken; all else is held."""
+    computed = backend("cuda:0")
+    limiter = MemoryLimiter(computed.buffers, SpillStorage(), 8 * 800, small=0)
+    stored = TensorStore(computed, limiter, [], [])
+    values = {tensor: CARD.asarray(np.full(100, float(tensor))) + 1 for tensor in range(8)}
+    monkeypatch.setattr(type(computed), "usage", property(lambda _: lambda: AllocatorUsage(4 * 800, 4 * 800, 0.0)))
+    stored.tensors[1] = dict(values)
+    marks = Marks(stored)
+    marks.in_graphs = {values[0].data.mem.ptr, values[7].data.mem.ptr}
+    work = marks.take(m.TakeMark(1, 1, 1), 0, None)
+    assert work.contents is not None
+    buffers = work.contents().buffers
+    reads = [buffer.read.__self__ for buffer in buffers]  # type: ignore[attr-defined]
+    addresses = [values[tensor].data.mem.ptr for tensor in range(8)]
+    aside = [at for at, read in enumerate(reads) if read.holds and read._memory.ptr != addresses[at]]
+    assert aside == [0, 1]
+    assert [at for at, read in enumerate(reads) if not read.holds] == [7]
+    for tensor, buffer in enumerate(buffers):
+        assert numbers(iter(buffer.read())) == [tensor + 1.0] * 100
 
 
 def test_a_read_for_which_nobody_has_memory_fails_alone(reads: DeferredReads, monkeypatch: pytest.MonkeyPatch) -> None:

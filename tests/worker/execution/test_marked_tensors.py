@@ -12,13 +12,16 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mark_histories import CLIENT, Actions, MarkHistory, histories, run
+from one_mesh import Ranks
 from unhurried import Unhurried
 
+from gt.wire import messages as m
 from gt.wire.ranges import PAGE_BYTES
 from gt.worker.base.backend import backend
 from gt.worker.device.pinned_memory import PinnedPool
 from gt.worker.execution.tensor_store import TensorStore
 from gt.worker.memory_limit.limiter import MemoryLimiter
+from gt.worker.snapshots.mark_files import MarkFiles
 from gt.worker.spill.spill_file import SpilledValue, SpillStorage
 
 UNIT = PAGE_BYTES // 4
@@ -110,3 +113,18 @@ def test_what_an_earlier_mark_has_is_not_read(tmp_path: Path, monkeypatch: pytes
     assert marked(history) < PAGE_BYTES
     history.marks.forget(CLIENT)
     assert history.marks.marked.clients == {}
+
+
+def test_a_session_that_has_left_is_forgotten(tmp_path: Path) -> None:
+    """It is now on other workers, and this one does not hear of its end."""
+    group = Ranks(1)
+    (core,) = group.cores
+    core.stored.limiter = MemoryLimiter(Unhurried(), SpillStorage(), 1 << 20, small=0)
+    for tensor in (1, 2):
+        group.store(tensor, np.ones((4, 2), np.float32))
+    (work,) = group.tell(0, m.TakeMark(1, CLIENT, 1))
+    MarkFiles(tmp_path / "marks", lambda: 0).do(work)
+    group.tell(0, m.Release(CLIENT, [1]))
+    assert set(core.marks.marked.clients) == {CLIENT}
+    group.tell(0, m.Release(CLIENT, [2]))
+    assert core.marks.marked.clients == {}
