@@ -31,11 +31,12 @@ def main() -> int:
     parser.add_argument("--parts", action="store_true", help="as --recovers, and programs give up their connections")
     parser.add_argument("--hands-over", action="store_true", help="as --recovers, and dispatchers end in order")
     parser.add_argument("--mutes", action="store_true", help="the same, and workers do not say what came of marks")
+    parser.add_argument("--watches", action="store_true", help="some watch, whatever happens")
     said = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.monotonic()
     failed: list[int] = []
-    answers = errors = reconnects = recoveries = marks = refused = drained = shrunk = kept = 0
+    answers = errors = reconnects = recoveries = marks = refused = drained = shrunk = kept = events = 0
     seconds = 0.0
     for seed in range(said.first, said.first + said.seeds):
         try:
@@ -50,6 +51,7 @@ def main() -> int:
                 hands_over=said.hands_over,
                 shrinks=said.shrinks,
                 unkept=said.unkept,
+                watches=said.watches,
             )
         except SimulationFailed as error:
             failed.append(seed)
@@ -64,6 +66,7 @@ def main() -> int:
         drained += outcome.drained
         shrunk += outcome.shrunk
         kept += outcome.kept
+        events += outcome.events
         seconds += outcome.seconds
     took = time.monotonic() - began
     print(
@@ -71,7 +74,7 @@ def main() -> int:
         f"{answers:,} values fetched, {errors:,} errors that had to come, {reconnects:,} connections opened again, "
         f"{marks:,} marks, {recoveries:,} sessions that went back and on, {refused:,} fetches of what ends workers, "
         f"{drained:,} workers drained, {shrunk:,} sessions that went on with fewer workers, "
-        f"{kept:,} that kept some tensors without marks"
+        f"{kept:,} that kept some tensors without marks, {events:,} events read by watchers"
     )
     if failed:
         print(f"{len(failed)} failed: {' '.join(map(str, failed))}", file=sys.stderr)

@@ -38,7 +38,7 @@ class Mode(NamedTuple):
     the next one would wait no longer for them than for any other; `mutes`, workers that live do not say what came of marks, and
     programs may lose tensors; `hands_over`, dispatchers are not killed, but hand over to the next; `shrinks`, some of the
     killed workers never come back. With `unkept` no marks are taken, and workers are killed: of what others hold whole every
-    value must be right."""
+    value must be right. With `watches` some watch, whatever happens."""
 
     saves: bool = False
     recovers: bool = False
@@ -49,6 +49,7 @@ class Mode(NamedTuple):
     hands_over: bool = False
     shrinks: bool = False
     unkept: bool = False
+    watches: bool = False
 
 
 class Faults:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import random
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +14,13 @@ from integer_programs import CONFIGS, ELASTIC_CONFIGS, SHRINKING_CONFIGS
 
 from gt.errors import ConnectionFailed, WorkerLost
 from gt.snapshot_files.manifest import MANIFEST_NAME, unpack_manifest
+from gt.wire import telemetry as t
 
 from .faults import Faults, Mode
 from .network import Link
 from .programs import Program
 from .service import LEASE_SECONDS, Service, simulated
+from .watchers import LEVELS, Watcher
 
 MAX_SECONDS = 3600.0
 """Virtual seconds within which every program must have ended."""
@@ -54,6 +56,8 @@ class Outcome(NamedTuple):
     """How often sessions went on with fewer workers than their mark had."""
     kept: int = 0
     """How often sessions without marks kept tensors when they lost a worker."""
+    events: int = 0
+    """How many events watchers have read."""
 
 
 class SimulationFailed(AssertionError):
@@ -66,7 +70,7 @@ def simulate(seed: int, **mode: bool) -> Outcome:
         try:
             chosen = Mode(**mode)
             service.unkept = chosen.unkept
-            recovers = any(chosen._replace(saves=False)) and not chosen.unkept
+            recovers = any(chosen._replace(saves=False, watches=False)) and not chosen.unkept
             return _simulate(service, chosen._replace(recovers=recovers))
         except SimulationFailed as error:
             happened = "".join(f"\n  {each}" for each in service.interruptions)
@@ -125,6 +129,7 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
         ends = mode.ends_workers and number == 0
         programs.append(Program(service, name, acts, config, span / 5, saves=mode.saves, ends_workers=ends))
         service.start_program(name, link(), programs[-1].run)
+    watchers = _watchers(service, random.Random(f"{scheduler.seed} watchers").randint(1, 3) if mode.watches else 0)
     happens = Faults(service, mode, harmless=harmless or recovers)
     happens.plan(draw.randint(1, 8) * (2 if elastic else 1), span)
     if mode.shrinks:
@@ -136,6 +141,7 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
     service.heals = True
     scheduler.run(max([scheduler.now, *(each.end for each in service.interruptions)]) + SETTLE_SECONDS)
     scheduler.run(scheduler.now + 2 * LEASE_SECONDS, lambda: _has_settled(service))
+    _end(service, watchers)
     last = Program(service, "last", 12, None, 0.1)
     service.start_program(last.name, Link(0.001), last.run)
     _until_ended(service, [last])
@@ -144,6 +150,11 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
     scheduler.run(scheduler.now + SETTLE_SECONDS, lambda: _has_settled(service))
     scheduler.run(scheduler.now + TICK_SECONDS)
     _check_failures(service)
+    if mode.watches:
+        watchers += _watchers(service, 1, "late-watcher", (t.SUMMARY,))
+        scheduler.run(scheduler.now + SETTLE_SECONDS)
+        _check_watched(service, watchers[-1])
+        _end(service, watchers)
     _check_empty(service)
     if recovers and not any(each.name == "dispatcher" and each.fatal for each in service.interruptions):
         _check_files(service)  # what the next dispatcher does not know of goes when the snapshot is written again
@@ -161,7 +172,36 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
         sum(reason == "" for reason in _core(service).drains.ended.values()),
         service.shrunk,
         service.kept,
+        sum(watcher.events for watcher in watchers),
     )
+
+
+def _watchers(service: Service, count: int, name: str = "watcher", levels: Sequence[int] = LEVELS) -> list[Watcher]:
+    made = [Watcher(service, f"{name}{number}", levels) for number in range(count)]
+    for each in made:
+        service.start_program(each.name, Link(0.001), each.run)
+    return made
+
+
+def _end(service: Service, watchers: list[Watcher]) -> None:
+    """Have watchers leave, if they were not killed."""
+    for each in watchers:
+        each.ends = True
+
+    def left() -> list[str]:
+        return [each.name for each in watchers if not each.done and not service.programs[each.name].dead]
+
+    if not service.scheduler.run(service.scheduler.now + MAX_SECONDS, lambda: not left()):
+        raise SimulationFailed(f"watchers do not end: {left()}")
+    service.scheduler.run(service.scheduler.now + TICK_SECONDS)
+    _check_failures(service)
+
+
+def _check_watched(service: Service, watcher: Watcher) -> None:
+    """Who comes when all is over sees all workers, and no client."""
+    seen = watcher.seen
+    if seen is None or seen.clients or sum(each.state != "lost" for each in seen.workers) != len(service.workers):
+        raise SimulationFailed(f"a watcher that came at the end sees {seen}")
 
 
 def _core(service: Service) -> Any:

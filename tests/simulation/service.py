@@ -30,6 +30,7 @@ import gt.dispatcher.bulk_relay
 import gt.dispatcher.handlers.disconnect
 import gt.dispatcher.handlers.recovery
 import gt.dispatcher.state.shared_parts
+import gt.monitor.stream
 import gt.service.session
 import gt.wire.connection
 import gt.worker.__main__
@@ -230,15 +231,16 @@ class Service:
         client, link = sessions, gt.client.session.socket_link
         put = self.substitutes.put
         put("transport", self.network, gt.wire.connection, link, dispatcher, gt.dispatcher.bulk_relay, worker)
-        put("transport", self.network, gt.worker.transfer.peer_connections)
+        put("transport", self.network, gt.worker.transfer.peer_connections, gt.monitor.stream)
         put("time", time, sessions, link, gt.client.session.idle_flush, gt.service.session, dispatcher, worker)
-        put("time", time, gt.dispatcher.bulk_relay)
+        put("time", time, gt.dispatcher.bulk_relay, gt.monitor.stream)
         put("threading", threading, client, gt.client.session.sigint_lock, gt.dispatcher.bulk_relay, worker)
         put("os", VirtualOs(scheduler, self.descriptors), dispatcher, worker)
         put("select", VirtualSelect(scheduler, self.descriptors), dispatcher, link)
         put("ActiveClock", lambda: ActiveClock(time.monotonic), gt.wire.connection, link, dispatcher, worker)
         put("environment_number", self._number, link, dispatcher, worker)
-        put("host_facts", self._host_facts, link, dispatcher, worker, gt.service.session)
+        put("host_facts", self._host_facts, link, dispatcher, worker, gt.service.session, gt.monitor.stream)
+        put("keys_for", lambda _address: None, gt.monitor.stream)
         put("Registration", NoRegistration, dispatcher)
         put("ConnectionLimit", NoConnectionLimit, dispatcher, worker)
         put("MemoryGuard", NoMemoryGuard, dispatcher)

@@ -42,6 +42,14 @@ def test_no_seed_fails(seeds: range) -> None:
     assert sum(outcome.reconnects for outcome in outcomes) > 0, "and connections break"
 
 
+@pytest.mark.parametrize("seeds", BATCHES[3::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_watchers_see_all_and_disturb_nobody(seeds: range) -> None:
+    """They come, go, read slowly and are killed while workers and programs are; who comes at the end sees what there is."""
+    outcomes = [simulate(seed, watches=True, recovers=seed % 2 == 1) for seed in seeds]
+    PROVED["simulated services that are watched"] += len(outcomes)
+    assert sum(outcome.events for outcome in outcomes) > 100 * len(outcomes)
+
+
 @pytest.mark.parametrize("seeds", BATCHES[1::5], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_snapshots_are_whole_or_not_there_whatever_happens(seeds: range) -> None:
     """A snapshot that was taken is there until one that was taken after it is, whoever dies while files are written; and all that
