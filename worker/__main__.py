@@ -10,12 +10,10 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from gt.bounds import MAX_INLINE_BYTES
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
 from gt.daemon.file_thread import FileThread
@@ -35,25 +33,21 @@ from gt.daemon.worker_number import write_number
 from gt.errors import GTError, ProtocolError
 from gt.sharding import options
 from gt.sharding.collectives import MAX_CHUNK_BYTES
-from gt.sharding.partition import extent
 from gt.snapshot_files.snapshot_names import default_folder
 from gt.standby.search import StandbySearch
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire import transport
-from gt.wire.bulk import PUT, Arrived, Bulk, Frames, Key
+from gt.wire.bulk import Frames
 from gt.wire.connection import Connection
 from gt.wire.connection_limit import ConnectionLimit
 from gt.wire.keys import keys_for, owner_keys
-from gt.wire.lending import Borrower
 from gt.wire.memfd import DEFAULT_SHARED_BYTES
-from gt.wire.pool import Pool, half_of_memory
 from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.wire.running_plan import RunningPlanMemory
 from gt.wire.subscription import Subscription
 from gt.worker.base.backend import Backend, backend
 from gt.worker.base.events import (
-    BulkIn,
     BulkOut,
     MarkIn,
     MarkWork,
@@ -78,12 +72,12 @@ from gt.worker.snapshots.mark_files import FORGET_WRITTEN, MarkFiles
 from gt.worker.snapshots.snapshot_work import SnapshotFiles
 from gt.worker.telemetry.recorder import Instruments
 from gt.worker.transfer.compression import packer
-from gt.worker.transfer.fetch_memory import FetchMemory
 from gt.worker.transfer.link_probe import LinkProbes
 from gt.worker.transfer.peer_connections import PeerConnections
 from gt.worker.transfer.peer_keys import PeerKeys
 from gt.worker.transfer.shared_memory import LentMemory
 
+from .bulk_data import BulkData
 from .core import PEER_TIMEOUT_SECONDS, SENDERS, Sender, WorkerCore
 
 log = logging.getLogger("gt.worker")
@@ -199,11 +193,7 @@ class WorkerShell:
         self.marks: FileThread[MarkWork, m.MarkTaken | MarkIn] = FileThread(
             "gt-marks", MarkFiles(self.mark_folder, time.monotonic_ns), self._wake
         )
-        self.streams = Bulk(borrower=Borrower() if limit else None)
-        self.pool = Pool(half_of_memory())
-        """The memory for what comes in chunks, or from a GPU."""
-        self.core.stored.host_memory = FetchMemory(self.streams.outbox, self.pool)
-        self.incoming_puts: dict[Key, tuple[int, int]] = {}
+        self.large = BulkData(self.core, self._send_bulk, self._say, self._handle, self._refuse, borrows=bool(limit))
         self.dispatcher_process: int | None = None
         """A descriptor of the dispatcher's process, if that is on this machine and started again when it ends."""
         self.pulses = False
@@ -340,8 +330,7 @@ class WorkerShell:
             self.bulk.close()
             self.bulk = None
         self._watch_dispatcher(None)
-        self.streams = Bulk(borrower=Borrower() if self.streams.borrower is not None else None)
-        self.incoming_puts.clear()
+        self.large.begin()
         self.peers.number = -1
         self.bulk_identity = self.facts["bulk"] = transport.new_identity()
         self.control = Connection(self.address, lease=self.lease, reopened=self._reopened, keys=self.keys)
@@ -378,10 +367,8 @@ class WorkerShell:
             self._handle(None)
         if now >= self.trim_at:  # also where messages come all the time
             self.trim_at = now + TICK_SECONDS
-            self.pool.trim(now)
-            if self.streams.borrower is not None:
-                self.streams.borrower.trim(now)
-        self._give_back()
+            self.large.trim(now)
+        self.large.give_back()
         self._report(idle=True)
         self._tell()
 
@@ -408,13 +395,13 @@ class WorkerShell:
         bulk, until = self.bulk, self.clock() + HAND_OUT_SECONDS
         if bulk is None:
             return
-        while self.streams.outbox.streams and self.clock() < until and not bulk.failed:
+        while self.large.streams.outbox.streams and self.clock() < until and not bulk.failed:
             poller = transport.poller()
             poller.register(bulk.socket, transport.READABLE)
             poller.poll(int(TICK_SECONDS * 1000))
             self._hear_bulk(bulk)
             bulk.look()
-        self._give_back()
+        self.large.give_back()
         bulk.close(linger=200)
 
     def fail(self, error: Exception) -> int:
@@ -614,7 +601,7 @@ class WorkerShell:
             if isinstance(send, ToDispatcher):
                 self.control.send(m.encode(send.message))
             elif isinstance(send, BulkOut):
-                self._part(send)
+                self.large.part(send)
             elif isinstance(send, ToPeer):
                 self.peers.send(send.address, m.encode(send.message))
             elif isinstance(send, SnapshotWork):
@@ -624,11 +611,8 @@ class WorkerShell:
             elif isinstance(send, Unreachable):
                 self.peers.forget(send.worker, send.address)
             else:
-                self.streams.drop_client(send.client)
-        if (
-            self.core.stored.expecting or self.incoming_puts
-        ):  # whatever the event was: the core may have caught up with its queue
-            self._open_puts()
+                self.large.streams.drop_client(send.client)
+        self.large.open_puts()  # whatever the event was: the core may have caught up with its queue
 
     def _report(self, *, idle: bool) -> None:
         """Report finished work when a report is due."""
@@ -636,70 +620,16 @@ class WorkerShell:
             for done in self.core.reports.due(self.clock(), idle=idle):
                 self._say(done)
 
-    def _part(self, send: BulkOut) -> None:
-        """Send a fetched part: a small one with its message, a large one as a bulk transfer that the client must grant."""
-        if send.array.nbytes <= MAX_INLINE_BYTES:
-            self._say(m.Part(*send.message[:-1], send.array.tobytes()))
-        elif send.placed:
-            self._send_bulk(self.streams.outbox.wrote(send.receiver, send.key))
-            self._say(send.message._replace(bulk=True))
-        else:
-            for chunk in self.streams.outbox.add(send.receiver, send.key, send.array):
-                self._send_bulk(chunk)
-            self._say(send.message._replace(bulk=True))
-
     def _send_bulk(self, frames: Frames) -> None:
         assert self.bulk is not None, "bulk data comes after the welcome"
         self.bulk.send(list(frames))
-
-    def _give_back(self) -> None:
-        """Return clients' memory that is no longer read."""
-        for frames in self.streams.returned():
-            self._send_bulk(frames)
-
-    def _open_puts(self) -> None:
-        """Grant bulk puts that were announced to their senders; forget those that were called off."""
-        known = set(self.incoming_puts.values())
-        here: list[Arrived] = []
-        for (client, tensor), (sender, spec, part) in self.core.stored.expecting.items():
-            if (client, tensor) not in known:
-                key = (PUT, client, tensor, self.core.number)
-                make = partial(self.pool.empty, extent(part), spec.dtype.numpy)
-                self.incoming_puts[key] = client, tensor
-                grant = self.streams.inbox.open(sender, key, part, spec.dtype.numpy, make)
-                whole = self._answer(self.streams.opened, key)
-                if whole is None:
-                    self._send_bulk(grant)
-                else:
-                    here.append(whole)
-        for key, (client, tensor) in list(self.incoming_puts.items()):
-            if (client, tensor) not in self.core.stored.expecting:
-                del self.incoming_puts[key]
-                self.streams.inbox.close(key)
-        while here:
-            key, array = here.pop(0)
-            self._handle(BulkIn(*self.incoming_puts.pop(key), array))
 
     def _hear_bulk(self, bulk: Connection) -> None:
         for _ in range(64):
             frames = bulk.receive()
             if frames is None:
                 return
-            whole = self._answer(self.streams.heard, frames)
-            if whole is not None:
-                self._handle(BulkIn(*self.incoming_puts.pop(whole[0]), whole[1]))
-            del whole  # the tensor may have been freed already
-
-    def _answer(self, hear: Callable[[Any], tuple[Arrived | None, Iterator[Frames]]], what: Any) -> Arrived | None:
-        """Answer a bulk frame. Returns the put that is complete now, if one is."""
-        try:
-            whole, answers = hear(what)
-            for answer in answers:
-                self._send_bulk(answer)
-        except (ProtocolError, ValueError) as error:
-            self._refuse(error)
-            return None
-        return whole
+            self.large.heard(frames)
 
     def _hear_peers(self) -> None:
         while True:

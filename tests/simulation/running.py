@@ -281,7 +281,7 @@ def _check_empty(service: Service) -> None:
         worker.check()
         stored, programs = worker.stored, worker.programs
         kept = (stored.tensors, stored.expecting, stored.unwanted, stored.loading, programs.plans, programs.compiled,
-                worker.meshes, worker.moves.arrived, worker.queue, shell.incoming_puts, shell.streams.outbox.streams,
+                worker.meshes, worker.moves.arrived, worker.queue, shell.large.incoming, shell.large.streams.outbox.streams,
                 worker.marks.pinned, worker.marks.restoring)  # fmt: skip
         if worker.running is not None or any(kept):
             raise SimulationFailed(

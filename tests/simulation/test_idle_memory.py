@@ -19,7 +19,7 @@ def test_memory_of_a_client_is_unmapped_although_messages_come_all_the_time() ->
         service.start_worker("worker0", Link(0.001))
 
         def maps() -> int:
-            return len(service.worker_shells["worker0"].streams.borrower.maps)
+            return len(service.worker_shells["worker0"].large.streams.borrower.maps)
 
         def program() -> None:
             gt.connect(ADDRESS)
