@@ -15,7 +15,7 @@ from daemons import Machine
 from effort import EFFORT, PROVED, cases
 from hypothesis import settings
 
-MAX_SECONDS = 300
+MAX_SECONDS = 300 * max(1.0, EFFORT)
 """A test that takes longer hangs: all stacks are written, its process ends, and pytest-xdist goes on without it."""
 STDERR = pytest.StashKey[int]()
 
