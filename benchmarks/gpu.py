@@ -41,7 +41,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 class Sizes(NamedTuple):
-    """How large what is measured is. Arrays are so large that kernels take longer than it takes the host to ask for them."""
+    """Sizes of arrays and counts of steps. A kernel takes longer on these arrays than the host takes to launch it."""
 
     elements: int = 256 << 20
     side: int = 8192
@@ -389,9 +389,9 @@ def memory(bench: Bench) -> Rows:
 
 
 KERNELS: tuple[Callable[[Bench], Rows], ...] = (copy, chain, rows_of, products, gaps, beside, memory)
-"""What an in-memory worker is measured by."""
+"""The parts that measure an in-memory worker."""
 PROCESSES: tuple[Callable[[Bench], Rows], ...] = (steps, bulk)
-"""What goes through real processes."""
+"""The parts that measure real processes."""
 
 
 def table(device: str, rounds: int, sizes: Sizes, parts: Collection[str]) -> Rows:

@@ -20,13 +20,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import scipy.special
 from timeline import Behind, CUDARuntimeError, MemoryPointer, Timeline, address, behind
 
 from gt.ir.dtypes import bfloat16
+
+if TYPE_CHECKING:
+    import pytest
 
 INTO: Final = frozenset(("array", "asarray"))
 """Functions that take arrays of NumPy to the device."""
@@ -607,3 +610,12 @@ def installed(*, card: bool = True, devices: int = 1, nccl: Any = None) -> Itera
                 del sys.modules[name]
             else:
                 sys.modules[name] = module
+
+
+def be_late(monkeypatch: pytest.MonkeyPatch) -> Timeline:
+    """Give the card a new timeline on which all work is late, with nothing under way and no memory in use. Returns it."""
+    timeline = Timeline()
+    timeline.quick = False
+    monkeypatch.setattr(CARD, "timeline", timeline)
+    monkeypatch.setattr(CARD, "cuda", type(CARD.cuda)(**{**vars(CARD.cuda), **timeline.cuda()}))
+    return timeline

@@ -1,4 +1,4 @@
-"""Where the tensors of a client come from, as far as that was recorded: the runs and puts that made them.
+"""Records of the runs and puts that have made the tensors of a client.
 
 A run that has made a tensor which lives is kept, however many have come since; of all others only the latest are. Pure state.
 """
@@ -16,9 +16,9 @@ from gt.ir.instruction import Plan
 from gt.wire import telemetry as t
 
 MAX_BIRTHS: Final = 20_000
-"""How many are recorded of one client before it is looked which of them have made something that lives."""
+"""Births of one client above which those are dropped that have made nothing which lives."""
 MAX_UNSETTLED_BIRTHS: Final = 30_000
-"""How many are kept until that is known; beyond, the oldest are forgotten."""
+"""The most births of one client; above, the oldest are dropped."""
 BIRTHS_PER_TURN: Final = 1024
 Birth = tuple[int, int, int, float, int, Planned | str]
 """What was issued, or put: order and plan (-1, -1: a put), the first tensor that it makes, when (seconds), by which client, and

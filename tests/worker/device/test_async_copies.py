@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from card import CARD, installed
+from card import CARD, be_late, installed
 from effort import cases
 from gpu.test_workers import DATA_PARALLEL, connect, trained
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timeline import NONSENSE, Timeline
+from timeline import NONSENSE
 
 import gt
 from gt.service.in_process import Fabric
@@ -31,10 +31,7 @@ PARTS = 3
 @pytest.fixture(autouse=True)
 def _on_a_late_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """With nothing under way, and rings that hold little."""
-    timeline = Timeline()
-    timeline.quick = False
-    monkeypatch.setattr(CARD, "timeline", timeline)
-    monkeypatch.setattr(CARD, "cuda", type(CARD.cuda)(**{**vars(CARD.cuda), **timeline.cuda()}))
+    be_late(monkeypatch)
     monkeypatch.setattr(async_copies, "PART_BYTES", PART_ALIGNMENT)
     monkeypatch.setattr(PinnedRing.__init__, "__defaults__", (PARTS * PART_ALIGNMENT,))
     with installed():

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from card import CARD, current_device, installed
+from card import CARD, be_late, current_device, installed
 from gpu import test_streams
-from timeline import NONSENSE, Timeline
+from timeline import NONSENSE
 
 import gt
 from gt.worker.device.cuda_streams import CudaStreams
@@ -22,12 +22,8 @@ globals().update({name: test for name, test in vars(test_streams).items() if nam
 @pytest.fixture(autouse=True)
 def _on_a_late_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """With nothing under way, and no memory that anybody had."""
-    timeline = Timeline()
-    timeline.quick = False
-    timeline.patience = 1000
+    be_late(monkeypatch).patience = 1000
     monkeypatch.setattr(test_streams, "SIDE", 8)
-    monkeypatch.setattr(CARD, "timeline", timeline)
-    monkeypatch.setattr(CARD, "cuda", type(CARD.cuda)(**{**vars(CARD.cuda), **timeline.cuda()}))
     with installed():
         yield
         gt.disconnect()

@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from card import CARD, installed
+from card import CARD, be_late, installed
 from effort import cases
 from hypothesis import given, settings
 from mark_histories import Actions, histories, run
-from timeline import Timeline
 
 from gt.wire import messages as m
 from gt.worker.base.backend import backend
@@ -36,10 +35,7 @@ LARGE = 3 * PARTS * PART_BYTES // 8 + 1
 @pytest.fixture(autouse=True)
 def _on_a_late_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """With nothing under way, and no memory that anybody had."""
-    timeline = Timeline()
-    timeline.quick = False
-    monkeypatch.setattr(CARD, "timeline", timeline)
-    monkeypatch.setattr(CARD, "cuda", type(CARD.cuda)(**{**vars(CARD.cuda), **timeline.cuda()}))
+    be_late(monkeypatch)
     with installed():
         yield
 
