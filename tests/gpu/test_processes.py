@@ -16,6 +16,7 @@ from gt.worker.base.backend import count_devices
 ROOT = Path(__file__).parents[2]
 TRAIN = """
     import json
+    WIDE = 1024  # gradients are so large that pieces of them pass through memory that workers share
     axis = "model" if sys.argv[2] == "tensor_parallel" else "data"
     def train(devices, config):
         from gt.service.launch import Local
@@ -28,7 +29,7 @@ TRAIN = """
         with gt.signal.context("data"):  # rules are for signals alone
             x, y = gt.from_numpy(numbers.standard_normal((64, 32), np.float32)), gt.from_numpy(numbers.integers(0, 5, 64))
         with gt.signal.context("net"):
-            model = gt.nn.Sequential(gt.nn.Linear(32, 64), gt.nn.LayerNorm(64), gt.nn.ReLU(), gt.nn.Linear(64, 5))
+            model = gt.nn.Sequential(gt.nn.Linear(32, WIDE), gt.nn.LayerNorm(WIDE), gt.nn.ReLU(), gt.nn.Linear(WIDE, 5))
             optimizer = gt.optim.Adam(model.parameters(), lr=0.01)
             for _ in range(20):
                 loss = gt.nn.functional.cross_entropy(model(x), y)
