@@ -610,6 +610,9 @@ class DispatcherCore:
         if client is not None:
             self.queues.pump(client)
 
+    def _parts_packed(self, worker: WorkerRecord, packed: m.PartsPacked) -> None:
+        self.recovery.packed(worker, packed)
+
     def _unique_id(self, worker: WorkerRecord, unique_id: m.UniqueId) -> None:
         self.meshes.introduce(worker, unique_id)
 
@@ -731,6 +734,7 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.Loaded: ((WORKER,), DispatcherCore._loaded),
     m.MarkTaken: ((WORKER,), DispatcherCore._mark_taken),
     m.MarkRestored: ((WORKER,), DispatcherCore._mark_restored),
+    m.PartsPacked: ((WORKER,), DispatcherCore._parts_packed),
     m.Health: ((PULSE,), DispatcherCore._health),
     m.Watch: ((WATCHER,), DispatcherCore._watch),
     m.Cancel: ((WATCHER,), DispatcherCore._cancel),

@@ -28,6 +28,12 @@ CONFIGS: tuple[dict[str, Any] | None, ...] = (
     {"sharding_config": {"net": {"strategy": "data_parallel"}}},
 )
 
+REPLICATED_CONFIGS: tuple[dict[str, Any] | None, ...] = (
+    {"mesh": {"data": 2}, "sharding_config": {}},
+    {"mesh": {"data": 2}, "sharding_config": {"net": BATCH}},
+)
+"""Under which each of two workers has all, or all but what some signal cuts."""
+
 ELASTIC_CONFIGS: tuple[dict[str, Any] | None, ...] = (
     *CONFIGS,
     {"mesh": {"data": "auto"}, "sharding_config": {"net": {"strategy": "data_parallel"}}},

@@ -50,6 +50,7 @@ from gt.worker.base.backend import Backend, backend
 from gt.worker.base.events import (
     BulkOut,
     MarkIn,
+    MarkPacked,
     MarkWork,
     SnapshotIn,
     SnapshotWork,
@@ -190,7 +191,7 @@ class WorkerShell:
         )
         self.mark_folder = Path(marks) if marks else self.shared_folder and mark_folder(self.shared_folder)
         """Where all workers of the service keep the files of marks, if they do."""
-        self.marks: FileThread[MarkWork, m.MarkTaken | MarkIn] = FileThread(
+        self.marks: FileThread[MarkWork, m.MarkTaken | MarkIn | MarkPacked] = FileThread(
             "gt-marks", MarkFiles(self.mark_folder, time.monotonic_ns), self._wake
         )
         self.large = BulkData(self.core, self._send_bulk, self._say, self._handle, self._refuse, borrows=bool(limit))
@@ -488,7 +489,7 @@ class WorkerShell:
         if not self.stopping:
             self._handle(None)
             for answer in (*self.snapshots.answers(), *self.marks.answers()):
-                if isinstance(answer, SnapshotIn | MarkIn):
+                if isinstance(answer, SnapshotIn | MarkIn | MarkPacked):
                     self._handle(answer)
                 else:
                     self._say(answer)

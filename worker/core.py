@@ -30,7 +30,17 @@ from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 from gt.wire.running_plan import CLIENT, IN_PROGRESS, ORDER, Words
 from gt.worker.base.backend import Backend
-from gt.worker.base.events import BulkIn, Forgotten, MarkIn, MarkWork, Send, SnapshotIn, SnapshotWork, ToDispatcher
+from gt.worker.base.events import (
+    BulkIn,
+    Forgotten,
+    MarkIn,
+    MarkPacked,
+    MarkWork,
+    Send,
+    SnapshotIn,
+    SnapshotWork,
+    ToDispatcher,
+)
 from gt.worker.cuda_graphs.capturable_run import CapturableRun
 from gt.worker.cuda_graphs.graphs import CudaGraphs
 from gt.worker.device.cuda_ipc import CardMemory
@@ -256,6 +266,11 @@ class WorkerCore:
         if answer is not None:
             self.out.append(ToDispatcher(answer))
 
+    def _mark_packed(self, event: MarkPacked, _now: float) -> None:
+        answer = self.marks.receive_packed(event)
+        if answer is not None:
+            self.out.append(ToDispatcher(answer))
+
     def check(self) -> None:
         """Assert the invariants between events, in terms of plans' states (`execution/plan_state.py`)."""
         running = self.running
@@ -410,9 +425,12 @@ class WorkerCore:
 
     def _restore_parts(self, message: m.RestoreParts, _now: float) -> None:
         info = self.meshes[message.mesh]
-        work = self.marks.restore_parts(message, info.mesh, info.rank)
-        if work is not None:
-            self.out.append(work)
+        answer = self.marks.restore_parts(message, info.mesh, info.rank, self.deferred_checks)
+        if answer is not None:
+            self.out.append(answer if isinstance(answer, MarkWork) else ToDispatcher(answer))
+
+    def _pack_parts(self, message: m.PackParts, _now: float) -> None:
+        self.out.append(self.marks.pack(message))
 
     def _define_plan(self, message: m.DefinePlan, _now: float) -> None:
         self.programs.define(message.plan, bytes(message.body))
@@ -718,6 +736,7 @@ UNORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], Non
     BulkIn: (Sender.SHELL, WorkerCore._bulk_in),
     SnapshotIn: (Sender.SHELL, WorkerCore._snapshot_in),
     MarkIn: (Sender.SHELL, WorkerCore._mark_in),
+    MarkPacked: (Sender.SHELL, WorkerCore._mark_packed),
     m.CommitSnapshot: (Sender.DISPATCHER, WorkerCore._snapshot_files),
     m.DiscardParts: (Sender.DISPATCHER, WorkerCore._snapshot_files),
     m.ReadSnapshots: (Sender.DISPATCHER, WorkerCore._snapshot_files),
@@ -745,6 +764,7 @@ ORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], None]
     m.DropMark: (Sender.DISPATCHER, WorkerCore._drop_mark),
     m.RestoreMark: (Sender.DISPATCHER, WorkerCore._restore_mark),
     m.RestoreParts: (Sender.DISPATCHER, WorkerCore._restore_parts),
+    m.PackParts: (Sender.DISPATCHER, WorkerCore._pack_parts),
 }
 """What is handled in its turn, after all plans that came before it: who may send it, and what handles it."""
 

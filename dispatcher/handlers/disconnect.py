@@ -126,8 +126,7 @@ class Disconnect:
         if numbers:
             behind = tuple(worker.identity for worker in self.service.workers.values() if worker.number in numbers)
             self.service.out += [Send(behind, m.Forget(client.number))] if behind else []
-        client.recovery.restoring.clear()
-        client.recovery.joining.clear()
+        client.recovery.stop_restoring()
         for record in self.service.meshes_of.get(client.number, ()):
             self.service.multicast(record.mesh, m.Forget(client.number))
             for plan in record.plans:
@@ -179,8 +178,7 @@ class Disconnect:
             self._settle(client, message, Survivors(None, client.table, []))
             return
         client.loss = SharedComputation(self._left(client, worker, fault))
-        recovery.restoring.clear()
-        recovery.joining.clear()
+        recovery.stop_restoring()
         client.dropping += client.dropping > 0
         client.queue.appendleft(message)
         begin(client)

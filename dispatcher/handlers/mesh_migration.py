@@ -1,5 +1,5 @@
 """How a session's live tensors come from one mesh to another: by plans, when a new config changes its mesh, or from the files of
-a mark, when fewer workers are left than it was taken on.
+a mark, when fewer workers are left than it was taken on, or one sees no file with its parts: then peers send it theirs.
 
 A plan knows only one mesh, so a tensor is gathered on the old mesh, copied to new workers on a mesh of all workers of both,
 and cut on the new mesh. There it is sharded as before along axes of the same name. Values never change, and these plans are
@@ -9,12 +9,13 @@ issues the plans, and sends the messages.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.session_marks import ENTRIES_PER_TURN, SessionMark, changed
+from gt.ir.dtypes import uint8
 from gt.ir.instruction import INPUT, MOVE, Instruction, Plan, Tag, ref
 from gt.ir.spec import Spec, pack_spec
 from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Placement, Shard, format_layout
@@ -26,7 +27,8 @@ GROUP_TENSORS: Final = 64
 """The most tensors that are gathered at one time, and moved in one turn."""
 MAX_TENSORS_OF_PART: Final = 1024
 """The most tensors of which a worker is told in one `RestoreParts`."""
-_TAG: Final = Tag((), "update", "a change of the config")
+_MIGRATION_TAG: Final = Tag((), "update", "a change of the config")
+_DELIVERY_TAG: Final = Tag((), "update", "a mark that a new worker restores")
 
 
 class LiveTensor(NamedTuple):
@@ -77,33 +79,49 @@ def moved_entries(table: Mapping[int, Entry], old: Mesh, new: Mesh) -> Generator
     return changed(table, moved)
 
 
-def restore_parts(mark: SessionMark, client: int, new: Mesh) -> Iterator[m.RestoreParts | None]:
-    """What tells workers of a mesh to read their parts of a mark from the files of all its ranks, made in turns, of which most
-    have no message. On a mesh like the mark's all parts are as they were."""
-    old = mark.mesh
+def restored_layout(old: Mesh, new: Mesh, layout: Layout) -> Layout:
+    """The layout on the new mesh of a tensor of a mark: on a mesh like the mark's it is as it was."""
     same = (old.axes, old.sizes, old.weights) == (new.axes, new.sizes, new.weights)
+    return layout if same else layout_on(new, old, layout)
+
+
+def delivery_plan(mesh: Mesh, tensor: int, nbytes: int, source: int, target: int) -> Plan:
+    """The plan for a single use that moves packed parts of a mark from one rank to another."""
+    before, after = (tuple(map(At, mesh.coordinates(rank))) for rank in (source, target))
+    found = _identity(mesh, [(tensor, Spec(uint8, (nbytes,)), before, after)], _DELIVERY_TAG)
+    assert found is not None, "nobody sends anything to itself"
+    return found.plan
+
+
+def restore_parts(
+    mark: SessionMark, client: int, new: Mesh, packed: Sequence[tuple[int, int]] = (), gone: Container[int] = ()
+) -> Iterator[m.RestoreParts | None]:
+    """What tells workers of a mesh to read their parts of a mark from the files of all its ranks, made in turns, of which most
+    have no message. `packed`: what peers have sent, with the ranks that had it; `gone`: tensors that are left out."""
+    old = mark.mesh
     weights = [list(each) for each in old.weights]
     tensors: list[int] = []
     which: list[int] = []
     kinds: dict[tuple[Spec, Layout], int] = {}
-    packed: list[Any] = []
+    printed: list[Any] = []
 
     def part(*, more: bool) -> m.RestoreParts:
-        return m.RestoreParts(mark.number, client, new.number, weights, tensors, which, packed, more)
+        sent = ([], []) if more else ([each for each, _ in packed], [rank for _, rank in packed])
+        return m.RestoreParts(mark.number, client, new.number, weights, tensors, which, printed, *sent, more)
 
     for at, (tensor, entry) in enumerate(mark.table.items(), 1):
         if not at % ENTRIES_PER_TURN:
             yield None
-        if entry.fault is not None:
+        if entry.fault is not None or tensor in gone:
             continue
         if len(tensors) == MAX_TENSORS_OF_PART:
             yield part(more=True)
-            tensors, which, kinds, packed = [], [], {}, []
+            tensors, which, kinds, printed = [], [], {}, []
         spec, before = entry.spec, entry.resident.layout
         number = kinds.setdefault((spec, before), len(kinds))
-        if number == len(packed):
-            after = before if same else layout_on(new, old, before)
-            packed.append([pack_spec(spec), format_layout(before), format_layout(after)])
+        if number == len(printed):
+            after = restored_layout(old, new, before)
+            printed.append([pack_spec(spec), format_layout(before), format_layout(after)])
         tensors.append(tensor)
         which.append(number)
     yield part(more=False)
@@ -137,7 +155,9 @@ def migration_plans(live: Sequence[LiveTensor], old: Mesh, new: Mesh, both: Mesh
     return [plan for plan in plans if plan is not None]
 
 
-def _identity(mesh: Mesh, ways: Iterable[tuple[int, Spec, Layout, Layout]]) -> MigrationPlan | None:
+def _identity(
+    mesh: Mesh, ways: Iterable[tuple[int, Spec, Layout, Layout]], tag: Tag = _MIGRATION_TAG
+) -> MigrationPlan | None:
     """The plan that moves tensors from layout to layout, None if none has to move. Survivors are numbered like the tensors."""
     moved = [way for way in ways if way[2] != way[3]]
     if not moved:
@@ -147,5 +167,5 @@ def _identity(mesh: Mesh, ways: Iterable[tuple[int, Spec, Layout, Layout]]) -> M
         Instruction(MOVE, range(number, number + 1), (ref(INPUT, number),), {}, 0) for number in range(len(moved))
     )
     survivors = tuple((tensor, number) for number, tensor in enumerate(tensors))
-    plan = Plan(mesh.number, specs, before, "", (_TAG,), moves, specs, after, survivors, ())
+    plan = Plan(mesh.number, specs, before, "", (tag,), moves, specs, after, survivors, ())
     return MigrationPlan(plan, list(tensors))

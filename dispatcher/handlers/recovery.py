@@ -8,12 +8,16 @@ one, and has all of them restore the tensors of the mark. What the client sends 
 
 If nobody comes in place of the lost one, the session gets the mesh that its config asks for on the workers that remain. Each of
 them puts its parts together from the files of all ranks, and what follows is planned anew.
+
+A worker that sees no file with its parts gets them from peers that do (`dispatcher/state/peer_parts.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Set
+import itertools
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gt.dispatcher.cost.nccl_cards import cards_of
@@ -22,11 +26,14 @@ from gt.dispatcher.state.config_resolution import SharedComputation
 from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload, Remesh, Send, WorkerLoss
 from gt.dispatcher.state.mark_wait import MarkWait, Overdue
 from gt.dispatcher.state.message_state import DONE, WAITING_RESTORE, WAITING_WORKERS, MessageState, begin
+from gt.dispatcher.state.peer_parts import MAX_PACKED, Delivery, Needed, givers, needed_parts
 from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.records import ClientRecord, MeshRecord, ReducedSegment, WorkerRecord
-from gt.dispatcher.state.session_marks import SessionMark, entries_on, lost_entries
+from gt.dispatcher.state.session_marks import SessionMark, entries_on, entries_without, lost_entries
+from gt.dispatcher.state.shared_state import MESH_CREDITS, releases
 from gt.dispatcher.state.worker_duty import LEAVING, SPARE
 from gt.errors import GTError, ProtocolError
+from gt.ir.spec import MAX_ELEMENTS
 from gt.sharding.config_meshes import show_mesh
 from gt.wire import messages as m
 from gt.wire import telemetry as t
@@ -34,8 +41,8 @@ from gt.wire.messages import Fault
 
 from .job_scheduler import Job
 from .marks import MarkHandler, folder_of
-from .mesh_migration import moved_entries, restore_parts
-from .session_mesh import SessionMeshes
+from .mesh_migration import delivery_plan, moved_entries, restore_parts, restored_layout
+from .session_mesh import MAX_TOLD, SessionMeshes
 
 if TYPE_CHECKING:
     from gt.dispatcher.state.shared_state import DispatcherState
@@ -54,6 +61,7 @@ class RecoveryHandler:
         self.marks = marks
         self.numbers = numbers
         self.leave = leave
+        self.packed_ids = itertools.count(m.FIRST_PACKED)
 
     def can_rewind(self, client: ClientRecord, loss: WorkerLoss, text: str, there: Set[int]) -> bool:
         """Whether a session that has lost a worker (`text`) can go back, where these are `usable_workers`."""
@@ -163,9 +171,14 @@ class RecoveryHandler:
             self.service.dispose(client.table)
             client.table, recovery.table = recovery.table.result(), None
         if recovery.restoring:
+            self._send_packed(client)
             return WAITING_RESTORE
         if recovery.table is not None:
             return self.meshes.wait(client, recovery.table)
+        if recovery.gone:
+            gone, recovery.gone = recovery.gone, {}
+            self._make_table(client, entries_without(client.table, gone))
+            return self.recover(client, message)
         if client.planner is not None or mark not in recovery.marks:
             return DONE  # all is there, or nothing will come back
         if not self.service.ready(client):
@@ -225,10 +238,12 @@ class RecoveryHandler:
         self.service.log("warning", text, "remesh", client.number)
         return WAITING_RESTORE
 
-    def _tell_parts(self, client: ClientRecord, mark: SessionMark, to: tuple[bytes, ...]) -> None:
-        """Let a job tell workers to read their parts of a mark from the files of all its ranks."""
+    def _tell_parts(
+        self, client: ClientRecord, mark: SessionMark, to: tuple[bytes, ...], packed: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        """Let a job tell workers to read their parts of a mark from the files of all its ranks, but for what peers sent."""
         assert client.mesh is not None
-        parts = restore_parts(mark, client.number, client.mesh)
+        parts = restore_parts(mark, client.number, client.mesh, packed, client.recovery.gone)
 
         def turns() -> Iterator[None]:
             for part in parts:
@@ -307,7 +322,7 @@ class RecoveryHandler:
     def overdue(self) -> list[tuple[ClientRecord, Overdue]]:
         """The sessions one of whose workers has not given them back what a mark has, in the time for that."""
         found = [
-            (client, wait.overdue(client.recovery.restoring, self.service))
+            (client, wait.overdue(client.recovery.awaited_now, self.service))
             for client in self.service.clients.values()
             if client.recovery.restoring and (wait := client.recovery.restore_wait) is not None
         ]
@@ -347,16 +362,124 @@ class RecoveryHandler:
             self.service.log("warning", text, client=client.number)
             self._tell_parts(client, recovery.marks[0], (worker.identity,))
             return None
+        if message.fault and worker.number not in recovery.deliveries:
+            recovery.deliveries[worker.number] = Delivery((message.fault[0], message.fault[-1]))
+            self._seek(client, worker.number, recovery.marks[0].table.items())
+            return None
         if message.fault:
             text = f"what worker {worker.number} is to restore cannot be had: {message.fault[-1]}"
             self.fail(client, recovery.marks[0], (message.fault[0], text))
             return client
         recovery.restoring.discard(worker.number)
+        delivery = recovery.deliveries.pop(worker.number, None)
+        if delivery is not None:
+            assert client.mesh is not None, "it restores"
+            for release in releases(client.number, [each for each, _ in delivery.sent]):
+                self.service.multicast(client.mesh, release)
+            recovery.due = True  # it has no file yet
         if recovery.restoring:
             return None
+        if recovery.gone:
+            assert client.mesh is not None, "it was restored"
+            for release in releases(client.number, [*recovery.gone]):
+                self.service.multicast(client.mesh, release)
         recovery.restore_wait = None
         self.marks.recovered(client, message.mark)
         return client
+
+    # what peers send
+
+    def _seek(self, client: ClientRecord, number: int, entries: Collection[tuple[int, Entry]]) -> None:
+        """Let a job find out which peers have what a worker cannot read of a mark."""
+        recovery, mark, mesh = client.recovery, client.recovery.marks[0], client.mesh
+        assert mesh is not None, "it restores"
+        workers = self.service.meshes[mesh.number].workers
+        members = [(worker.number, folder_of(worker)) for worker in workers]
+        folders = mark.folders or ("",) * len(mark.mesh.members)
+        who = givers(folders, members, number, recovery.unreadable)
+        layout_of = partial(restored_layout, mark.mesh, mesh)
+        rank = mesh.members.index(number)
+        recovery.deliveries[number].seeking += 1
+
+        def turns() -> Iterator[Needed | None]:
+            yield (yield from needed_parts(entries, mark.mesh, mesh, rank, layout_of, who))
+
+        job = Job(client.program, client.number, "peers for a mark", turns(), partial(self._found, client, number))
+        self.meshes.plan_selection.jobs.add(job)
+
+    def _found(self, client: ClientRecord, number: int, found: Needed | None) -> None:
+        """Have peers pack what a worker needs, or give the mark up if they have nothing of it. What has parts that nobody has is
+        lost."""
+        recovery = client.recovery
+        delivery = recovery.deliveries.get(number)
+        if delivery is None:
+            return  # the session has lost the mark meanwhile
+        delivery.seeking -= 1
+        fault = delivery.fault[0], f"what worker {number} is to restore cannot be had: {delivery.fault[1]}"
+        if found is None or not (found.parcels or delivery.sent or delivery.asked or delivery.packed):
+            self.fail(client, recovery.marks[0], fault)
+            return
+        delivery.left += found.parcels
+        recovery.gone |= dict.fromkeys(found.gone, fault)
+        sources = sorted({parcel.source for parcel in found.parcels})
+        lost = f"; {len(found.gone)} tensors of which it had parts are lost" if found.gone else ""
+        text = (
+            f"worker {number} gets what it is to restore from workers {sources[:MAX_TOLD]}{lost}: {delivery.fault[1]}"
+        )
+        self.service.log("warning", text, client=client.number)
+        recovery.restore_wait = MarkWait(self.service.order, recovery.marks[0].table)
+        self._pack(client, delivery)
+        self._send_packed(client)
+
+    def _pack(self, client: ClientRecord, delivery: Delivery) -> None:
+        """Have peers pack the next parcels."""
+        mark = client.recovery.marks[0]
+        while delivery.left and len(delivery.asked) + len(delivery.packed) < MAX_PACKED:
+            parcel, packed = delivery.left.popleft(), next(self.packed_ids)
+            delivery.asked[packed] = parcel
+            source = next(each for each in self.service.workers.values() if each.number == parcel.source)
+            told = m.PackParts(mark.number, client.number, parcel.rank, packed, parcel.tensors)
+            self.service.send(source.identity, told)
+
+    def packed(self, worker: WorkerRecord, message: m.PartsPacked) -> None:
+        """A worker has packed parts of a mark for a peer, or cannot: then others may have them. Raises `ProtocolError` if these
+        are no bytes, or more than a tensor has."""
+        if not message.fault and not 0 < message.nbytes <= MAX_ELEMENTS:
+            raise ProtocolError(f"parts of a mark cannot take {message.nbytes} bytes")
+        client = self.service.by_number.get(message.client)
+        deliveries = {} if client is None else client.recovery.deliveries
+        for number, delivery in deliveries.items():
+            parcel = delivery.asked.get(message.packed)
+            if client is not None and parcel is not None and parcel.source == worker.number:
+                del delivery.asked[message.packed]
+                if message.fault:
+                    client.recovery.unreadable.add(parcel.rank)
+                    delivery.fault = message.fault[0], message.fault[-1]
+                    table = client.recovery.marks[0].table
+                    self._seek(client, number, [(tensor, table[tensor]) for tensor in parcel.tensors])
+                    self._pack(client, delivery)
+                else:
+                    delivery.packed.append((message.packed, message.nbytes, parcel))
+                    self._send_packed(client)
+                return
+
+    def _send_packed(self, client: ClientRecord) -> None:
+        """Issue the plans that move what is packed, as far as there is credit, and have those restore the mark who have all."""
+        recovery, mesh = client.recovery, client.mesh
+        if mesh is None:
+            return
+        record = self.service.meshes[mesh.number]
+        for number, delivery in recovery.deliveries.items():
+            while delivery.packed and len(record.pending) < MESH_CREDITS:
+                packed, nbytes, parcel = delivery.packed.popleft()
+                target, source = mesh.members.index(number), mesh.members.index(parcel.source)
+                self.meshes.carry(client, delivery_plan(mesh, packed, nbytes, source, target), [packed])
+                delivery.sent.append((packed, parcel.rank))
+                self._pack(client, delivery)
+            if delivery.is_whole and not delivery.told:
+                delivery.told = True
+                identity = next(worker.identity for worker in record.workers if worker.number == number)
+                self._tell_parts(client, recovery.marks[0], (identity,), delivery.sent)
 
 
 def _taken(client: ClientRecord) -> int:

@@ -44,6 +44,7 @@ from .mesh_migration import LiveTensor, first_few, layout_on, meeting, migration
 from .plan_selection import PlanSelection
 
 if TYPE_CHECKING:
+    from gt.ir.instruction import Plan
     from gt.sharding.config import Config
 
 
@@ -377,6 +378,19 @@ class SessionMeshes:
         client.displaced = True
         client.left_behind |= set(mesh.members)
 
+    def carry(self, client: ClientRecord, plan: Plan, tensors: list[int]) -> None:
+        """Issue a plan for a single use, which moves tensors and leaves them under the same ids."""
+        mesh = self.service.meshes[plan.mesh].mesh
+        number = next(self.service.plan_numbers)
+        self.service.multicast(mesh, m.DefinePlan(number, pack_plan(plan)))
+        order = self.service.place(mesh)
+        if self.service.recording is not None:
+            self.service.recording.carried(client, number, plan, mesh, order)
+        self.service.multicast(
+            mesh, m.Execute(order, number, client.number, 0, tensors, [], list(range(len(tensors))), [])
+        )
+        self.service.multicast(mesh, m.DropPlan(number))
+
     def _move_some(self, client: ClientRecord, moving: MeshMigration, old: Mesh) -> None:
         """Move as many tensors as may be gathered at one time."""
         new, both = moving.planner.mesh, moving.both
@@ -384,16 +398,7 @@ class SessionMeshes:
         live = first_few(LiveTensor(tensor, entry.spec, entry.resident.layout) for tensor, entry in waiting)
         del moving.left[-len(live) :]
         for plan, tensors in migration_plans(live, old, new, both):
-            mesh = self.service.meshes[plan.mesh].mesh
-            number = next(self.service.plan_numbers)
-            self.service.multicast(mesh, m.DefinePlan(number, pack_plan(plan)))
-            everything = list(range(len(tensors)))
-            order = self.service.place(mesh)
-            if self.service.recording is not None:
-                self.service.recording.carried(client, number, plan, mesh, order)
-            execute = m.Execute(order, number, client.number, 0, tensors, [], everything, [])
-            self.service.multicast(mesh, execute)
-            self.service.multicast(mesh, m.DropPlan(number))
+            self.carry(client, plan, tensors)
         for each in live if both is not None else ():
             if each.spec.size == 0:  # no piece of it travels, from which those who join could have it
                 layout = format_layout(layout_on(new, old, each.layout))

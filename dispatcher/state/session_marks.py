@@ -25,6 +25,7 @@ from .plan_cache import Entry, SavedPlan
 if TYPE_CHECKING:
     from gt.dispatcher.cost.cost_model import Speeds
 
+    from .peer_parts import Delivery
     from .records import ClientRecord
 
 ENTRIES_PER_TURN: Final = 128
@@ -121,6 +122,12 @@ class SessionRecovery:
     """Those of them that read the files of all ranks of the mark."""
     table: SharedComputation[dict[int, Entry]] | None = None
     """The session's tensor table, while it is made of a mark's."""
+    deliveries: dict[int, Delivery] = field(default_factory=dict)
+    """By worker: what it gets of a mark from peers, as it sees no file with that."""
+    unreadable: set[int] = field(default_factory=set)
+    """The ranks of the mark whose files no peer can read."""
+    gone: dict[int, Fault] = field(default_factory=dict)
+    """The tensors of the mark of which some part is nowhere, though parts of others came from peers."""
     restore_wait: MarkWait | None = None
     """How long they may take."""
     avoided: set[int] = field(default_factory=set)
@@ -158,6 +165,14 @@ class SessionRecovery:
     recovery_seconds: float = -1.0
     """How long the last recovery took; -1 if there was none."""
 
+    def stop_restoring(self) -> None:
+        """Wait for nobody any more who restores a mark."""
+        self.restoring.clear()
+        self.joining.clear()
+        self.deliveries.clear()
+        self.unreadable.clear()
+        self.gone.clear()
+
     def note_definition(self, number: int, nbytes: int) -> None:
         """Note that a definition has so many bytes; 0: it is dropped."""
         self.definition_bytes += nbytes - self.definitions.pop(number, 0)
@@ -185,6 +200,14 @@ class SessionRecovery:
     def is_under_way(self) -> bool:
         """Whether the session is on its way back."""
         return self.awaited or self.begins or bool(self.restoring) or self.table is not None
+
+    @property
+    def awaited_now(self) -> set[int]:
+        """The workers whose turn it is to do something so that the session has again what a mark has: in place of one that is to
+        get that from peers, those that pack it."""
+        packing = {parcel.source for each in self.deliveries.values() for parcel in each.asked.values()}
+        waiting = {number for number, each in self.deliveries.items() if not each.told}
+        return (self.restoring - waiting) | packing
 
     @property
     def is_hopeless(self) -> bool:
@@ -289,6 +312,17 @@ def entries_on(table: Mapping[int, Entry], mesh: int) -> Generator[None, None, d
 def lost_entries(table: Mapping[int, Entry], fault: Fault) -> Generator[None, None, dict[int, Entry]]:
     """A mark's tensor table in which every tensor has an error, its own or this one, made in turns."""
     return changed(table, lambda entry: replace(entry, fault=entry.fault or fault, root=None))
+
+
+def entries_without(table: Mapping[int, Entry], gone: Mapping[int, Fault]) -> Generator[None, None, dict[int, Entry]]:
+    """A tensor table in which some tensors have an error, their own or this one, made in turns."""
+    found: dict[int, Entry] = {}
+    for at, (tensor, entry) in enumerate(table.items(), 1):
+        if not at % ENTRIES_PER_TURN:
+            yield
+        fault = None if entry.fault is not None else gone.get(tensor)
+        found[tensor] = entry if fault is None else replace(entry, fault=fault, root=None)
+    return found
 
 
 def changed(table: Mapping[int, Entry], change: Callable[[Entry], Entry]) -> Generator[None, None, dict[int, Entry]]:

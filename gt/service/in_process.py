@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from gt.sharding.config import Config
     from gt.worker.base.backend import Backend
-    from gt.worker.base.events import MarkIn, MarkWork, SnapshotIn, SnapshotWork
+    from gt.worker.base.events import MarkIn, MarkPacked, MarkWork, SnapshotIn, SnapshotWork
     from gt.worker.core import WorkerCore as Worker
     from gt.worker.nccl.communicators import Communicators
 
@@ -199,7 +199,9 @@ class Fabric:
         """Whether a transfer from a GPU is in progress at a worker, or may begin."""
         return self.on_gpus and any(worker.asks or worker.busy for worker in self.workers.values())
 
-    def _act(self, target: bytes, worker: Worker, message: m.Message | SnapshotIn | MarkIn | None) -> list[Any]:
+    def _act(
+        self, target: bytes, worker: Worker, message: m.Message | SnapshotIn | MarkIn | MarkPacked | None
+    ) -> list[Any]:
         """What a worker sends in response to a message; the time until then counts as idle."""
         self._rested(target, worker)
         try:

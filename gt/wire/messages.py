@@ -40,8 +40,11 @@ from gt.bounds import (
 )
 from gt.errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 13
+VERSION: Final = 14
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
+
+FIRST_PACKED: Final = 1 << 62
+"""From this id on tensors are what peers have packed (`PackParts`), and no client's."""
 
 TOPIC_BYTES: Final = 8
 """Bytes of the topic with which the first frame of a published message begins."""
@@ -849,8 +852,8 @@ class RestoreMark(NamedTuple):
 
 class RestoreParts(NamedTuple):
     """The receiver gives a client its parts of the tensors that a mark has, on another mesh than the mark's or in want of the
-    file of its rank: it reads them from the files of all ranks. In several messages if the tensors are many. Answered by
-    `MarkRestored` after the last of them.
+    file of its rank: it reads them from the files of all ranks, but for those that peers have sent it. In several messages if
+    the tensors are many. Answered by `MarkRestored` after the last of them.
 
     From dispatcher to worker.
 
@@ -862,6 +865,8 @@ class RestoreParts(NamedTuple):
     * `which`: for each of them the number of its kind.
     * `kinds`: these: of each the dtype and shape, and the layouts on the mark's mesh and on this one, as
       `gt/sharding/placement.py` prints them.
+    * `packed`: ids of what peers have packed (`PackParts`), which has moved here.
+    * `ranks`: for each of these the rank that had what is in it.
     * `more`: whether others follow.
     """
 
@@ -872,7 +877,29 @@ class RestoreParts(NamedTuple):
     tensors: list[int]
     which: list[int]
     kinds: list[Any]
+    packed: list[int]
+    ranks: list[int]
     more: bool
+
+
+class PackParts(NamedTuple):
+    """The receiver reads tensors of a mark that a rank had, for a peer that sees no file with them, and packs them as bytes in
+    one tensor, which a plan moves there. Answered by `PartsPacked`.
+
+    From dispatcher to worker.
+
+    * `mark`: the number of the mark.
+    * `client`: whose tensors they are.
+    * `rank`: the rank that had them.
+    * `packed`: the id of the tensor that is made.
+    * `tensors`: ids.
+    """
+
+    mark: int
+    client: int
+    rank: int
+    packed: int
+    tensors: list[int]
 
 
 class PeerLost(NamedTuple):
@@ -1060,6 +1087,23 @@ class MarkRestored(NamedTuple):
 
     mark: int
     client: int
+    fault: list[str]
+
+
+class PartsPacked(NamedTuple):
+    """The answer to `PackParts`: the tensors are packed, or cannot be.
+
+    From worker to dispatcher.
+
+    * `client`: whose tensors they are.
+    * `packed`: the id of the tensor that was made.
+    * `nbytes`: how many bytes that has.
+    * `fault`: [], or the name and text of an error.
+    """
+
+    client: int
+    packed: int
+    nbytes: Measure
     fault: list[str]
 
 
@@ -1372,6 +1416,7 @@ Message = (
     | SnapshotReport | Loaded
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
     | Drain | RestoreParts | StandBy | CopyFile | FileCopied | Replaced | TakeOver | HandOver | ShareMark
+    | PackParts | PartsPacked
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1384,6 +1429,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     SnapshotReport, Loaded,
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
     Drain, RestoreParts, StandBy, CopyFile, FileCopied, Replaced, TakeOver, HandOver, ShareMark,
+    PackParts, PartsPacked,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
@@ -1394,7 +1440,7 @@ FROM_CLIENT: Final = (
 )  # fmt: skip
 FROM_WORKER: Final = (
     Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events, Holdings, UniqueId, Heard, Lapsed,
-    SnapshotReport, Loaded, MarkTaken, MarkRestored,
+    SnapshotReport, Loaded, MarkTaken, MarkRestored, PartsPacked,
 )  # fmt: skip
 FROM_PULSE: Final = (Hello, Ping, Health)
 FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel, Drain, TakeOver, HandOver)

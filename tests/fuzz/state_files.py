@@ -34,7 +34,7 @@ from gt.worker.base.backend import backend
 from gt.worker.base.events import MarkedReplica, MarkWork
 from gt.worker.execution.mark_contents import host_contents, restore_contents
 from gt.worker.execution.tensor_store import ABSENT, Poison, TensorStore
-from gt.worker.snapshots.mark_file import END, FOOTER, HEADER, read_mark
+from gt.worker.snapshots.mark_file import END, FOOTER, HEADER, read_mark, unpack_mark
 from gt.worker.snapshots.mark_files import MarkFiles
 from gt.worker.spill.memory_accounting import Origins
 
@@ -80,14 +80,14 @@ def _written() -> tuple[bytes, bytes]:
 
 
 def mark_samples() -> list[Any]:
-    """[what is wrong with the checksum, data, index] of both."""
+    """[what is wrong with the checksum, data, index] of both, and of what a peer could send."""
     found = []
     for data in _written():
         size, _, _ = FOOTER.unpack(data[-FOOTER.size :])
         index = msgpack.unpackb(data[-FOOTER.size - size : -FOOTER.size])
         replica = [20, 1, "f32", [2, 3], [12, 4]]
         found.append([0, data[len(HEADER) : -FOOTER.size - size], [index[0], [*index[1], replica], [["net", [1, 2]]]]])
-    return found
+    return [*found, [0, found[1][1], index]]
 
 
 def build_mark(tree: Any, packed: Any) -> bytes:
@@ -110,12 +110,23 @@ def check_mark(data: bytes) -> None:
             return
         held = sum(0 if each.array is None else each.array.nbytes for each in contents.buffers)
         assert held <= len(data) + len(_written()[1])
+        _check_sent(data)
     store = TensorStore(backend("cpu"), None, [], [])
     tensors = {tensor: value for tensor, value in contents.tensors.items() if not isinstance(value, MarkedReplica)}
     restore_contents(store, CLIENT, contents._replace(tensors=tensors))
     for value in store.tensors[CLIENT].values():
         if isinstance(value, np.ndarray) and value.size < 1 << 20:
             value.tobytes()
+
+
+def _check_sent(data: bytes) -> None:
+    """A mark file that a peer has sent refers to nothing outside, or raises `SnapshotError`."""
+    try:
+        contents = unpack_mark(np.frombuffer(data, np.uint8), "what came")
+    except SnapshotError:
+        return
+    assert sum(0 if each.array is None else each.array.nbytes for each in contents.buffers) <= len(data)
+    restore_contents(TensorStore(backend("cpu"), None, [], []), CLIENT, contents)
 
 
 # the dispatcher's numbers

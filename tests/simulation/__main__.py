@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("--elastic", action="store_true", help="the same, with spares, and workers that are drained")
     parser.add_argument("--shrinks", action="store_true", help="as --recovers, and some workers never come back")
     parser.add_argument("--unkept", action="store_true", help="no marks are taken, and workers are killed")
+    parser.add_argument("--apart", action="store_true", help="as --recovers, and no worker sees the files of another")
     parser.add_argument("--parts", action="store_true", help="as --recovers, and programs give up their connections")
     parser.add_argument("--hands-over", action="store_true", help="as --recovers, and dispatchers end in order")
     parser.add_argument("--mutes", action="store_true", help="the same, and workers do not say what came of marks")
@@ -36,7 +37,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     began = time.monotonic()
     failed: list[int] = []
-    answers = errors = reconnects = recoveries = marks = refused = drained = shrunk = kept = events = 0
+    answers = errors = reconnects = recoveries = marks = refused = drained = shrunk = kept = delivered = events = 0
     seconds = 0.0
     for seed in range(said.first, said.first + said.seeds):
         try:
@@ -51,6 +52,7 @@ def main() -> int:
                 hands_over=said.hands_over,
                 shrinks=said.shrinks,
                 unkept=said.unkept,
+                apart=said.apart,
                 watches=said.watches,
             )
         except SimulationFailed as error:
@@ -66,6 +68,7 @@ def main() -> int:
         drained += outcome.drained
         shrunk += outcome.shrunk
         kept += outcome.kept
+        delivered += outcome.delivered
         events += outcome.events
         seconds += outcome.seconds
     took = time.monotonic() - began
@@ -74,7 +77,8 @@ def main() -> int:
         f"{answers:,} values fetched, {errors:,} errors that had to come, {reconnects:,} connections opened again, "
         f"{marks:,} marks, {recoveries:,} sessions that went back and on, {refused:,} fetches of what ends workers, "
         f"{drained:,} workers drained, {shrunk:,} sessions that went on with fewer workers, "
-        f"{kept:,} that kept some tensors without marks, {events:,} events read by watchers"
+        f"{kept:,} that kept some tensors without marks, {delivered:,} parcels of marks that peers sent, "
+        f"{events:,} events read by watchers"
     )
     if failed:
         print(f"{len(failed)} failed: {' '.join(map(str, failed))}", file=sys.stderr)

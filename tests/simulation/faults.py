@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
-from gt.errors import ConfigError, ConnectionFailed, GTError, SessionError, WorkerLost
+from gt.errors import ConfigError, ConnectionFailed, GTError, SessionError, SnapshotError, WorkerLost
 
 from .scheduler import Process
 from .service import LEASE_SECONDS, RESTART_SECONDS, Service
@@ -25,7 +25,7 @@ def explains(service: Service, error: GTError, program: str, since: float, now: 
         return any(each.end + AFTERMATH_SECONDS >= since for each in happened)
     noticed = LEASE_SECONDS + service.frozen_seconds  # after so long at the latest, by clocks that stood still
     fatal = {each.name for each in happened if each.fatal and each.end + noticed >= since}
-    if isinstance(error, (WorkerLost, ConfigError)):
+    if isinstance(error, (WorkerLost, ConfigError)) or (service.apart and isinstance(error, SnapshotError)):
         return any(name == "dispatcher" or name in service.workers for name in fatal)
     return isinstance(error, SessionError) and not fatal.isdisjoint({"dispatcher", program})
 
@@ -38,7 +38,9 @@ class Mode(NamedTuple):
     the next one would wait no longer for them than for any other; `mutes`, workers that live do not say what came of marks, and
     programs may lose tensors; `hands_over`, dispatchers are not killed, but hand over to the next; `shrinks`, some of the
     killed workers never come back. With `unkept` no marks are taken, and workers are killed: of what others hold whole every
-    value must be right. With `watches` some watch, whatever happens."""
+    value must be right. `apart`: each process of a worker has a folder of its own, as on a new machine, so sessions go back with
+    what peers hold of their marks, and lose what none does; what has a value must have the right one. With `watches` some watch,
+    whatever happens."""
 
     saves: bool = False
     recovers: bool = False
@@ -49,6 +51,7 @@ class Mode(NamedTuple):
     hands_over: bool = False
     shrinks: bool = False
     unkept: bool = False
+    apart: bool = False
     watches: bool = False
 
 

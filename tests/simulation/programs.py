@@ -91,12 +91,13 @@ class Program(IntegerProgram):
         raise WrongResult(f"{self.name} could not compute: {self.errors[-1]}")
 
     def _try(self, act: Callable[[], None], began: float) -> None:
-        """Do something; what a lost worker held is gone, and the session goes on. Where marks are taken all of it is gone."""
+        """Do something; what a lost worker held is gone, and the session goes on. Where marks are taken in one folder all of
+        it is gone."""
         try:
             act()
-        except WorkerLost as error:
+        except (WorkerLost, SnapshotError) as error:
             self._note(error, began)
-            if not self.service.unkept:
+            if not (self.service.unkept or self.service.apart):
                 self.held.clear()
 
     def _note(self, error: GTError, began: float) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from integer_programs import CONFIGS, ELASTIC_CONFIGS, SHRINKING_CONFIGS
+from integer_programs import CONFIGS, ELASTIC_CONFIGS, REPLICATED_CONFIGS, SHRINKING_CONFIGS
 
-from gt.errors import ConnectionFailed, WorkerLost
+from gt.errors import ConnectionFailed, SessionError, SnapshotError, WorkerLost
 from gt.snapshot_files.manifest import MANIFEST_NAME, unpack_manifest
 from gt.wire import telemetry as t
 
@@ -56,6 +56,8 @@ class Outcome(NamedTuple):
     """How often sessions went on with fewer workers than their mark had."""
     kept: int = 0
     """How often sessions without marks kept tensors when they lost a worker."""
+    delivered: int = 0
+    """How many parcels of marks peers have sent."""
     events: int = 0
     """How many events watchers have read."""
 
@@ -69,7 +71,7 @@ def simulate(seed: int, **mode: bool) -> Outcome:
     with _on_one_core(), simulated(seed) as service:
         try:
             chosen = Mode(**mode)
-            service.unkept = chosen.unkept
+            service.unkept, service.apart = chosen.unkept, chosen.apart
             recovers = any(chosen._replace(saves=False, watches=False)) and not chosen.unkept
             return _simulate(service, chosen._replace(recovers=recovers))
         except SimulationFailed as error:
@@ -99,8 +101,10 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
     slow = draw.choice([0.001, 0.01, 0.3])
     repeats = draw.choice([0.0, 0.0, 0.2])
     service.shared_bytes = draw.choice([0.0, SHARED_BYTES])
-    service.mark_seconds = random.Random(scheduler.seed).choice([0.05, 0.3, 0.3 if mode.shrinks else 2.0])
-    workers = service.size = draw.randint(3, 4) if mode.shrinks or mode.unkept else draw.randint(2 if elastic else 1, 3)
+    service.mark_seconds = random.Random(scheduler.seed).choice([0.05, 0.3, 0.3 if mode.shrinks or mode.apart else 2.0])
+    workers = service.size = (
+        draw.randint(3, 4) if mode.shrinks or mode.unkept else draw.randint(2 if elastic or mode.apart else 1, 3)
+    )
     spares = draw.randint(0, 2) if elastic else 0
     service.spares = {f"worker{workers + number}" for number in range(spares)}
 
@@ -120,9 +124,10 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
     ):
         raise SimulationFailed(f"the workers do not join: {scheduler.failures}")
     programs = []
-    span = draw.choice([3.0, 30.0] if mode.shrinks else [0.3, 3.0, 30.0])
+    span = draw.choice([3.0, 30.0] if mode.shrinks or mode.apart else [0.3, 3.0, 30.0])
     for number in range(draw.randint(1, 3)):
         known = SHRINKING_CONFIGS if mode.shrinks or mode.unkept else ELASTIC_CONFIGS if elastic else CONFIGS
+        known = REPLICATED_CONFIGS if mode.apart and draw.random() < 0.7 else known
         config = draw.choice([each for each in known if workers > 1 or each is None or "mesh" not in each])
         name = f"{draw.choice(['remote-', ''])}program{number}"
         acts = draw.randint(5, 60) * (3 if recovers or mode.unkept else 1)
@@ -136,7 +141,8 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
         happens.plan_ends(span)
     _until_ended(service, programs)
     errors = [each for program in programs for each in program.errors if not isinstance(each[1], ConnectionFailed)]
-    if recovers and any(not mode.mutes or not isinstance(error, WorkerLost) for _, error in errors):
+    allowed = (WorkerLost, SnapshotError, SessionError) if mode.apart else (WorkerLost,) if mode.mutes else ()
+    if recovers and not all(isinstance(error, allowed) for _, error in errors):
         raise SimulationFailed(f"a process was started again, and a program heard of it: {errors}")
     service.heals = True
     scheduler.run(max([scheduler.now, *(each.end for each in service.interruptions)]) + SETTLE_SECONDS)
@@ -172,6 +178,7 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
         sum(reason == "" for reason in _core(service).drains.ended.values()),
         service.shrunk,
         service.kept,
+        service.delivered,
         sum(watcher.events for watcher in watchers),
     )
 
@@ -282,7 +289,7 @@ def _check_empty(service: Service) -> None:
         stored, programs = worker.stored, worker.programs
         kept = (stored.tensors, stored.expecting, stored.unwanted, stored.loading, programs.plans, programs.compiled,
                 worker.meshes, worker.moves.arrived, worker.queue, shell.large.incoming, shell.large.streams.outbox.streams,
-                worker.marks.pinned, worker.marks.restoring)  # fmt: skip
+                worker.marks.pinned, worker.marks.restoring, worker.marks.packing)  # fmt: skip
         if worker.running is not None or any(kept):
             raise SimulationFailed(
                 f"a worker still has {[len(each) for each in kept]} things, and runs {worker.running}"

@@ -37,7 +37,7 @@ import gt.worker.__main__
 import gt.worker.transfer.peer_connections
 from gt.daemon import file_thread
 from gt.daemon.active_clock import ActiveClock
-from gt.dispatcher.handlers.mesh_migration import restore_parts
+from gt.dispatcher.handlers.mesh_migration import delivery_plan, restore_parts
 from gt.dispatcher.session_files import FileWork, SessionFiles
 from gt.dispatcher.state.survivors import survivors
 from gt.errors import GTError
@@ -206,6 +206,10 @@ class Service:
         """The folder of all workers' snapshots."""
         self.marks = tempfile.TemporaryDirectory(prefix="gt-simulated-")
         """The folder of all workers' marks."""
+        self.apart = False
+        """Whether each process of a worker has a folder of its own there, as on a machine of its own."""
+        self.delivered = 0
+        """How many parcels of marks peers have sent."""
         self.mark_seconds = 2.0
         """The least seconds between two marks of a session."""
         self.mute: dict[str, float] = {}
@@ -246,7 +250,7 @@ class Service:
         put("MemoryGuard", NoMemoryGuard, dispatcher)
         put("kill_sibling", self._kill, dispatcher)
         put("measured", lambda _backend, _now: {"speed": [1e10, 1e10], "host_memory": 1 << 34}, worker)
-        put("mark_facts", lambda _folder: {"marks": True, "mark_folder": "one"}, worker)
+        put("mark_facts", lambda folder: {"marks": True, "mark_folder": folder.name if self.apart else "one"}, worker)
         put("threads", lambda: 1, worker)
         put("packer", lambda: None, worker)
         put("_limited", lambda _backend: None, worker)
@@ -258,6 +262,7 @@ class Service:
         put("MIN_BYTES", 0, gt.dispatcher.state.shared_parts)
         put("survivors", self._survivors, gt.dispatcher.handlers.disconnect)
         put("restore_parts", self._restore_parts, gt.dispatcher.handlers.recovery)
+        put("delivery_plan", self._delivery_plan, gt.dispatcher.handlers.recovery)
         put("default_folder", lambda: Path(self.snapshots.name), worker)
         put("cholesky", partial(self._cholesky, np.linalg.cholesky), np.linalg)
         put("_running_plan_memory", _running_plan_memory, worker)
@@ -312,9 +317,13 @@ class Service:
         self.kept += found.mesh is not None
         return found
 
-    def _restore_parts(self, mark: Any, client: int, mesh: Any) -> Any:
+    def _restore_parts(self, mark: Any, client: int, mesh: Any, *about: Any) -> Any:
         self.shrunk += len(mesh.members) < len(mark.mesh.members)
-        return restore_parts(mark, client, mesh)
+        return restore_parts(mark, client, mesh, *about)
+
+    def _delivery_plan(self, *about: Any) -> Any:
+        self.delivered += 1
+        return delivery_plan(*about)
 
     def _kill(self, pid: int, _descriptor: int) -> bool:
         """A dispatcher kills a worker that has stood still for too long."""
@@ -358,7 +367,7 @@ class Service:
                 "cpu",
                 listen=listen,
                 watch=supervised,
-                marks=self.marks.name,
+                marks=f"{self.marks.name}/{name}-{process.number}" if self.apart else self.marks.name,
                 spare=name in self.spares,
             )
             pause = 0.0

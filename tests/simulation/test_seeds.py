@@ -110,6 +110,14 @@ def test_what_others_hold_whole_is_kept_without_marks() -> None:
     assert sum(outcome.kept for outcome in outcomes) > 0
 
 
+def test_peers_send_new_machines_what_they_hold() -> None:
+    """No worker sees the files of another. Errors are those of what nobody else holds, and whatever has a value has the right
+    one."""
+    outcomes = [simulate(seed, apart=True) for seed in range(1, 1 + cases(15))]
+    PROVED["simulated services whose workers see no files of others"] += len(outcomes)
+    assert sum(outcome.delivered for outcome in outcomes) > 0
+
+
 @pytest.mark.parametrize("seeds", BATCHES[3::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_programs_that_give_up_their_connections_go_on_by_others(seeds: range) -> None:
     """Besides workers that are killed, programs are out of reach for longer than their lease: they hear of nothing, either."""

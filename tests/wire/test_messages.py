@@ -104,7 +104,7 @@ SAMPLES: tuple[Any, ...] = (
     m.MarkTaken(2, [], 1_700_000),
     m.MarkRestored(2, 4, ["SnapshotError", "it is damaged"]),
     m.Drain(1, 3, True),
-    m.RestoreParts(2, 4, 3, [[1, 1, 1]], [7, 8], [0, 0], [[["f32", 4], "S0", "S0"]], False),
+    m.RestoreParts(2, 4, 3, [[1, 1, 1]], [7, 8], [0, 0], [[["f32", 4], "S0", "S0"]], [1 << 62], [1], False),
     m.StandBy("tcp://10.0.0.2:7000"),
     m.CopyFile("7-session", 3, b"abc"),
     m.FileCopied("7-session"),
@@ -112,6 +112,8 @@ SAMPLES: tuple[Any, ...] = (
     m.TakeOver(1),
     m.HandOver(1, True, False),
     m.ShareMark(2, 1, [0, 0], [7, 8], [0, 1], [0, 0], ["R"]),
+    m.PackParts(2, 4, 1, 1 << 62, [7, 8]),
+    m.PartsPacked(4, 1 << 62, 1 << 20, ["SnapshotError", "it is damaged"]),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

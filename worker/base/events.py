@@ -125,17 +125,19 @@ class MarkedPart(NamedTuple):
 
 class MarkWork(NamedTuple):
     """Files of marks to be written, removed or read for a message, beside everything else. A `TakeMark` ends with a `MarkTaken`,
-    a `RestoreMark` or the last `RestoreParts` with a `MarkIn`.
+    a `RestoreMark` or the last `RestoreParts` with a `MarkIn`, a `PackParts` with a `MarkPacked`.
 
-    `rank` is the worker's in the mesh of the message; `contents` makes what a `TakeMark` writes, in any thread, and
-    `nanoseconds` is how long the worker needed for it until now. `parts`: by tensor, what is read for `RestoreParts`.
+    `rank` is the worker's in the mesh of the message, or that of a `PackParts`; `contents` makes what a `TakeMark` writes, or a
+    `PackParts` packs if that is in memory, in any thread, and `nanoseconds` is how long the worker needed for it until now.
+    `parts`: by tensor, what is read for `RestoreParts`; `sent`: what peers have sent of it, with the ranks that had it.
     """
 
-    message: m.TakeMark | m.DropMark | m.RestoreMark | m.RestoreParts
+    message: m.TakeMark | m.DropMark | m.RestoreMark | m.RestoreParts | m.PackParts
     rank: int
     contents: Callable[[], MarkContents] | None = None
     nanoseconds: int = 0
     parts: Mapping[int, MarkedPart] = MappingProxyType({})
+    sent: Sequence[tuple[int, np.ndarray[Any, Any]]] = ()
 
 
 Send = ToDispatcher | ToPeer | BulkOut | Forgotten | Unreachable | SnapshotWork | MarkWork
@@ -147,6 +149,14 @@ class MarkIn(NamedTuple):
     mark: int
     client: int
     contents: MarkContents | None
+    fault: Fault | None
+
+
+class MarkPacked(NamedTuple):
+    """An event: tensors of a mark were read for a peer, and are packed as bytes, or cannot be, for the reason `fault`."""
+
+    message: m.PackParts
+    array: np.ndarray[Any, Any] | None
     fault: Fault | None
 
 

@@ -148,16 +148,21 @@ def _bytes(lowest: Array) -> memoryview:
 
 
 def host_contents(
-    values: Mapping[int, Any], client: int, origins: Origins, elsewhere: Mapping[int, int] = NOWHERE
+    values: Mapping[int, Any],
+    client: int,
+    origins: Origins,
+    elsewhere: Mapping[int, int] = NOWHERE,
+    *,
+    kept: bool = True,
 ) -> MarkContents:
     """The contents of a mark of a worker whose values are the host's, and stay as they are until the mark is dropped. Any thread
-    may make them. `elsewhere`: by tensor, the rank that writes it in place of this one."""
+    may make them. `elsewhere`: by tensor, the rank that writes it in place of this one; without `kept` all bytes are in it."""
     found = _Collected(elsewhere)
     for tensor, value in found.own_first(values):
         if value is ABSENT or isinstance(value, Poison):
             found.tensors[tensor] = value.fault if isinstance(value, Poison) else None
         else:
-            found.add_host(tensor, value, kept=True)
+            found.add_host(tensor, value, kept=kept)
     return found.contents(signals_by_tensor(values, client, origins))
 
 

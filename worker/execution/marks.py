@@ -12,18 +12,24 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from gt.daemon.host import available_memory
+from gt.errors import WorkerError
 from gt.ir.spec import unpack_spec
 from gt.sharding.partition import box, holders
 from gt.sharding.placement import Mesh, parse_layout
 from gt.wire import messages as m
-from gt.worker.base.events import MarkedPart, MarkIn, MarkWork
+from gt.worker.base.events import MarkedPart, MarkIn, MarkPacked, MarkWork
+from gt.worker.memory_limit.limiter import SpillCause
 from gt.worker.spill.memory_accounting import Origins, SignalsByOffset
+from gt.worker.spill.spill_file import SpilledValue
 
 from .deferred_checks import DeferredChecks
 from .mark_contents import NOWHERE, device_contents, host_contents, restore_contents
 from .marked_tensors import MarkedTensors
-from .tensor_store import TensorStore
+from .snapshot_parts import settled_fault
+from .tensor_store import Poison, TensorStore
 
 
 class PinnedMark(NamedTuple):
@@ -48,6 +54,8 @@ class Marks:
         """By client: the mark that is being read for it."""
         self.announced: dict[int, dict[int, MarkedPart]] = {}
         """By client: what it is to have of a mark, as long as more of that is to be said."""
+        self.packing: set[tuple[int, int]] = set()
+        """By client and tensor: what is being packed for peers."""
         self.shared: dict[int, dict[int, int]] = {}
         """By a mark that is to be taken: the tensors that other ranks write in place of this one, and which ranks."""
 
@@ -101,8 +109,11 @@ class Marks:
             self.stored.origins.made[client] = dict(pinned.made)
         return m.MarkRestored(message.mark, client, [])
 
-    def restore_parts(self, message: m.RestoreParts, mesh: Mesh, rank: int) -> MarkWork | None:
-        """Read for a client the parts that this worker is to have of a mark, whoever wrote them; None until all is said."""
+    def restore_parts(
+        self, message: m.RestoreParts, mesh: Mesh, rank: int, checks: DeferredChecks | None = None
+    ) -> MarkWork | m.MarkRestored | None:
+        """Read for a client the parts that this worker is to have of a mark, whoever wrote them; None until all is said. What
+        peers have sent of it is here."""
         weights = tuple(map(tuple, message.weights))
         sizes = tuple(map(len, weights))
         marked = Mesh(0, tuple(map(str, range(len(sizes)))), sizes, tuple(range(math.prod(sizes))), weights)
@@ -116,8 +127,57 @@ class Marks:
         parts.update(zip(message.tensors, map(kinds.__getitem__, message.which), strict=True))
         if message.more:
             return None
+        parts = self.announced.pop(message.client)
+        try:
+            packed = [self._packed(message.client, tensor, checks) for tensor in message.packed]
+        except Exception as error:  # noqa: BLE001 — a peer's fault, or no memory on the host for it
+            return m.MarkRestored(message.mark, message.client, list(self.stored.fault(error)))
+        self.stored.free(message.client, message.packed)
         self.restoring[message.client] = message.mark
-        return MarkWork(message, rank, parts=self.announced.pop(message.client))
+        return MarkWork(message, rank, parts=parts, sent=[*zip(message.ranks, packed, strict=True)])
+
+    def _packed(self, client: int, tensor: int, checks: DeferredChecks | None) -> np.ndarray[Any, Any]:
+        """The bytes that a peer has sent. Raises the fault with which they came, and `MemoryError` and `OSError`."""
+        stored = self.stored
+        value = stored.tensors.get(client, {}).get(tensor)
+        if value is None:
+            raise WorkerError("what a peer has packed has not come")
+        fault = value.fault if isinstance(value, Poison) else settled_fault(stored, checks, (client, tensor))
+        if fault is not None:
+            raise m.error_of(*fault)
+        if type(value) is SpilledValue:
+            assert stored.limiter is not None, "only what it put out is out"
+            stored.limiter.cause = SpillCause(client)
+            value = stored.limiter.fetched(value, (client, tensor), stored.tensors, stored.queue)
+        array: np.ndarray[Any, Any] = stored.backend.to_host(value)
+        return array
+
+    def pack(self, message: m.PackParts) -> MarkWork:
+        """Pack tensors of a mark for a peer that sees no file with them, as they are in memory, or else in the file."""
+        self.packing.add((message.client, message.packed))
+        pinned = self.pinned.get(message.mark)
+        if pinned is None or pinned.rank != message.rank:
+            return MarkWork(message, message.rank)
+        values = {tensor: pinned.values[tensor] for tensor in message.tensors if tensor in pinned.values}
+        origins = Origins()
+        origins.made[message.client] = dict(pinned.made)
+        return MarkWork(message, message.rank, partial(host_contents, values, message.client, origins, kept=False))
+
+    def receive_packed(self, event: MarkPacked) -> m.PartsPacked | None:
+        """What was packed for a peer is here until it moves there; None if the client was forgotten meanwhile."""
+        message, array, fault = event
+        key = message.client, message.packed
+        if key not in self.packing:
+            return None
+        self.packing.discard(key)
+        nbytes = 0
+        if array is not None:
+            try:
+                self.stored.tensors.setdefault(message.client, {})[message.packed] = self.stored.received(*key, array)
+                nbytes = array.nbytes
+            except Exception as error:  # noqa: BLE001 — no memory for it
+                fault = self.stored.fault(error)
+        return m.PartsPacked(*key, nbytes, list(fault or ()))
 
     def receive(self, event: MarkIn) -> m.MarkRestored | None:
         """What a mark has for a client was read, or cannot be; None if the client was forgotten meanwhile."""
@@ -125,7 +185,12 @@ class Marks:
         if self.restoring.get(client) != mark:
             return None
         del self.restoring[client]
+        packed = {
+            tensor: value for tensor, value in self.stored.tensors.get(client, {}).items() if tensor >= m.FIRST_PACKED
+        }
         self.stored.forget(client)
+        if packed:  # for peers that have yet to get it
+            self.stored.tensors[client] = packed
         if contents is not None:
             try:
                 restore_contents(self.stored, client, contents)
@@ -145,4 +210,5 @@ class Marks:
         """Drop what is being read for a client that is gone. What marks have is theirs."""
         self.restoring.pop(client, None)
         self.announced.pop(client, None)
+        self.packing = {key for key in self.packing if key[0] != client}
         self.marked.forget(client)

@@ -174,7 +174,7 @@ class TensorStore:
             else:
                 whole = np.frombuffer(message.data, spec.dtype.numpy).reshape(spec.shape)
                 array = np.array(whole[tuple(slice(*pair) for pair in part)], order="C")
-            store[message.tensor] = self._received(message.client, message.tensor, array)
+            store[message.tensor] = self.received(message.client, message.tensor, array)
         except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
             store[message.tensor] = self._failed_put(spec, error)
         if recording is not None:
@@ -195,7 +195,7 @@ class TensorStore:
         try:
             if event.array is None:
                 raise MemoryError("out of memory")
-            value = self._received(event.client, event.tensor, event.array)
+            value = self.received(event.client, event.tensor, event.array)
         except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
             value = self._failed_put(spec, error)
         self.tensors.setdefault(event.client, {})[event.tensor] = value
@@ -228,7 +228,7 @@ class TensorStore:
         fault, value = event.fault, None
         if event.array is not None:
             try:
-                value = self._received(*key, event.array)
+                value = self.received(*key, event.array)
             except Exception as error:  # noqa: BLE001 — whatever it raises becomes a fault of what it was to make
                 kind, text = self.fault(error)
                 fault = (kind, f"a tensor from a snapshot: {text}")
@@ -242,7 +242,7 @@ class TensorStore:
         kind, text = self.fault(error)
         return Poison((kind, f"a put of {spec}: {text}"))
 
-    def _received(self, client: int, tensor: int, array: np.ndarray[Any, Any]) -> Any:
+    def received(self, client: int, tensor: int, array: np.ndarray[Any, Any]) -> Any:
         """What arrived, as a value on the device or on its way there. Other values are evicted for it if necessary."""
         if self.limiter is not None:
             self.limiter.cause = SpillCause(client)

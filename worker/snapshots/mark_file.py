@@ -16,7 +16,7 @@ A file protects against the end of a process, not of the machine: it is whole or
 
 from __future__ import annotations
 
-import os
+import io
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -61,26 +61,82 @@ class LentBuffer(NamedTuple):
     nbytes: int
 
 
+Array = np.ndarray[Any, Any]
 Place = StoredBuffer | LentBuffer
 Tensors = dict[int, Marked]
+
+
+class _Gathered:
+    """A file of bytes that stay where they are until all are there."""
+
+    def __init__(self) -> None:
+        self.parts: list[bytes | memoryview] = []
+        self.nbytes = 0
+
+    def tell(self) -> int:
+        return self.nbytes
+
+    def write(self, part: bytes | memoryview) -> None:
+        self.parts.append(part)
+        self.nbytes += len(part)
+
+    def joined(self) -> Array:
+        whole, at = np.empty(self.nbytes, np.uint8), 0
+        for part in self.parts:
+            whole[at : at + len(part)] = np.frombuffer(part, np.uint8)
+            at += len(part)
+        return whole
+
+
+class _Memory(io.RawIOBase):
+    """A file that is in memory, of which only what is read is copied."""
+
+    def __init__(self, data: memoryview) -> None:
+        super().__init__()
+        self.data = data
+        self.at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self.at = offset + (len(self.data) if whence == io.SEEK_END else 0)
+        return self.at
+
+    def readinto(self, buffer: Any) -> int:
+        part = self.data[self.at : self.at + len(buffer)]
+        buffer[: len(part)] = part
+        self.at += len(part)
+        return len(part)
 
 
 def write_mark(path: Path, contents: MarkContents, known: Sequence[StoredBuffer | None]) -> list[Place]:
     """Write a mark file: whole, or not at all. Buffers that are `known` from earlier files are not written again. Returns where
     each is. Raises `OSError` that names the file."""
-    places: list[Place] = []
     with whole_file(path, sync=False) as file:
-        file.write(HEADER)
-        for buffer, place in zip(contents.buffers, known, strict=True):
-            if place is not None:
-                places.append(place)
-            elif buffer.lent is not None:
-                places.append(LentBuffer(*buffer.lent, sum(map(len, buffer.read()))))
-            else:
-                places.append(_written(file, buffer.read()))
-        index = msgpack.packb([places, _packed_tensors(contents), _packed_signals(contents)])
-        file.write(index)
-        file.write(FOOTER.pack(len(index), zlib.crc32(index), END))
+        return _write(file, contents, known)
+
+
+def pack_mark(contents: MarkContents) -> Array:
+    """A mark file as bytes in memory. Of the contents nothing is lent, and what reads their buffers gives what lasts."""
+    file = _Gathered()
+    _write(file, contents, [None] * len(contents.buffers))
+    return file.joined()
+
+
+def _write(file: BinaryIO | _Gathered, contents: MarkContents, known: Sequence[StoredBuffer | None]) -> list[Place]:
+    places: list[Place] = []
+    file.write(HEADER)
+    for buffer, place in zip(contents.buffers, known, strict=True):
+        if place is not None:
+            places.append(place)
+        elif buffer.lent is not None:
+            places.append(LentBuffer(*buffer.lent, sum(map(len, buffer.read()))))
+        else:
+            places.append(_written(file, buffer.read()))
+    index = msgpack.packb([places, _packed_tensors(contents), _packed_signals(contents)])
+    file.write(index)
+    file.write(FOOTER.pack(len(index), zlib.crc32(index), END))
     return places
 
 
@@ -91,7 +147,7 @@ def write_buffers(path: Path, buffers: Iterable[MarkBuffer]) -> list[StoredBuffe
         return [_written(file, buffer.read()) for buffer in buffers]
 
 
-def _written(file: BinaryIO, parts: Iterable[memoryview]) -> StoredBuffer:
+def _written(file: BinaryIO | _Gathered, parts: Iterable[memoryview]) -> StoredBuffer:
     offset, checksum, nbytes = file.tell(), 0, 0
     for part in parts:
         for at in range(0, len(part), CHUNK_BYTES):
@@ -127,7 +183,36 @@ def _packed_signals(contents: MarkContents) -> list[tuple[str, list[int]]]:
 def read_mark(path: Path, other: Callable[[int], Path], only: Set[int] | None = None) -> MarkContents:
     """The contents of a mark file, or `only` some tensors and the buffers at which they look; `other` says where an earlier file
     is, by its number from 1. Raises `SnapshotError` that names a file which is missing or damaged."""
-    places, tensors, signals = _read_index(path)
+    return _read(path, _opened, other, only)
+
+
+def unpack_mark(packed: Array, whose: str) -> MarkContents:
+    """The contents of a mark file in memory (`pack_mark`), each buffer in memory of its own; `whose` it is names it. Raises
+    `SnapshotError` if it is damaged, or refers to anything outside."""
+    data = packed.reshape(-1).view(np.uint8).data
+
+    def opened(path: Path) -> BinaryIO:
+        return _Memory(data)  # type: ignore[return-value]
+
+    def other(_number: int) -> Path:
+        raise _damaged(path, "it refers to another file")
+
+    path = Path(whose)
+    contents = _read(path, opened, other, None, lent=False)
+    if any(isinstance(value, MarkedReplica) for value in contents.tensors.values()):
+        raise _damaged(path, "it refers to another rank")
+    return contents
+
+
+def _read(
+    path: Path,
+    opened: Callable[[Path], BinaryIO],
+    other: Callable[[int], Path],
+    only: Set[int] | None,
+    *,
+    lent: bool = True,
+) -> MarkContents:
+    places, tensors, signals = _read_index(path, opened)
     if only is not None:
         places, tensors, signals = _selected(places, tensors, signals, only)
     shapes: dict[int, BufferView] = {
@@ -136,13 +221,15 @@ def read_mark(path: Path, other: Callable[[int], Path], only: Set[int] | None = 
     buffers: list[MarkBuffer | None] = [None] * len(places)
     for at, place in enumerate(places):
         if isinstance(place, LentBuffer):
+            if not lent:
+                raise _damaged(path, "it refers to the memory of a program")
             buffers[at] = _copied(path, place)
     stored = {at: place for at, place in enumerate(places) if isinstance(place, StoredBuffer)}
     for number in sorted({place.file for place in stored.values()}):
         wanted = {at: place for at, place in stored.items() if place.file == number}
         source = other(number) if number else path
-        with _opened(source) as file:
-            nbytes = os.fstat(file.fileno()).st_size
+        with opened(source) as file:
+            nbytes = file.seek(0, io.SEEK_END)
             for at, place in wanted.items():
                 if place.offset + place.nbytes > nbytes:
                     raise _damaged(source, f"it ends at byte {nbytes}")
@@ -210,10 +297,10 @@ def _read_buffer(path: Path, file: BinaryIO, place: StoredBuffer, owner: BufferV
     return MarkBuffer(lambda: (data,), array)
 
 
-def _read_index(path: Path) -> tuple[list[Place], Tensors, dict[int, str]]:
-    with _opened(path) as file:
+def _read_index(path: Path, opened: Callable[[Path], BinaryIO]) -> tuple[list[Place], Tensors, dict[int, str]]:
+    with opened(path) as file:
         try:
-            nbytes = file.seek(0, 2)
+            nbytes = file.seek(0, io.SEEK_END)
             file.seek(0)
             if nbytes < len(HEADER) + FOOTER.size or file.read(len(HEADER)) != HEADER:
                 raise _damaged(path, "it does not begin as a mark file does")

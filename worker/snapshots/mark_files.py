@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 
 from gt.errors import SnapshotError
 from gt.wire import messages as m
-from gt.worker.base.events import MarkBuffer, MarkContents, MarkIn, MarkWork
+from gt.worker.base.events import MarkBuffer, MarkContents, MarkIn, MarkPacked, MarkWork
 
-from .mark_file import StoredBuffer, read_mark, write_buffers, write_mark
+from .mark_file import StoredBuffer, pack_mark, read_mark, unpack_mark, write_buffers, write_mark
 from .mark_parts import read_parts
 from .mark_replicas import with_replicas
 from .snapshot_work import file_fault
@@ -54,7 +54,7 @@ class MarkFiles:
         """What this worker has written or referred to, by mark and by the id of what stands for the bytes, which lives as long
         as it is here."""
 
-    def do(self, work: MarkWork) -> m.MarkTaken | MarkIn | None:
+    def do(self, work: MarkWork) -> m.MarkTaken | MarkIn | MarkPacked | None:
         """Do some work. Raises nothing: an error is part of the answer."""
         message = work.message
         if isinstance(message, m.TakeMark):
@@ -73,9 +73,16 @@ class MarkFiles:
         if isinstance(message, m.DropMark):
             self._remove(message.mark, f"{message.mark}-*", f".{message.mark}-*")
             return None
+        if isinstance(message, m.PackParts):
+            try:
+                make = work.contents or partial(self._read, message.mark, message.rank, frozenset(message.tensors))
+                return MarkPacked(message, pack_mark(make()), None)
+            except Exception as error:  # noqa: BLE001 — as above
+                return MarkPacked(message, None, file_fault(error))
         try:
             if isinstance(message, m.RestoreParts):
-                contents = read_parts(work.parts, lambda rank, only: self._read(message.mark, rank, only))
+                sent = [(rank, unpack_mark(packed, f"what rank {rank} had")) for rank, packed in work.sent]
+                contents = read_parts(work.parts, lambda rank, only: self._read(message.mark, rank, only), sent)
             else:
                 contents = self._read(message.mark, work.rank)
             return MarkIn(message.mark, message.client, contents, None)

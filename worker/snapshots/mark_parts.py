@@ -1,5 +1,5 @@
 """Reads tensors of a mark for another mesh than the one on which it was taken: each worker puts its parts together from those
-that the ranks of the mark had, whoever wrote them.
+that the ranks of the mark had, whoever wrote them. Those of which it sees no file may have come from peers.
 
 Where several ranks had the same box, any of their files will do, so a replicated tensor is there as long as one of them is.
 A part that was a whole box of some rank is taken as it lies in memory there, any other is made anew in row-major order.
@@ -7,7 +7,7 @@ A part that was a whole box of some rank is taken as it lies in memory there, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,11 +22,19 @@ from .mark_replicas import ReadRank, looking
 Array = np.ndarray[Any, Any]
 
 
-def read_parts(parts: Mapping[int, MarkedPart], read: ReadRank) -> MarkContents:
-    """The parts of tensors of a mark; `read` reads some tensors of one of its ranks. Raises `SnapshotError` if a box is in no
-    file that can be read, and what `read` raises else."""
+def read_parts(
+    parts: Mapping[int, MarkedPart], read: ReadRank, sent: Sequence[tuple[int, MarkContents]] = ()
+) -> MarkContents:
+    """The parts of tensors of a mark; `read` reads some tensors of one of its ranks, and `sent` are some that peers have read of
+    these ranks. Raises `SnapshotError` if a box is in no file that can be read, and what `read` raises else."""
     found = _Found()
     left = {(tensor, held) for tensor, part in parts.items() for held in found.begin(tensor, part)}
+    for giver, contents in sent:
+        for tensor in contents.tensors:
+            box = parts[tensor].held[giver] if tensor in parts else None
+            if box is not None and (tensor, box) in left:
+                found.add(tensor, parts[tensor], box, contents, giver)
+                left.discard((tensor, box))
     failed: dict[int, SnapshotError] = {}
     while left:
         wanted: dict[int, list[tuple[int, Box]]] = {}

@@ -472,6 +472,7 @@ SAID: dict[str, tuple[str, Callable[[], Any]]] = {
     "request": ("c", lambda: m.RequestMark(True)),
     "mark taken": ("w0", lambda: m.MarkTaken(1, ["k"] * 1000, 1)),
     "mark restored": ("w0", lambda: m.MarkRestored(1, 1, ["k"] * 1000)),
+    "parts packed": ("w0", lambda: m.PartsPacked(1, 1, 1, ["k"] * 1000)),
     "drop": ("c", lambda: m.Drop(1)),
     "options": ("c", lambda: m.Options({f"o{number}": 1 for number in range(5000)})),
     "done": ("w0", lambda: m.Done((1 << 63) - 1)),
@@ -688,6 +689,45 @@ def test_a_mark_of_many_tensors_is_taken_and_restored_in_turns() -> None:
         )
     assert len(client.table) == MANY + 1
     assert all(entry.fault is not None for entry in client.table.values())
+
+
+def said(each: Service, peer: str, message: Any) -> int:
+    """The most steps that an event takes while a message is acted on, and what follows from it; peers hear what they are told."""
+    return steps_of(each, Received(peer.encode(), m.decode(m.encode(message), m.TO_DISPATCHER)))
+
+
+def test_peers_send_what_a_new_machine_needs_of_many_tensors_in_turns() -> None:
+    """Of each other tensor it had a part that nobody else has: that is lost."""
+    each = Service(0, config=RULES, expected=2)
+    for name in ("w0", "w1"):
+        each.join(name, marks=True, mark_folder=name)
+    each.client(resends=True)
+    each.put(1)
+    each.done()
+    tensors = unlike(each)
+    client = each.core.service.clients[b"c"]
+    cut = ResidentPlacement((Shard(0),))
+    lost = {*tensors[::2]}
+    client.table.update((tensor, replace(client.table[tensor], resident=cut)) for tensor in lost)
+    mark = settled_mark(each)
+    each.core.service.workers[b"w0"].facts["supervised"] = True
+    assert steps_of(each, Lost(b"w0", "it ended", ended=True)) < MAX_STEPS
+    each.join("w4", marks=True, mark_folder="w4")
+    client = each.core.service.clients[b"c"]
+    assert said(each, "c", m.Resume(client.number, mark)) < MAX_STEPS
+    assert said(each, "w1", m.MarkRestored(mark, client.number, [])) < MAX_STEPS
+    for _ in range(2):
+        assert said(each, "w4", m.MarkRestored(mark, client.number, ["SnapshotError", "gone"])) < MAX_STEPS
+    sent = []
+    while told := each.hears("w1", m.PackParts):
+        for pack in told:
+            sent += pack.tensors
+            assert said(each, "w1", m.PartsPacked(client.number, pack.packed, 100, [])) < MAX_STEPS
+        each.done()
+    assert {*sent} == {1, *tensors} - lost
+    assert said(each, "w4", m.MarkRestored(mark, client.number, [])) < MAX_STEPS
+    assert {tensor for tensor, entry in client.table.items() if entry.fault is not None} == lost
+    assert len(client.table) == MANY + 1
 
 
 def copying(each: Service, count: int = 3 * COPIED_PER_TURN) -> ClientRecord:

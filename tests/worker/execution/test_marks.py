@@ -3,6 +3,7 @@ need."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,18 @@ from builders import Lines, one
 from one_mesh import CLIENT, CUT, WHOLE, Ranks, gathered, numbers
 from unhurried import Unhurried
 
+from gt.dispatcher.handlers.mesh_migration import delivery_plan
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import resolve
 from gt.ir.dtypes import float32
 from gt.ir.instruction_bytes import pack_plan
-from gt.ir.spec import spec
+from gt.ir.spec import pack_spec, spec
 from gt.sharding.config import Config
 from gt.wire import messages as m
 from gt.wire.ranges import PAGE_BYTES
 from gt.worker.base.backend import backend
-from gt.worker.base.events import Forgotten, MarkIn, MarkWork
+from gt.worker.base.events import Forgotten, MarkIn, MarkPacked, MarkWork
 from gt.worker.core import WorkerCore
 from gt.worker.device.pinned_memory import PinnedPool
 from gt.worker.execution.marked_tensors import Content
@@ -67,7 +69,7 @@ class Marked:
     def join(self, members: list[int]) -> None:
         """A new mesh of these workers."""
         size = len(members)
-        self.group.all(m.DefineMesh(2, [["workers"], [size], members, [[1] * size], []], list(map(str, members))))
+        self.group.all(m.DefineMesh(2, [["workers"], [size], members, [[1] * size], []], list(map(str, range(size)))))
 
     def restore(self, rank: int, mark: int) -> m.MarkRestored:
         """Restore a mark from the file. What a worker says then."""
@@ -323,6 +325,68 @@ def test_a_tensor_that_is_relocated_is_not_that_of_the_last_mark(tmp_path: Path)
     group.settle()
     for core in group.cores:
         assert set(core.marks.marked.clients[CLIENT][1]) == {2}
+
+
+@pytest.mark.parametrize("memory", ["", "limited"])
+def test_a_peer_packs_what_a_new_machine_lacks(memory: str, tmp_path: Path) -> None:
+    """As it is in memory, or in the file if there is a limit; and what came is evicted like anything else."""
+    marked = Marked(2, tmp_path)
+    group = marked.group
+
+    def limit() -> None:
+        for core in group.cores if memory else ():
+            core.stored.limiter = core.stored.limiter or MemoryLimiter(Unhurried(), SpillStorage(), ROOM, small=0)
+
+    limit()
+    values = {tensor: (numbers(16, 16) + tensor).T for tensor in range(4)}
+    for tensor, value in values.items():
+        group.store(tensor, value)
+    marked.take(1)
+    marked.lose(1)
+    limit()
+    marked.files[1] = MarkFiles(tmp_path / "new", lambda: 0)
+    assert marked.restore(1, 1).fault
+    group.tell(0, m.RestoreMark(1, NEXT, 2))
+    if not memory:
+        (tmp_path / "marks" / "1-0").unlink()
+    parcels = {m.FIRST_PACKED: [0, 1], m.FIRST_PACKED + 1: [2, 3]}
+    for order, (packed, tensors) in enumerate(parcels.items(), 99):
+        answer = marked.files[0].do(marked.tell(0, m.PackParts(1, NEXT, 0, packed, tensors)))
+        assert isinstance(answer, MarkPacked)
+        (said,) = group.tell(0, answer)
+        assert (said.client, said.packed, said.fault) == (NEXT, packed, [])
+        plan = delivery_plan(replace(group.mesh, number=2), packed, said.nbytes, 0, 1)
+        group.all(m.DefinePlan(order, pack_plan(plan)))
+        group.all(m.Execute(order, order, NEXT, 0, [packed], [], [0], []))
+        group.settle()
+    kinds = [[pack_spec(spec(float32, (16, 16))), "R", "R"]]
+    restore = m.RestoreParts(1, NEXT, 2, [[1, 1]], [*values], [0] * 4, kinds, [*parcels], [0, 0], False)
+    answer = marked.files[1].do(marked.tell(1, restore))
+    assert isinstance(answer, MarkIn)
+    assert group.tell(1, answer) == [m.MarkRestored(1, NEXT, [])]
+    group.all(m.Release(NEXT, [*parcels]))
+    limiter = group.cores[1].stored.limiter
+    found = marked.has(1)
+    assert found.keys() == values.keys()
+    for tensor, value in [*found.items()]:
+        if type(value) is SpilledValue:
+            assert limiter is not None
+            value = limiter.take_in(value, (NEXT, tensor))
+        np.testing.assert_array_equal(value, values[tensor])
+
+
+def test_what_cannot_be_packed_is_said(tmp_path: Path) -> None:
+    """And nothing is said of a client that was forgotten meanwhile."""
+    marked = Marked(1, tmp_path)
+    marked.join([0])
+    for client, heard in ((NEXT, 1), (CLIENT, 0)):
+        answer = marked.files[0].do(marked.tell(0, m.PackParts(1, client, 0, m.FIRST_PACKED, [1])))
+        assert isinstance(answer, MarkPacked)
+        marked.group.tell(0, m.Forget(CLIENT))
+        said = marked.group.tell(0, answer)
+        assert len(said) == heard
+        assert all("1-0: No such file" in each.fault[1] for each in said)
+    assert not marked.group.cores[0].marks.packing
 
 
 def test_a_spilled_value_stays_in_its_place_until_it_is_written(tmp_path: Path) -> None:

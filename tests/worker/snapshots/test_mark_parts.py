@@ -60,7 +60,7 @@ class Moved:
                 [pack_spec(of), format_layout(before), format_layout(after)]
                 for of, before, after in map(self.tensors.__getitem__, half)
             ]
-            message = m.RestoreParts(1, NEXT, 2, weights, half, list(range(len(half))), kinds, more)
+            message = m.RestoreParts(1, NEXT, 2, weights, half, list(range(len(half))), kinds, [], [], more)
             work = marks.restore_parts(message, self.new, rank)
         assert work is not None
         answer = self.files.do(work)
