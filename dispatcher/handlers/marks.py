@@ -48,6 +48,8 @@ MAX_SHARE: Final = 0.02
 """The most of the time that is spent on writing marks, unless that takes longer than this share of `MAX_MARK_SECONDS`."""
 MAX_MARK_SECONDS: Final = 30.0
 """The most seconds between two marks of a session that computes."""
+MAX_STEP_SECONDS: Final = 2.0
+"""A mark that is due waits so long for the end of a step of a training."""
 MAX_WHOLE_MARKS: Final = 2
 """So many whole marks of a session keep others from being taken because time has passed: that to which its client would go back,
 and one that it has yet to note, because it waits for answers."""
@@ -112,8 +114,29 @@ class MarkHandler:
                     and len(recovery.marks) < MAX_WHOLE_MARKS
                 )
             ):
+                if not recovery.due and not recovery.wanted and self._awaits_update(client):
+                    recovery.awaits_update = True
+                    continue
                 recovery.due = recovery.due or not recovery.wanted
                 self.due.append(client)
+
+    def _awaits_update(self, client: ClientRecord) -> bool:
+        """Whether a session's mark had better wait for the end of a step: before it there are batches, of which each worker has
+        another part. Where files are in several folders, whoever lacks one gets from peers what these have as well."""
+        recovery, mesh = client.recovery, client.mesh
+        if mesh is None or not recovery.updating or recovery.calm:
+            return False
+        if self.service.now >= recovery.next_at + MAX_STEP_SECONDS:
+            return False
+        return len({folder_of(worker) for worker in self.service.meshes[mesh.number].workers}) > 1
+
+    def made_tensors(self, client: ClientRecord, message: m.Run | m.Put | m.Restore) -> None:
+        """A message that makes tensors is over; if a step ends with it, take a mark that waits for that."""
+        recovery = client.recovery
+        recovery.calm = isinstance(message, m.Run) and message.segment in recovery.updating
+        if recovery.calm and recovery.awaits_update:
+            recovery.due = True
+            self.take(client)
 
     def take_due(self) -> Iterator[None]:
         """Takes the marks that were due at the last tick, one in each turn."""
@@ -196,7 +219,7 @@ class MarkHandler:
     def _mark(self, client: ClientRecord, planner: Planner, table: TableCopy) -> None:
         """Take a mark with this copy of a session's table."""
         recovery = client.recovery
-        recovery.due = recovery.wanted = False
+        recovery.due = recovery.wanted = recovery.awaits_update = False
         folders = self._folders(planner.mesh.members)
         mark = capture(client, table, next(self.numbers), planner.known_speeds, self.service.config, folders)
         mark.wait = MarkWait(self.service.order, mark.table)

@@ -76,6 +76,7 @@ WORK_MESSAGES: Final = (m.Run, m.Put, m.Fetch, m.WriteSnapshot, m.Restore, m.Con
 PLACED_MESSAGES: Final = (m.Run, m.Put, m.Restore)
 """Those of them that make tensors on the session's mesh."""
 _WORK_NAMES: Final[dict[type, str]] = {m.Run: "runs", m.Put: "puts", m.Fetch: "fetches"}
+_MAKES_TENSORS: Final = (m.Run, m.Put, m.Restore)
 _ID_LISTS: Final = (m.Free, m.WriteSnapshot, m.ConfirmTensors)
 _ANSWERED_WORK: Final = (m.Fetch, m.WriteSnapshot, m.ConfirmTensors)
 """Of these messages, those by whose failure a client learns that its work was cancelled."""
@@ -201,6 +202,8 @@ class MessageQueues:
             self._over(client, message)
             if queue:
                 begin(client)
+            if client.recovery.updating and isinstance(message, _MAKES_TENSORS):
+                self.recovery.marks.made_tensors(client, message)
 
     def _over(self, client: ClientRecord, message: Any) -> None:
         """Take a message that is over from the head of a client's queue."""
@@ -378,6 +381,8 @@ class MessageQueues:
             self._refused(client, f"refused a definition of client {client.number}: {found}")
             return
         client.segments[message.segment] = found.segment
+        if found.segment.updates:
+            client.recovery.updating.add(message.segment)
         if self.service.recording is not None:
             self.service.recording.defined(client)
         if found.refused:

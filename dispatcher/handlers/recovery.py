@@ -18,7 +18,7 @@ import itertools
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.planner.planner import Planner
@@ -33,6 +33,7 @@ from gt.dispatcher.state.session_marks import SessionMark, entries_on, entries_w
 from gt.dispatcher.state.shared_state import MESH_CREDITS, releases
 from gt.dispatcher.state.worker_duty import LEAVING, SPARE
 from gt.errors import GTError, ProtocolError
+from gt.ir.instruction import Segment
 from gt.ir.spec import MAX_ELEMENTS
 from gt.sharding.config_meshes import show_mesh
 from gt.wire import messages as m
@@ -46,6 +47,10 @@ from .session_mesh import MAX_TOLD, SessionMeshes
 
 if TYPE_CHECKING:
     from gt.dispatcher.state.shared_state import DispatcherState
+
+
+LOOKED_AT_DEFINITIONS: Final = 16
+"""How many of a session's definitions, the last ones, another dispatcher looks at to find those that end a step."""
 
 
 class RecoveryHandler:
@@ -107,7 +112,7 @@ class RecoveryHandler:
         recovery.known = max(recovery.known, _taken(client))
         recovery.taken = max(recovery.taken, recovery.known)
         recovery.awaited = True
-        recovery.due = recovery.wanted = recovery.begins = False
+        recovery.due = recovery.wanted = recovery.begins = recovery.calm = recovery.awaits_update = False
         self._drop_table(client)
         fresh = ClientRecord(
             client.identity, next(self.numbers), client.facts, client.bulk, client.program, client.principal, heard=client.heard,
@@ -303,6 +308,11 @@ class RecoveryHandler:
         """Give a session what a mark has, but for its mesh and tensors."""
         client.segments, client.refused = dict(mark.segments), dict(mark.refused)
         client.recovery.keep_definitions(client.segments)
+        if not client.recovery.updating:  # the dispatcher is another one
+            for number in [*client.segments][-LOOKED_AT_DEFINITIONS:]:
+                segment = client.segments[number]
+                if isinstance(segment, Segment) and segment.updates:
+                    client.recovery.updating.add(number)
         client.own, client.config = mark.own, mark.config
         client.verify, client.tf32, client.runs = mark.verify, mark.tf32, mark.checked
         client.warned = set(mark.warned)

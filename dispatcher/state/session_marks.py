@@ -107,6 +107,12 @@ class SessionRecovery:
     """Whether a mark is to be taken as soon as nothing lands."""
     wanted: bool = False
     """Whether the client asks for a mark, as soon as it does not cost too much."""
+    updating: set[int] = field(default_factory=set)
+    """The numbers of its definitions that update parameters: with each run of one a step of a training ends."""
+    calm: bool = False
+    """Whether a step has ended, and nothing that makes tensors came since."""
+    awaits_update: bool = False
+    """Whether the next mark is taken as soon as a step ends."""
     next_at: float = 0.0
     """When the next mark is due, in seconds on the shell's clock; 0 before the first tensor."""
     cheap_at: float = 0.0
@@ -175,6 +181,7 @@ class SessionRecovery:
 
     def note_definition(self, number: int, nbytes: int) -> None:
         """Note that a definition has so many bytes; 0: it is dropped."""
+        self.updating.discard(number)
         self.definition_bytes += nbytes - self.definitions.pop(number, 0)
         if nbytes:
             self.definitions[number] = nbytes
@@ -183,6 +190,7 @@ class SessionRecovery:
         """Note that the session has no other definitions any more."""
         self.definitions = {number: nbytes for number, nbytes in self.definitions.items() if number in numbers}
         self.definition_bytes = sum(self.definitions.values())
+        self.updating = {number for number in self.updating if number in numbers}
 
     def note_loss(self, *, failed: bool) -> None:
         """Note that a worker is lost, and whether it has `failed` by itself."""

@@ -7,6 +7,7 @@ printing may be added here. `gt/ir/instruction_bytes.py` packs and unpacks them.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -69,6 +70,9 @@ class Instruction(NamedTuple):
     tag: int
 
 
+_PHASE_OF: Final = operator.attrgetter("phase")
+
+
 @dataclass(frozen=True)
 class Segment:
     """`values[n]` is the spec of output n; `survivors` the outputs that live on; `kinds[i]` the kind of run-time scalar i.
@@ -88,6 +92,11 @@ class Segment:
         """The spec of a tensor operand, or the kind of a scalar."""
         kind, index = reference & 3, reference >> 2
         return self.values[index] if kind == OUTPUT else self.inputs[index] if kind == INPUT else self.kinds[index]
+
+    @property
+    def updates(self) -> bool:
+        """Whether some instruction updates parameters."""
+        return "update" in map(_PHASE_OF, self.tags)
 
     @cached_property
     def made_under(self) -> dict[int, int]:
