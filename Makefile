@@ -20,7 +20,7 @@ PEERS ?= jax distributed ray
 # A service is many processes. Where the environment forbids to keep compiled modules, each would compile them all again.
 export PYTHONDONTWRITEBYTECODE :=
 
-# How much `make prove` tries; `make test` tries 0.15. EFFORT=20 is a night's work.
+# How much `make prove` tries; `make test` tries 0.12. EFFORT=20 is a night's work.
 EFFORT ?= 4
 
 # How long `make fuzz` and `make soak` go on, and what fuzzing reads: all of tests/fuzz/targets.py and the public API, or some of them.
@@ -67,7 +67,7 @@ test: $(VENV)/.installed ## every test that needs no GPU
 	@$(kept_fresh)
 	@$(PYTEST) -m "not gpu"
 
-prove: $(VENV)/.installed ## what is drawn at length: 7 × EFFORT times as many programs, plans, services, shapes (EFFORT=4)
+prove: $(VENV)/.installed ## what is drawn at length: 8 × EFFORT times as many programs, plans, services, shapes (EFFORT=4)
 	@GT_EFFORT=$(EFFORT) $(PYTEST) -m "drawn and not gpu"
 
 fuzz: $(VENV)/.installed ## fuzz decoders, the dispatcher and the public API for MINUTES (1); TARGETS="message plan" takes some

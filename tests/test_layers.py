@@ -1,6 +1,7 @@
 """The layers: which module may import what. Read from the sources, so that what nobody runs is checked too."""
 
 import ast
+import functools
 import subprocess
 import sys
 import tomllib
@@ -169,20 +170,28 @@ def sources() -> Iterator[Module]:
             yield read(str(path.relative_to(REPOSITORY)), name, path.read_text())
 
 
-MODULES = {module.path: module for module in sources()}
-NAMES = {module.name: module for module in MODULES.values()}
+@functools.cache
+def modules() -> dict[str, Module]:
+    """All modules, by path."""
+    return {module.path: module for module in sources()}
+
+
+@functools.cache
+def names() -> dict[str, Module]:
+    """All modules, by their dotted names."""
+    return {module.name: module for module in modules().values()}
 
 
 def module_of(name: str) -> str:
     """The module that an imported name is, or is in."""
-    return name if name in NAMES else name.rpartition(".")[0]
+    return name if name in names() else name.rpartition(".")[0]
 
 
 def package_of(name: str, path: str = "") -> str:
     """The package of `PACKAGES` that a module is in; `gt` for the public face, `gt.errors` for what all may import."""
     if name in FLOOR_MODULES:
         return FLOOR
-    known = path or (NAMES[name].path if name in NAMES else "")
+    known = path or (names()[name].path if name in names() else "")
     package = name if known.endswith("__init__.py") else name.rpartition(".")[0]
     return package if package in PACKAGES else "gt"
 
@@ -218,7 +227,7 @@ def packages_import_what_the_table_says(module: Module) -> Iterator[str]:
 def the_face_is_lazy(module: Module) -> Iterator[str]:
     if module.name == "gt":
         for found in module.imports:
-            if found.on_import and package_of(module_of(found.name)) not in ("gt", FLOOR) and found.name in NAMES:
+            if found.on_import and package_of(module_of(found.name)) not in ("gt", FLOOR) and found.name in names():
                 yield told(module, found, "`import gt` is light: what it offers is imported when it is asked for")
 
 
@@ -249,7 +258,7 @@ RULES = (
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_every_module_keeps_the_layers(rule: type) -> None:
-    assert [line for module in MODULES.values() for line in rule(module)] == []
+    assert [line for module in modules().values() for line in rule(module)] == []
 
 
 def cycles(arrows: dict[str, set[str]]) -> list[list[str]]:
@@ -281,8 +290,8 @@ def cycles(arrows: dict[str, set[str]]) -> list[list[str]]:
 
 def test_no_modules_import_each_other_in_a_cycle_not_even_lazily() -> None:
     arrows = {
-        name: {module_of(found.name) for found in module.imports if not found.for_types} & NAMES.keys() - {name}
-        for name, module in NAMES.items()
+        name: {module_of(found.name) for found in module.imports if not found.for_types} & names().keys() - {name}
+        for name, module in names().items()
     }
     assert cycles(arrows) == []
 
@@ -296,7 +305,9 @@ def test_a_cycle_is_found_whatever_leads_to_it() -> None:
 
 
 def test_the_table_lists_the_packages_that_there_are_and_says_nothing_twice() -> None:
-    packages = {name if path.endswith("__init__.py") else name.rpartition(".")[0] for path, name, _ in MODULES.values()}
+    packages = {
+        name if path.endswith("__init__.py") else name.rpartition(".")[0] for path, name, _ in modules().values()
+    }
     assert set(PACKAGES) <= packages
     shared = {name for name in packages if name.count(".") == 1 and name.split(".")[1] not in ROOMS}
     face = {name for name in shared if name not in PACKAGES}
@@ -310,16 +321,16 @@ def test_the_table_lists_the_packages_that_there_are_and_says_nothing_twice() ->
 
 def test_packages_are_small_and_say_what_is_in_them() -> None:
     for package in PACKAGES:
-        inside = [name for name in NAMES if name.rpartition(".")[0] == package and name not in PACKAGES]
+        inside = [name for name in names() if name.rpartition(".")[0] == package and name not in PACKAGES]
         inside = [name for name in inside if not name.endswith("__main__")]
         assert len(inside) <= MAX_MODULES or package in LIKE_TORCH, f"{package} has {len(inside)} modules"
-        path = REPOSITORY / NAMES[package].path
+        path = REPOSITORY / names()[package].path
         assert ast.get_docstring(ast.parse(path.read_text())), f"{path} does not say what is in the package"
 
 
 @pytest.mark.parametrize("path", CORES)
 def test_each_core_is_where_the_rules_look_for_it(path: str) -> None:
-    assert path in MODULES or any(known.startswith(path) for known in MODULES)
+    assert path in modules() or any(known.startswith(path) for known in modules())
 
 
 @pytest.mark.parametrize(
@@ -393,5 +404,7 @@ def test_import_gt_is_light() -> None:
 def test_pyproject_maps_every_folder_with_code() -> None:
     setuptools = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]
     assert setuptools["package-dir"] == {package: folder for folder, package in FOLDERS.items()}
-    packages = {name if path.endswith("__init__.py") else name.rpartition(".")[0] for path, name, _ in MODULES.values()}
+    packages = {
+        name if path.endswith("__init__.py") else name.rpartition(".")[0] for path, name, _ in modules().values()
+    }
     assert set(setuptools["packages"]) == packages
