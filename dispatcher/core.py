@@ -24,6 +24,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.daemon.host import START_TIMEOUT
@@ -81,6 +82,10 @@ if TYPE_CHECKING:
 
 WORKER_LEASE_SECONDS: Final = 30.0
 """Seconds without a sign of life after which a worker counts as lost; less if the lease is shorter."""
+LOSSES: Final = "what lost workers leave behind"
+"""The job that tells sessions of them."""
+ASK_AGAIN: Final = "snapshots that wait for a worker"
+"""The job that has workers do what they were not there for."""
 DISPOSAL: Final = "what is not needed any more"
 """The job that frees it."""
 MARKS: Final = "marks that are due"
@@ -364,18 +369,26 @@ class DispatcherCore:
                 )
 
     def _check_awaited(self) -> None:
-        """No worker is waited for that is not there: its answer would never come."""
-        there = {worker.number for worker in self.service.workers.values()}
+        """No worker is waited for that is not there: its answer would never come. One that is lost is, until its turn has come,
+        by the session, fetch or request that has yet to be told."""
+        lost = {each.message.worker.number for each in self.disconnect.losses}
+        there = {worker.number for worker in self.service.workers.values()} | lost
         for client in self.service.clients.values():
             recovery = client.recovery
             mesh = None if client.mesh is None else self.service.meshes[client.mesh.number]
             members = set() if mesh is None else {worker.number for worker in mesh.workers}
+            gone = [message.worker.number for message in client.undecided]
+            assert lost.issuperset(gone), "a session's turn comes"
+            assert client.undecided == [*islice(client.queue, len(gone))][::-1], "all else of a session waits for it"
             assert recovery.restoring <= members, "workers of its mesh give a session back what a mark has"
             copies = {DISPATCHER, STANDBY} if self.service.standby.peer else {DISPATCHER}
             assert recovery.taking is None or recovery.taking.waiting <= there | copies, "who writes a mark is there"
             for entry in client.table.values():
                 assert client.loss is not None or entry.landing <= there, "a tensor arrives at workers that are there"
             assert client.landing == {tensor for tensor, entry in client.table.items() if entry.landing}
+        undecided = {client.number for client in self.service.clients.values() if client.undecided}
+        assert self.fetches.held.keys() <= undecided, "errors are held of who has yet to be told of a loss"
+        assert self.snapshots.lacking <= lost
         for collection in self.fetches.collections.values():
             assert collection.waiting <= there, "who is asked for a value is there"
         for request in self.snapshots.requests.values():
@@ -473,7 +486,8 @@ class DispatcherCore:
         was_worker = self.disconnect.lost(peer, reason, loss)
         self.dropping = False
         if was_worker:
-            self.queues.pump_all()  # only now: whoever waited for the worker must find the mesh gone
+            self._work(LOSSES, self.disconnect.losses, self.disconnect.settle)
+            self.queues.wake_all()  # a spare may have taken the place for which they have waited
 
     def _tick(self, now: float) -> None:
         self.marks.tick()
@@ -513,9 +527,9 @@ class DispatcherCore:
 
     def _workers_came(self) -> None:
         """There are other workers in service: go on with what has waited for them."""
-        self.marks.workers_came()
-        self.snapshots.workers_came()
-        self.queues.pump_all()
+        self.snapshots.unasked = True
+        self._work(ASK_AGAIN, (None,), self.snapshots.ask_again)
+        self.queues.wake_all()
 
     # messages, by the table below
 

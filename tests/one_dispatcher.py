@@ -55,8 +55,12 @@ class Service:
             self.join(f"w{n}", **({"memory": memory} if memory else {}))
         made.append(self)
 
-    def event(self, event: Any) -> None:
+    def told_by_event(self, event: Any) -> None:
+        """An event, and nothing of what follows from it."""
         self.told_by(self.core.handle(event, self.now))
+
+    def event(self, event: Any) -> None:
+        self.told_by_event(event)
         self.core.check()
         while self.core.busy and self.idle:
             self.told_by(self.core.handle(JobTurn(), self.now))

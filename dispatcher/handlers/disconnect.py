@@ -1,14 +1,21 @@
-"""Peers that leave: a client's tensors, plans and meshes are dropped, and a worker's tensors are lost."""
+"""Peers that leave: a client's tensors, plans and meshes are dropped, and a worker's tensors are lost.
+
+Many sessions may lose one worker. In the event in which it is lost, a `Loss` becomes the first message in the queue of each, so
+that nothing more is done for it. Then a job tells one session after the other: it goes back to a mark, or what is left of its
+tensors is found out. A session that loses other workers meanwhile is told of all of them together. After the sessions come
+marks, snapshots, fetches and surveys of others for which the worker had yet to do something.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterator, Set
+from dataclasses import dataclass
 from typing import Any, Final
 
 from gt.dispatcher.state.config_resolution import SharedComputation
 from gt.dispatcher.state.events import Effects, Loss, Recovery, Send, WorkerLoss
-from gt.dispatcher.state.message_state import DONE, DROPPED, MessageState, begin, enter
+from gt.dispatcher.state.message_state import ACTING, DONE, DROPPED, WAITING_TURN, MessageState, begin, enter
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.dispatcher.state.survivors import Survivors, lost_table, survivors
@@ -31,6 +38,19 @@ MAX_ENDED: Final = 4096
 """The most ended processes that are remembered."""
 NO_WORKER: Final = -1
 """In place of the number of a worker that a session has lost: it has lost none."""
+WORK_PER_TURN: Final = 1024
+"""How much is done in one turn for the sessions that have lost a worker: so many plans or fetches are dropped, or as many of
+what counts for some."""
+SESSION_WORK: Final = 64
+"""What a session counts for, besides its plans and fetches."""
+
+
+@dataclass(slots=True, eq=False)
+class LostWorker:
+    """A worker that is lost, and the sessions that have yet to be told."""
+
+    message: Loss
+    clients: deque[ClientRecord]
 
 
 class Disconnect:
@@ -52,6 +72,8 @@ class Disconnect:
         self.recovery = RecoveryHandler(service, meshes, marks, handshake.clients, self._leave)
         self.ended: dict[bytes, None] = {}
         """Peers whose processes have ended recently, or that have other connections since."""
+        self.losses: deque[LostWorker] = deque()
+        """The workers of which not everybody has been told that they are lost."""
         self.moved: list[tuple[bytes, bytes]] = []
         """Clients that have other connections since the shell has looked: the ones before, and the new ones."""
 
@@ -96,7 +118,6 @@ class Disconnect:
         level, what = ("info", "left") if worker.released else ("warning", "was lost")
         service.log(level, f"worker {worker.number} {what}: {reason}{at}", worker=worker.number)
         self.subscribers.forget(worker)
-        self.surveys.lost(worker)
         if service.recording is not None:
             service.recording.worker_lost(worker, reason)
         spare = service.replace(worker, returns=loss.returns) if worker.duty is IN_SERVICE else None
@@ -106,6 +127,7 @@ class Disconnect:
         return True
 
     def _forget(self, client: ClientRecord) -> None:
+        self._take_losses(client)
         del self.service.by_number[client.number]
         self.service.dispose(client.table)
         self.service.dispose_work(client.segments.values())
@@ -135,66 +157,112 @@ class Disconnect:
 
     def _worker_lost(self, worker: WorkerRecord, reason: str, loss: WorkerLoss) -> None:
         service = self.service
-        fault: Fault = ("WorkerLost", f"worker {worker.number} was lost ({reason}); what it held is gone")
+        message = Loss(worker, f"worker {worker.number} was lost ({reason})", loss)
+        fault = message.fault
         if service.workers:  # all of them: one may wait in a plan of a mesh that is dropped already
             service.out.append(Send(tuple(service.workers), m.PeerLost(worker.number, fault[1])))
-        writing = self.snapshots.written_by(worker)
-        touched = [record for record in service.meshes.values() if worker.number in record.done]
-        for record in touched:
-            record.fault = fault
-            record.workers.remove(worker)
-            record.identities = tuple(other.identity for other in record.workers)
-        there = self.recovery.usable_workers()
-        broken, said = [], f"worker {worker.number} was lost ({reason})"
-        for number in dict.fromkeys(record.client for record in touched):
-            client = service.by_number[number]
-            if self.recovery.can_rewind(client, loss, said, there):
-                its = loss.plan is not None and loss.plan.client == number
-                text = f"{fault[1]}; it was computing a plan of this session" if its else fault[1]
-                self.rewind(client, text, worker.number)
-            else:
-                broken.append(client)
-        self.marks.lost(worker)
-        for client in writing:  # of tensors on a mesh that is gone already
-            is_there = service.by_number.get(client.number) is client
-            if is_there and client not in broken and self.recovery.can_rewind(client, loss, said, there):
-                self.rewind(client, fault[1], worker.number)
-        self.snapshots.lost(worker, fault)
-        self.fetches.lost(worker, set(), fault)
-        for client in broken:
-            self._begin_loss(client, Loss(worker, fault, loss))
+        touched: dict[int, None] = {}
+        for record in service.meshes.values():
+            if worker.number in record.done:
+                record.fault = fault
+                touched[record.client] = None
+        clients = deque(map(service.by_number.__getitem__, touched))
+        for client in clients:
+            client.undecided.append(message)
+            client.dropping += client.dropping > 0
+            client.queue.appendleft(message)
+            begin(client)
+            enter(client, WAITING_TURN)
+        self.snapshots.lacking.add(worker.number)
+        self.losses.append(LostWorker(message, clients))
 
-    def _begin_loss(self, client: ClientRecord, message: Loss) -> None:
+    def settle(self) -> Iterator[None]:
+        """Do what is left to do for the workers that were lost, in turns."""
+        while self.losses:
+            lost = self.losses[0]
+            worker, fault = lost.message.worker, lost.message.fault
+            while lost.clients:
+                self._tell_some(lost.clients)
+                yield
+            yield from self.marks.lost(worker)
+            writing = deque(self.snapshots.written_by(worker))  # of tensors on a mesh that is gone already
+            while writing:
+                client = writing.popleft()
+                if self._is_here(client) and not client.undecided:
+                    self._may_rewind(client, [lost.message], self.recovery.usable_workers())
+                yield
+            yield from self.snapshots.lost(worker, fault)
+            yield from self.fetches.all_lost(worker, fault)
+            yield from self.surveys.lost(worker)
+            self.losses.popleft()
+
+    def _tell_some(self, clients: deque[ClientRecord]) -> None:
+        """Have the next sessions go back, or lose tensors."""
+        there, work = self.recovery.usable_workers(), 0
+        while clients and work < WORK_PER_TURN:
+            client = clients.popleft()
+            if not self._is_here(client) or not client.undecided:
+                continue
+            work += SESSION_WORK + len(client.plans) + len(self.fetches.of.get(client.number, ()))
+            try:
+                losses = self._take_losses(client)
+                if not self._may_rewind(client, losses, there):
+                    self._begin_loss(client, losses)
+            except Exception as error:  # noqa: BLE001 — a bug, whatever it is: the other sessions are told all the same
+                self.service.end_session(client.identity, "a lost worker", error, client.number)
+
+    def _is_here(self, client: ClientRecord) -> bool:
+        """Whether a session has neither left nor gone back."""
+        return self.service.by_number.get(client.number) is client
+
+    def _take_losses(self, client: ClientRecord) -> list[Loss]:
+        """The workers that a session has lost and was not told of. Nothing is sent to them any more."""
+        losses, client.undecided = client.undecided, []
+        for record in self.service.meshes_of.get(client.number, ()) if losses else ():
+            for message in losses:
+                record.without(message.worker)
+        return losses
+
+    def _may_rewind(self, client: ClientRecord, losses: list[Loss], there: Set[int]) -> bool:
+        """Have a session go back that has lost workers, if it can. Only the first of them counts as a loss: it would have gone
+        back before it lost others."""
+        worker, said, loss = losses[0]
+        if not self.recovery.can_rewind(client, loss, said, there):
+            return False
+        its = loss.plan is not None and loss.plan.client == client.number
+        text = losses[0].fault[1]
+        self.rewind(client, f"{text}; it was computing a plan of this session" if its else text, worker.number)
+        return True
+
+    def _begin_loss(self, client: ClientRecord, losses: list[Loss]) -> None:
         """A session cannot go back: have its queue wait until it is known what is left of its tensors."""
-        recovery, worker, fault = client.recovery, message.worker, message.fault
-        head = client.queue[0] if client.queue else None
+        recovery, fault = client.recovery, losses[0].fault
+        head = client.queue[len(losses)] if len(client.queue) > len(losses) else None
         if recovery.table is not None and isinstance(head, Recovery):  # on its way back: nothing comes of that
             self.recovery.fail(client, head.mark, fault)
-        if isinstance(head, Effects):
-            deque(head.change.turns(), maxlen=0)  # what is left is found out of the whole table
         if recovery.resends:
             self.marks.give_up(client, fault[1])
-        if recovery.awaited:  # nothing of it is anywhere
-            self._settle(client, message, Survivors(None, client.table, []))
-            return
-        client.loss = SharedComputation(self._left(client, worker, fault))
+        for message in losses:
+            self.fetches.lost(message.worker, client, message.fault)
+            left = self._left(client, message.worker, message.fault)
+            client.loss = SharedComputation(_after(head, left) if isinstance(head, Effects) else left)
         recovery.stop_restoring()
-        client.dropping += client.dropping > 0
-        client.queue.appendleft(message)
-        begin(client)
+        assert client.loss is not None
+        enter(client, ACTING)
+        enter(client, self.recovery.meshes.wait(client, client.loss))
 
     def _left(self, client: ClientRecord, worker: WorkerRecord, fault: Fault) -> Generator[None, None, Survivors]:
         """Finds out what a lost worker has left of a session's tensors: nothing if another one is lost meanwhile."""
         earlier, client.loss = client.loss, None
         if earlier is not None:
-            return self._after(earlier, fault)
+            return self._left_after(earlier, fault)
         if client.planner is not None and client.moving is None and not client.recovery.is_under_way:
             record = self.service.meshes[client.planner.mesh.number]
             if worker.number in record.done:
                 return survivors(client.table, record, worker.number, fault, self.service.mesh_numbers)
         return lost_table(client.table, fault)
 
-    def _after(self, earlier: SharedComputation[Survivors], fault: Fault) -> Generator[None, None, Survivors]:
+    def _left_after(self, earlier: SharedComputation[Survivors], fault: Fault) -> Generator[None, None, Survivors]:
         yield from earlier.turns()
         table = earlier.result().table
         left = yield from lost_table(table, fault)
@@ -203,6 +271,8 @@ class Disconnect:
 
     def settle_loss(self, client: ClientRecord, message: Loss) -> MessageState:
         """Go on with a session that has lost a worker, once it is known what is left of its tensors."""
+        if client.undecided:
+            return WAITING_TURN
         left = None
         if client.loss is not None:
             if not client.loss.over:
@@ -221,7 +291,7 @@ class Disconnect:
             if left.mesh is not None:
                 self.recovery.meshes.displace(client, left.mesh, left)
             else:
-                self.fetches.lost(worker, {client.number}, fault)
+                self.fetches.broken(client, fault)
                 self._leave(client)
         self.service.send(client.identity, m.PeerLost(worker.number, fault[1]))
         config, there = client.config, len(self.service.in_service)
@@ -266,3 +336,9 @@ class Disconnect:
             client.recovery.since = self.service.now
         self._forget(client)
         self.snapshots.abandon(client)
+
+
+def _after(effects: Effects, turns: Generator[None, None, Survivors]) -> Generator[None, None, Survivors]:
+    """Finds out what is left of the whole table, as a run leaves it."""
+    yield from effects.change.turns()
+    return (yield from turns)

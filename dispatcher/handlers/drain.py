@@ -110,7 +110,7 @@ class DrainHandler:
         stuck = []
         for client in self._on(worker):
             client.stays = ""
-            if reason := self._obstacle(client, worker):
+            if not client.undecided and (reason := self._obstacle(client, worker)):
                 stuck.append((client.number, reason))
         if stuck:  # before anything has moved
             self._give_up(self.drains[worker.number], stuck)
@@ -139,6 +139,9 @@ class DrainHandler:
             clients, stuck, drain.waits = self._on(worker), [], []
             drain.next_at = self.service.now + len(clients) // SESSIONS_AT_ONCE * PAUSE_SECONDS
             for client in clients:
+                if client.undecided:
+                    drain.waits.append((client.number, GOES_BACK))
+                    continue
                 reason = client.stays or self._obstacle(client, worker)
                 if reason:
                     stuck.append((client.number, reason))
@@ -282,7 +285,7 @@ class DrainHandler:
 def _goes_back(client: ClientRecord) -> bool:
     """Whether a session has yet to get back what it had."""
     recovery = client.recovery
-    if recovery.is_under_way:
+    if recovery.is_under_way or client.undecided:
         return True
     if client.planner is not None:
         return False

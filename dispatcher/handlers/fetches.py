@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any, Final
 
 from gt.bounds import MAX_INLINE_BYTES
@@ -20,6 +21,8 @@ from gt.wire.messages import Fault
 
 ANSWER_OVERHEAD_BYTES: Final = 1024
 """The most bytes of the answer to a fetch besides the values."""
+FETCHES_PER_TURN: Final = 256
+"""How many fetches are looked at in one turn when a worker is lost."""
 MAX_SOURCES: Final = 1024
 """The most combinations of spec and layout for which a mesh remembers who answers a fetch."""
 
@@ -31,6 +34,10 @@ class FetchHandler:
         self.service = service
         self.numbers = itertools.count(1)
         self.collections: dict[int, FetchRecord] = {}
+        self.of: dict[int, dict[int, FetchRecord]] = {}
+        """The same by client; none is empty."""
+        self.held: dict[int, list[tuple[WorkerRecord, m.Part]]] = {}
+        """By client: the errors of a session that has lost a worker, which it is not told if it goes back."""
 
     def fetch(self, client: ClientRecord, message: m.Fetch) -> MessageState:
         """Ask the workers for a tensor, once it has arrived there."""
@@ -48,9 +55,10 @@ class FetchHandler:
         parts = len(boxes) + bool(silent)  # those who only say that they are sound are one part together
         nbytes = ANSWER_OVERHEAD_BYTES + min(entry.spec.nbytes, len(boxes) * MAX_INLINE_BYTES)
         client.asked_bytes += nbytes
-        self.collections[number] = FetchRecord(
+        collection = self.collections[number] = FetchRecord(
             client.number, message.request, entry.spec, parts, set(mesh.members), boxes, len(silent), nbytes
         )
+        self.of.setdefault(client.number, {})[number] = collection
         for group, quiet in ((holders, False), (silent, True)):
             if group:
                 collect = m.Collect(number, message.request, client.number, message.tensor, quiet, client.bulk)
@@ -88,8 +96,11 @@ class FetchHandler:
         collection = self.collections.get(part.request)
         if collection is None or worker.number not in collection.waiting:
             return None
-        collection.waiting.discard(worker.number)
         client = self.service.by_number[collection.client]
+        if part.fault and client.undecided:
+            self.held.setdefault(client.number, []).append((worker, part))
+            return None
+        collection.waiting.discard(worker.number)
         client.unread_bytes += len(part.data)
         if not collection.waiting:
             self._over(part.request)
@@ -118,19 +129,23 @@ class FetchHandler:
     def _over(self, number: int) -> None:
         """A fetch is no longer in progress."""
         collection = self.collections.pop(number)
+        others = self.of[collection.client]
+        del others[number]
+        if not others:
+            del self.of[collection.client]
         client = self.service.by_number.get(collection.client)
         if client is not None:
             client.asked_bytes -= collection.nbytes
 
     def forget(self, client: ClientRecord) -> None:
         """Drop the fetches of a client that has left."""
-        for number, collection in list(self.collections.items()):
-            if collection.client == client.number:
-                self._over(number)
+        self.held.pop(client.number, None)
+        for number in list(self.of.get(client.number, ())):
+            self._over(number)
 
     def fail(self, client: ClientRecord, fault: Fault) -> int:
         """Fail all fetches of a client at once. Returns how many. Later answers of workers to them are still accepted."""
-        waiting = [each for each in self.collections.values() if each.client == client.number and not each.failed]
+        waiting = [each for each in self.of.get(client.number, {}).values() if not each.failed]
         for collection in waiting:
             self._fail(collection, fault)
         return len(waiting)
@@ -139,20 +154,39 @@ class FetchHandler:
         """Whether a worker has yet to answer a fetch."""
         return any(worker.number in collection.waiting for collection in self.collections.values())
 
-    def lost(self, worker: WorkerRecord, clients: set[int], fault: Fault) -> None:
-        """Fail the fetches of clients whose meshes a lost worker breaks, and others of which it had yet to send a part."""
-        for number, collection in list(self.collections.items()):
-            if collection.client in clients:
-                self._over(number)  # the others' parts are forgotten with the mesh
-                self._fail(collection, fault)
-            elif worker.number in collection.waiting:
-                collection.waiting.discard(worker.number)
-                if not collection.waiting:
-                    self._over(number)
-                if worker.number in collection.boxes:
-                    self._fail(collection, fault)
-                else:
-                    self._sound(collection, worker)
+    def broken(self, client: ClientRecord, fault: Fault) -> None:
+        """Fail the fetches of a client that has nothing left."""
+        for number, collection in list(self.of.get(client.number, {}).items()):
+            self._over(number)  # the others' parts are forgotten with the mesh
+            self._fail(collection, fault)
+
+    def lost(self, worker: WorkerRecord, client: ClientRecord, fault: Fault) -> None:
+        """Fail the fetches of a client of which a lost worker had yet to send a part, and those with errors that were held."""
+        for number in list(self.of.get(client.number, ())):
+            self._without(number, worker, fault)
+        for other, part in self.held.pop(client.number, ()):
+            self.part(other, part)
+
+    def all_lost(self, worker: WorkerRecord, fault: Fault) -> Iterator[None]:
+        """Fail all fetches of which a lost worker had yet to send a part, in turns."""
+        for at, number in enumerate(list(self.collections), 1):
+            if not at % FETCHES_PER_TURN:
+                yield
+            if number in self.collections:
+                self._without(number, worker, fault)
+
+    def _without(self, number: int, worker: WorkerRecord, fault: Fault) -> None:
+        """A worker is gone that may have been asked for a part of a fetched tensor."""
+        collection = self.collections[number]
+        if worker.number not in collection.waiting:
+            return
+        collection.waiting.discard(worker.number)
+        if not collection.waiting:
+            self._over(number)
+        if worker.number in collection.boxes:
+            self._fail(collection, fault)
+        else:
+            self._sound(collection, worker)
 
     def _fail(self, collection: FetchRecord, fault: Fault) -> None:
         if not collection.failed:

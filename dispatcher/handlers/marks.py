@@ -146,7 +146,7 @@ class MarkHandler:
 
     def _give_up_overdue(self) -> None:
         """Wait no longer for parts of marks that do not come: while a session waits, it gets no other mark."""
-        for client in list(self.taking.values()):
+        for client in [each for each in self.taking.values() if not each.undecided]:
             mark = client.recovery.taking
             overdue = None if mark is None or mark.wait is None else mark.wait.overdue(mark.waiting, self.service)
             if overdue is not None:
@@ -176,7 +176,12 @@ class MarkHandler:
             return  # it has left, or gone back
         if not recovery.due or recovery.taking is not None or recovery.copying is not None or recovery.is_under_way:
             return
-        if planner is None or client.moving is not None or (client.queue and isinstance(client.queue[0], Effects)):
+        if (
+            client.undecided
+            or planner is None
+            or client.moving is not None
+            or (client.queue and isinstance(client.queue[0], Effects))
+        ):
             return
         record = self.service.meshes[planner.mesh.number]
         if record.fault is not None:
@@ -247,8 +252,8 @@ class MarkHandler:
         """A part of a mark is stored, or cannot be."""
         client = self.taking.get(number)
         mark = None if client is None else client.recovery.taking
-        if client is None or mark is None or who not in mark.waiting:
-            return
+        if client is None or mark is None or who not in mark.waiting or client.undecided:
+            return  # who has lost a worker gets no mark: others may have written an error in place of what that owed them
         if fault:
             self.abandon(client)
             self.give_up(client, fault)
@@ -283,12 +288,6 @@ class MarkHandler:
             self.drop(client, marks.pop(0))
         if marks and marks[0].number == message.mark:
             client.recovery.settled = marks[0].position
-
-    def workers_came(self) -> None:
-        """Workers may be there for which sessions wait that begin again."""
-        for client in self.service.clients.values():
-            if client.recovery.begins and self.service.ready(client):
-                self.recovered(client, 0)
 
     def recovered(self, client: ClientRecord, mark: int) -> None:
         """A session goes on from a mark, or (0) from its beginning: note and report it."""
@@ -360,13 +359,14 @@ class MarkHandler:
             del self.taking[mark.number]
             self.drop(client, mark)
 
-    def lost(self, worker: WorkerRecord) -> None:
+    def lost(self, worker: WorkerRecord) -> Iterator[None]:
         """Take other marks in place of those that a lost worker had yet to write, for sessions that have left it since."""
-        for client in list(self.taking.values()):
+        for number, client in list(self.taking.items()):
             mark = client.recovery.taking
-            if mark is not None and worker.number in mark.waiting:
+            if mark is not None and mark.number == number and worker.number in mark.waiting:
                 self.abandon(client)
                 client.recovery.due = True
+                yield
 
     def forget(self, client: ClientRecord) -> None:
         """A session has ended: nothing goes back to its marks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -60,12 +60,13 @@ class MemorySurveys:
             survey.answers[worker.number] = said.facts
             self._answer(said.request, survey)
 
-    def lost(self, worker: WorkerRecord) -> None:
-        """Wait no longer for a worker that is gone."""
+    def lost(self, worker: WorkerRecord) -> Iterator[None]:
+        """Wait no longer for a worker that is gone, in turns."""
         for number, survey in list(self.surveys.items()):
             if worker.number in survey.waiting:
                 survey.waiting.discard(worker.number)
                 self._answer(number, survey)
+                yield
 
     def _answer(self, number: int, survey: MemorySurvey) -> None:
         if survey.waiting:

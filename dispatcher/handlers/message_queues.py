@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 from gt.bounds import (
@@ -60,6 +61,10 @@ from .why import explain_tensor, tensors_read_by
 
 MESSAGES_PER_TURN: Final = 64
 """How many messages of one client are acted on in one event, if they are short."""
+WOKEN_PER_TURN: Final = 4
+"""How many sessions are looked at in one turn whose queues may go on, because there are other workers."""
+WAKE: Final = "queues that may go on"
+"""The job that looks at them."""
 RELOADS_PER_TURN: Final = 16
 """How many sessions are told in one turn that the service has another config."""
 BYTES_PER_MESSAGE: Final = 256
@@ -100,6 +105,8 @@ class MessageQueues:
         self.surveys = surveys
         self.reloads: deque[Reload | Remesh] = deque()
         """What sessions have yet to be told: configs of the service that are to be adopted, and that workers have joined."""
+        self.waking: dict[int, ClientRecord] = {}
+        """By number, the sessions whose queues may go on, because there are other workers."""
         self.snapshots = snapshots
         self.recovery = recovery
         self.handlers: dict[type, Callable[[ClientRecord, Any], MessageState]] = {
@@ -173,10 +180,23 @@ class MessageQueues:
             begin(client)
             self.pump(client)
 
-    def pump_all(self) -> None:
-        """Process the queues of all clients as far as possible."""
-        for client in list(self.service.clients.values()):
-            self.pump(client)
+    def wake_all(self) -> None:
+        """There are other workers: let a job process the queues of all clients as far as possible, in turns."""
+        clients = self.service.clients.values()
+        self.waking.update((each.number, each) for each in clients if each.queue or each.recovery.begins)
+        jobs = self.plan_selection.jobs
+        if self.waking and not jobs.has(SERVICE, WAKE):
+            jobs.add(Job(SERVICE, SERVICE, WAKE, self._wake(), lambda _: None))
+
+    def _wake(self) -> Iterator[None]:
+        """Goes on with the sessions that have waited for other workers."""
+        while self.waking:
+            for number in [*islice(self.waking, WOKEN_PER_TURN)]:
+                client = self.waking.pop(number)
+                if self.service.by_number.get(number) is client:
+                    self.recovery.begin_again(client)
+                    self.pump(client)
+            yield
 
     def pump(self, client: ClientRecord) -> None:
         """Process a client's queue, in order, as far as possible and as far as one turn goes; a job goes on with the rest."""
@@ -258,6 +278,8 @@ class MessageQueues:
         service, jobs, admission = self.service, self.plan_selection.jobs, self.plan_selection.admission
         mesh = None if client.mesh is None else service.meshes[client.mesh.number]
         landing = any(entry.landing for entry in client.table.values())
+        if client.number in self.waking or client.undecided:
+            return True  # it is looked at anew in its turn
         match client.head:
             case MessageState.WAITING_READER:
                 return client.asked_bytes + client.unread_bytes > 0

@@ -69,7 +69,8 @@ class RecoveryHandler:
         self.packed_ids = itertools.count(m.FIRST_PACKED)
 
     def can_rewind(self, client: ClientRecord, loss: WorkerLoss, text: str, there: Set[int]) -> bool:
-        """Whether a session that has lost a worker (`text`) can go back, where these are `usable_workers`."""
+        """Whether a session that has lost a worker (`text`) can go back, where these are `usable_workers`. Asked once for each
+        time that it would."""
         recovery = client.recovery
         self._note(client, loss, text)
         if not recovery.resends or recovery.is_hopeless:
@@ -157,8 +158,7 @@ class RecoveryHandler:
             recovery.over = 0
             recovery.keep_definitions(())
             recovery.begins = True
-            if self.service.ready(client):
-                self.marks.recovered(client, 0)
+            self.begin_again(client)
             return False
         recovery.over, client.arrived, client.credited = mark.position, mark.done, mark.done
         client.queue.append(Recovery(mark))
@@ -168,6 +168,11 @@ class RecoveryHandler:
             client.queue.append(Remesh("the session goes on"))  # workers may have joined since the mark
         begin(client)
         return True
+
+    def begin_again(self, client: ClientRecord) -> None:
+        """Note that a session goes on which begins again, if it need not wait for workers."""
+        if client.recovery.begins and self.service.ready(client):
+            self.marks.recovered(client, 0)
 
     def recover(self, client: ClientRecord, message: Recovery) -> MessageState:
         """Give a session back what its mark has; if there are no workers for that, every tensor of the mark gets the error."""
@@ -252,7 +257,7 @@ class RecoveryHandler:
 
         def turns() -> Iterator[None]:
             for part in parts:
-                if part is not None:
+                if part is not None and not client.undecided:
                     self.service.out.append(Send(to, part))
                 yield
 
@@ -334,7 +339,7 @@ class RecoveryHandler:
         found = [
             (client, wait.overdue(client.recovery.awaited_now, self.service))
             for client in self.service.clients.values()
-            if client.recovery.restoring and (wait := client.recovery.restore_wait) is not None
+            if client.recovery.restoring and not client.undecided and (wait := client.recovery.restore_wait) is not None
         ]
         return [(client, overdue) for client, overdue in found if overdue is not None]
 
@@ -362,7 +367,7 @@ class RecoveryHandler:
     def restored(self, worker: WorkerRecord, message: m.MarkRestored) -> ClientRecord | None:
         """A worker has given a session back its tensors, or cannot. Returns the client whose queue can go on."""
         client = self.service.by_number.get(message.client)
-        if client is None or worker.number not in client.recovery.restoring:
+        if client is None or client.undecided or worker.number not in client.recovery.restoring:
             return None
         recovery = client.recovery
         if message.fault and worker.number not in recovery.joining:
@@ -422,8 +427,8 @@ class RecoveryHandler:
         lost."""
         recovery = client.recovery
         delivery = recovery.deliveries.get(number)
-        if delivery is None:
-            return  # the session has lost the mark meanwhile
+        if delivery is None or client.undecided:
+            return  # the session has lost the mark meanwhile, or a worker
         delivery.seeking -= 1
         fault = delivery.fault[0], f"what worker {number} is to restore cannot be had: {delivery.fault[1]}"
         if found is None or not (found.parcels or delivery.sent or delivery.asked or delivery.packed):
@@ -457,7 +462,7 @@ class RecoveryHandler:
         if not message.fault and not 0 < message.nbytes <= MAX_ELEMENTS:
             raise ProtocolError(f"parts of a mark cannot take {message.nbytes} bytes")
         client = self.service.by_number.get(message.client)
-        deliveries = {} if client is None else client.recovery.deliveries
+        deliveries = {} if client is None or client.undecided else client.recovery.deliveries
         for number, delivery in deliveries.items():
             parcel = delivery.asked.get(message.packed)
             if client is not None and parcel is not None and parcel.source == worker.number:

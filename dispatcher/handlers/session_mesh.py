@@ -186,7 +186,8 @@ class SessionMeshes:
             raise ProtocolError(
                 f"worker {worker.number} is not the first of ranks {message.ranks} of mesh {message.mesh}"
             )
-        to = tuple(other.identity for other in record.workers if other.number in group)
+        there = self.service.workers
+        to = tuple(other.identity for other in record.workers if other.number in group and other.identity in there)
         self.service.out.append(Send(to, message))
 
     def configure(self, client: ClientRecord, message: m.Configure) -> MessageState:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from operator import attrgetter, itemgetter
@@ -55,6 +55,8 @@ MAX_UNDER_WAY: Final = 8
 MAX_ASKED: Final = 5
 """How many workers are asked, one after the other, to do what one of them can do, when each is lost meanwhile."""
 
+REQUESTS_PER_TURN: Final = 64
+"""How many requests are looked at in one turn when a worker is lost, or has come."""
 MAX_EARLIER: Final = 4
 """How many earlier attempts at a snapshot may have left files of which this dispatcher does not know."""
 MAX_DISCARDED: Final = 64
@@ -108,6 +110,12 @@ class SnapshotHandler:
         """Part files of snapshots that were replaced, which sessions may need once more."""
         self.undiscarded: list[m.DiscardParts] = []
         """Part files that the next worker is to remove."""
+        self.unasked = False
+        """Whether a worker has come that may do what had to wait for one."""
+        self.lacking: set[int] = set()
+        """Workers that are lost, of which not all requests have been told."""
+        self.held: list[tuple[WorkerRecord, m.SnapshotReport]] = []
+        """The errors that may be due to that, which clients are not told if they go back."""
         self.discarded: dict[int, deque[m.DiscardParts]] = {}
         """By worker, the last part files that it was to remove: nobody hears whether it has."""
 
@@ -200,6 +208,9 @@ class SnapshotHandler:
         request = self.requests.get(message.request)
         if request is None or not request.waiting[worker.number]:
             return
+        if message.fault and self.lacking and self._may_go_back(request):
+            self.held.append((worker, message))
+            return
         request.waiting[worker.number] -= 1
         request.task = None
         if message.fault:
@@ -215,6 +226,11 @@ class SnapshotHandler:
                 self.replaced += [replaced] * (replaced not in self.replaced)
             self.tick()
         self._go_on(message.request, request)
+
+    def _may_go_back(self, request: SnapshotRequest) -> bool:
+        """Whether the session of a request has lost a worker, or one was lost that wrote for it, and it has yet to be told."""
+        client = self.service.by_number.get(request.client)
+        return client is not None and (bool(client.undecided) or any(map(request.waiting.get, self.lacking)))
 
     def _go_on(self, number: int, request: SnapshotRequest) -> None:
         """Begin the next stage of a request when the last one is over."""
@@ -312,31 +328,38 @@ class SnapshotHandler:
         """Whether a worker has yet to do something for a snapshot."""
         return any(request.waiting[worker.number] for request in self.requests.values())
 
-    def workers_came(self) -> None:
-        """There may be workers for what had to wait for one."""
-        if self.service.workers:
-            discards, self.undiscarded = self.undiscarded, []
-            for parts in discards:
-                self._discard(parts)
-        for number, request in list(self.requests.items()):
-            if request.task is not None and not any(request.waiting.values()):
-                self._ask_one(number, request, request.task)
+    def ask_again(self) -> Iterator[None]:
+        """Have workers that have come do what had to wait for one, in turns."""
+        while self.unasked:
+            self.unasked = False
+            while self.undiscarded and self.service.workers:
+                for parts in (self.undiscarded.pop() for _ in range(min(len(self.undiscarded), REQUESTS_PER_TURN))):
+                    self._discard(parts)
+                yield
+            for at, (number, request) in enumerate(list(self.requests.items()), 1):
+                if not at % REQUESTS_PER_TURN:
+                    yield
+                waits = request.task is not None and not any(request.waiting.values())
+                if request.task is not None and waits and self.requests.get(number) is request:
+                    self._ask_one(number, request, request.task)
 
     def written_by(self, worker: WorkerRecord) -> list[ClientRecord]:
         """The clients of snapshots of which a worker has yet to write its part."""
         found = {
             request.client: None
             for request in self.requests.values()
-            if request.stage is SnapshotStage.WRITING and request.waiting[worker.number]
+            if request.stage is SnapshotStage.WRITING and request.waiting.get(worker.number)
         }
         return [self.service.by_number[client] for client in found if client in self.service.by_number]
 
-    def lost(self, worker: WorkerRecord, fault: Fault) -> None:
-        """Have another worker do what a lost one was to do for all; what was to be written of its own tensors fails."""
+    def lost(self, worker: WorkerRecord, fault: Fault) -> Iterator[None]:
+        """Have another worker do what a lost one was to do for all; what was to be written of its own tensors fails. In turns."""
         for parts in self.discarded.pop(worker.number, ()):
             self._discard(parts)
-        for number, request in list(self.requests.items()):
-            if not request.waiting.pop(worker.number, 0):
+        for at, (number, request) in enumerate(list(self.requests.items()), 1):
+            if not at % REQUESTS_PER_TURN:
+                yield
+            if self.requests.get(number) is not request or not request.waiting.pop(worker.number, 0):
                 continue
             if request.task is not None:
                 self._ask_one(number, request, request.task)
@@ -344,6 +367,11 @@ class SnapshotHandler:
                 self._fail(request, (fault[0], f"{fault[1]}, so the snapshot {request.name!r} was not finished"))
                 self._go_on(number, request)
                 self._let_follow(request)
+        self.lacking.discard(worker.number)
+        held, self.held = self.held, []
+        for other, report in held:
+            self.report(other, report)
+            yield
 
     def forget(self, client: ClientRecord) -> None:
         """A client has left: what it began is finished, and nobody is told."""
@@ -417,8 +445,8 @@ class SnapshotHandler:
             fault = (message.fault[0], message.fault[-1])
             client.table[message.tensor] = replace(entry, fault=fault, landing=frozenset())
             client.landing.discard(message.tensor)
-            record = self.service.meshes[entry.mesh]
-            self.service.multicast(record.mesh, m.Release(client.number, [message.tensor]))
+            if not client.undecided:
+                self.service.multicast(self.service.meshes[entry.mesh].mesh, m.Release(client.number, [message.tensor]))
             return client
         left = entry.landing - {worker.number}
         client.table[message.tensor] = replace(entry, landing=left)

@@ -169,11 +169,17 @@ class Recovery(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """A session that cannot go back has lost a worker. It is the first in its queue: what is left of its tensors is found out."""
+    """A session has lost a worker, of which this is `said`. It is the first in its queue: either the session goes back, or it is
+    found out what is left of its tensors."""
 
     worker: WorkerRecord
-    fault: Fault
+    said: str
     loss: WorkerLoss
+
+    @property
+    def fault(self) -> Fault:
+        """The error of what is lost."""
+        return "WorkerLost", f"{self.said}; what it held is gone"
 
 
 class Marking(NamedTuple):

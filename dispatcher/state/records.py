@@ -23,6 +23,7 @@ from .session_marks import SessionRecovery
 from .worker_duty import IN_SERVICE, WorkerDuty
 
 if TYPE_CHECKING:
+    from .events import Loss
     from .survivors import Survivors
 
 MOST_IN_FLIGHT: Final = 32
@@ -93,6 +94,9 @@ class ClientRecord:
     moving: MeshMigration | None = None
     displaced: bool = False
     """Whether its tensors are on what a lost worker has left of its mesh, where nothing is computed: it makes its mesh anew."""
+    undecided: list[Loss] = field(default_factory=list)
+    """The workers that it has lost, the first one first, while it waits for its turn to go back or to lose tensors. They are the
+    first messages of its queue, in the other order. Nothing is done for it meanwhile."""
     loss: SharedComputation[Survivors] | None = None
     """What is left of its tensors, while that is found out after the loss of a worker."""
     left_behind: set[int] = field(default_factory=set)
@@ -163,7 +167,7 @@ class ClientRecord:
         return len(self.table) + more > MAX_TENSORS
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class WorkerRecord:
     """One worker."""
 
@@ -208,7 +212,8 @@ class FetchRecord:
 
 @dataclass(slots=True)
 class MeshRecord:
-    """A mesh that `client` uses: `workers` are its living members, `identities` their connections, `plans` those they know.
+    """A mesh that `client` uses: `workers` are its living members, `identities` their connections, `plans` those they know. (One
+    that is lost is among them until its session's turn has come; until then the mesh is not used.)
 
     Issuing costs the same on any number of workers. So does, on average, a worker's report that it is done: the progress of
     all is only examined when the last of them has finished the oldest order in flight.
@@ -236,6 +241,12 @@ class MeshRecord:
 
     def __post_init__(self) -> None:
         self.done = dict.fromkeys(self.mesh.members, 0)
+
+    def without(self, worker: WorkerRecord) -> None:
+        """Note that a worker is gone, which may have been a member."""
+        if worker in self.workers:
+            self.workers.remove(worker)
+            self.identities = tuple(other.identity for other in self.workers)
 
     def issued(self, order: int) -> None:
         """Note that `order` was sent to all members."""

@@ -54,6 +54,8 @@ from gt.wire import telemetry as t
 
 MAX_STEPS = 40_000
 """Lines of Python that an event may take: about 2 ms at 50 ns each."""
+STEPS_PER_SESSION = 40
+"""And for each of the sessions that it concerns, of which there are at most some 900, if they are all alike."""
 SPEC = pack_spec(VECTOR)
 DEEP = ["n" * (MAX_PATH_LENGTH // MAX_PATH_DEPTH - 1)] * MAX_PATH_DEPTH
 """A path of signals as long as one may be."""
@@ -774,11 +776,11 @@ def test_a_mark_is_given_up_whose_table_is_being_copied_when_a_worker_is_lost(re
     client = copying(each)
     each.core.service.workers[b"w0"].facts["supervised"] = supervised
     each.event(Lost(b"w0", "it ended", ended=True))
-    assert client.recovery.copying is None
     if not returns:
         each.event(Lost(b"c", "it ended", ended=True))
     each.idle = True
     each.event(Tick())
+    assert client.recovery.copying is None
     assert not each.hears("w1", m.TakeMark)
     assert (b"c" in each.core.service.clients) == returns
     if returns:
@@ -896,20 +898,38 @@ def test_marks_are_not_written_for_more_than_half_of_the_time_however_urgent() -
             each.say(name, m.MarkTaken(taken.mark, [], 1))
 
 
-def test_what_a_lost_worker_costs_grows_with_its_sessions_and_no_faster() -> None:
-    """Each is gone through in the event in which it is lost, but none is compared with all others."""
-    steps = []
-    for count in (20, 80):
+@pytest.mark.parametrize("resends", [True, False])
+def test_a_worker_that_many_sessions_lose_is_lost_in_turns(resends: bool) -> None:
+    """Each of them is only noted in the event in which it is lost; with fetches under way, and marks that are being written.
+    No turn takes longer because there are more sessions, also when another worker comes."""
+    events, turns = [], []
+    for count in (100, 200):
         each = service(1)
-        for number in range(count):
-            each.client(f"c{number}", resends=True)
-            each.put(1, f"c{number}")
-        each.done()
         each.core.service.workers[b"w0"].facts["supervised"] = True
-        steps.append(steps_of(each, Lost(b"w0", "it ended", ended=True)))
-        assert len(each.core.service.clients) == count + 1
-        assert all(client.recovery.awaited for client in each.core.service.clients.values())
-    assert steps[1] < 4 * steps[0]
+        for number in range(count):
+            each.now += 1.0
+            each.client(f"c{number}", resends=resends)
+            each.put(1, f"c{number}")
+            each.say(f"c{number}", *(m.Fetch(asked, 1) for asked in range(3)))
+        each.done()
+        each.event(Tick())
+        each.idle = False
+        events.append(counted_steps(lambda: each.told_by_event(Lost(b"w0", "it ended", ended=True))))  # noqa: B023
+        turns.append(steps_of(each, JobTurn()))
+        awaited = [client.recovery.awaited for client in each.core.service.clients.values()]
+        assert sum(awaited) == 1 + count * resends
+        for peer in [*each.core.service.clients]:
+            client = each.core.service.clients[peer]
+            each.say(peer.decode(), m.Resume(client.number, 0))
+            each.put(2, peer.decode())
+        hello = m.Hello(m.VERSION, "worker", {"address": "ipc:///w1", "bulk": b"", "device": "cpu", "marks": True})
+        events.append(counted_steps(lambda: each.told_by_event(Received(b"w1", hello))))  # noqa: B023
+        turns.append(steps_of(each, JobTurn()))
+        assert len(each.hears("w1", m.Store)) == 1 + count
+    lost, came, lost_by_more, came_to_more = events
+    assert lost_by_more - lost < 100 * STEPS_PER_SESSION
+    assert came_to_more - came < 100 * STEPS_PER_SESSION
+    assert max(turns) < MAX_STEPS
 
 
 @pytest.mark.parametrize("written", [False, True])
