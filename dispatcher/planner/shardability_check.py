@@ -74,7 +74,7 @@ def _asked(policy: Policy, segment: Segment) -> Generator[None, None, dict[int, 
         if names > NAMES_PER_TURN:
             names = 0
             yield
-        names += len(tag.signal)
+        names += 1 + len(tag.signal)
         if tag.phase != "backward" and (requests := _dimensions(policy, tag.signal)):
             asked[number] = requests
     return asked

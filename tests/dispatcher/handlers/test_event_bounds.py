@@ -221,6 +221,14 @@ FIRST_RUNS: Final[dict[str, tuple[m.Define, int, dict[str, Any]]]] = {
         1,
         {},
     ),
+    "tags without signals": (
+        definition(
+            tags=[[[], 0, f"x.py:{n}", []] for n in range(MAX_TAGS)],
+            instructions=[["neg", [ref(INPUT, 0)], {}, n] for n in range(MAX_TAGS)],
+        ),
+        1,
+        {},
+    ),
     "little memory": (long(4096, survivors=1), 1, {"memory": 4096 * VECTOR.nbytes}),
     "too little memory": (long(2048), 1, {"memory": 1024 * VECTOR.nbytes}),
 }
