@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +29,7 @@ from gt.dispatcher.state.plan_cache import CachedPlan
 from gt.dispatcher.state.records import ClientRecord, FetchRecord, MeshRecord, WorkerRecord
 from gt.ir.instruction import MOVE, Plan
 from gt.sharding.placement import Mesh, collective_name
+from gt.turns import finish
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.event_buffer import EventBuffer
@@ -65,6 +66,9 @@ CLIENT_WORK: Final = 8
 """What a client counts for that is told of, and what each of the tensors that are told of."""
 TELL_OF_SESSIONS: Final = "tell of all clients and workers"
 LOOK_AT_TENSORS: Final = "look at the tensors that are due"
+DESCRIBE_PLANS: Final = "describe long plans"
+DESCRIBED_PER_TURN: Final = 2048
+"""How many instructions of a plan are looked at in one turn."""
 _OVER: Final = object()
 MAX_SIGNAL_RUNS: Final = 64
 """Runs back to which the signal is looked for in which a client is."""
@@ -113,6 +117,8 @@ class DispatcherRecorder:
         """By client: and of its tensors."""
         self.busy: dict[int, t.Waiting] = {}
         """By worker: what the next batch says of it."""
+        self.describing: deque[Generator[None, None, t.PlanDescribed]] = deque()
+        """What is said of long plans, which is found out in turns."""
         self.under_way: dict[str, Iterator[None]] = {}
         """What is done in turns, of which some are left."""
         self.gpus: dict[int, t.Device] = {}
@@ -180,20 +186,35 @@ class DispatcherRecorder:
         self, client: ClientRecord, segment: int, cached: CachedPlan, members: tuple[int, ...], reason: str
     ) -> None:
         """A plan was made, and the workers were told."""
-        event = described(self.now(), client.number, segment, cached.number, cached.planned.plan, members, reason)
-        self.recorder.add(event)
+        plan = cached.planned.plan
+        self._describe(plan, describe(self.now(), client.number, segment, cached.number, plan, members, reason))
         if reason in ("new", "placements"):
-            site = event.sites[0] if event.sites else ""
+            site = plan.tags[plan.instructions[0].tag].site[: t.MAX_TEXT_LENGTH] if plan.instructions else ""
             self.recorder.add(
                 t.CacheMiss(self.now(), t.DISPATCHER, 1, client.number, "plan", reason, cached.number, site)
             )
 
     def carried(self, client: ClientRecord, number: int, plan: Plan, mesh: Mesh, order: int) -> None:
         """A plan of one use takes tensors to another mesh."""
-        self.recorder.add(described(self.now(), client.number, -1, number, plan, mesh.members, "carry"))
+        self._describe(plan, describe(self.now(), client.number, -1, number, plan, mesh.members, "carry"))
         if len(self.carries) >= MAX_ISSUES:
             self.carries.clear()
         self.carries[order] = (number, client.number)
+
+    def _describe(self, plan: Plan, turns: Generator[None, None, t.PlanDescribed]) -> None:
+        """Say what a plan is like, at once or, of a long one, once that is found out."""
+        if len(plan.instructions) <= DESCRIBED_PER_TURN:
+            self.recorder.add(finish(turns))
+            return
+        self.describing.append(turns)
+        if DESCRIBE_PLANS not in self.under_way:
+            self.under_way[DESCRIBE_PLANS] = self._describe_long()
+
+    def _describe_long(self) -> Iterator[None]:
+        """Finds out what is said of long plans, in turns."""
+        while self.describing:
+            event = yield from self.describing.popleft()
+            self.recorder.add(event)
 
     def defined(self, client: ClientRecord) -> None:
         """A segment came whole."""
@@ -523,18 +544,33 @@ def sampled(worker: WorkerRecord) -> list[t.Device]:
     return [] if health.said is None else [t.Device(int(health.at * SECOND), worker.number, *health.said)]
 
 
-def described(
-    now: int, client: int, segment: int, number: int, plan: Plan, members: tuple[int, ...], reason: str
-) -> t.PlanDescribed:
-    """What is said of a plan."""
-    ops = Counter(map(_OP, plan.instructions))
-    tags = [*map(plan.tags.__getitem__, dict.fromkeys(map(_TAG, plan.instructions)))]
-    moves = (instruction for instruction in plan.instructions if instruction.op == MOVE) if ops[MOVE] else ()
+def describe(
+    now: int, client: int, segment: int, number: int, plan: Plan, members: tuple[int, ...], reason: str,
+    per_turn: int = DESCRIBED_PER_TURN,
+) -> Generator[None, None, t.PlanDescribed]:  # fmt: skip
+    """What is said of a plan, found out in turns of so many instructions."""
+    ops: Counter[str] = Counter()
+    known: set[int] = set()
+    signals: dict[Any, None] = {}
+    sites: dict[str, None] = {}
+    moves: list[Any] = []
+    for at in range(0, len(plan.instructions), per_turn):
+        if at:
+            yield
+        few = plan.instructions[at : at + per_turn]
+        ops.update(map(_OP, few))
+        fresh = [tag for tag in dict.fromkeys(map(_TAG, few)) if tag not in known]
+        known.update(fresh)
+        tags = [*map(plan.tags.__getitem__, fresh)]
+        signals.update(dict.fromkeys(map(_SIGNAL, tags)))
+        sites.update(dict.fromkeys(map(_SITE_OF, tags)))
+        if MOVE in ops and len(moves) < MAX_MOVES:
+            moves += [instruction for instruction in few if instruction.op == MOVE]
     return t.PlanDescribed(
         now, t.DISPATCHER, number, client, segment, list(members[: t.MAX_LIST_ITEMS]), reason, len(plan.instructions),
-        _first_of("/".join(signal)[: t.MAX_TEXT_LENGTH] for signal in dict.fromkeys(map(_SIGNAL, tags))),
-        _first_of(site[: t.MAX_TEXT_LENGTH] for site in dict.fromkeys(map(_SITE_OF, tags))),
-        [[op, count] for op, count in ops.most_common() if count],
+        _first_of("/".join(signal)[: t.MAX_TEXT_LENGTH] for signal in signals),
+        _first_of(site[: t.MAX_TEXT_LENGTH] for site in sites),
+        [[op, count] for op, count in ops.most_common()],
         [_moved(plan, move) for move in islice(moves, MAX_MOVES)],
     )  # fmt: skip
 

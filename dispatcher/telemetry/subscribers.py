@@ -8,7 +8,7 @@ anywhere while nobody watches. No socket, clock or thread is used here: the shel
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -30,7 +30,7 @@ from .recorder import (
     SERVICE_EVENT_RATES,
     WORKER_EVENT_RATES,
     DispatcherRecorder,
-    described,
+    describe,
     duty_of,
     joined_client,
     joined_worker,
@@ -54,6 +54,8 @@ PEER_WORK: Final = 64
 """What a worker, a client or a short plan counts for."""
 WATCHER_TIMEOUT: Final = 10.0
 """The seconds of silence after which a watcher is forgotten."""
+Known = t.Event | Generator[None, None, t.Event]
+"""What is said of a part of the service, perhaps found out in turns."""
 _OVER: Final = object()
 
 
@@ -180,9 +182,10 @@ class Subscribers:
             if spent > KNOWN_PER_TURN and spent > work:
                 yield
                 spent = work
-            watcher.first.append(t.encode_event(event()))
+            told = event()
+            watcher.first.append(t.encode_event((yield from told) if isinstance(told, Generator) else told))
 
-    def _known(self, now: int) -> Iterator[tuple[int, Callable[[], t.Event]]]:
+    def _known(self, now: int) -> Iterator[tuple[int, Callable[[], Known]]]:
         """The state of the service, and how much it is to tell of each part of it."""
         for worker in [*self.service.workers.values()]:
             if worker.identity in self.service.workers:
@@ -196,13 +199,13 @@ class Subscribers:
                 yield PEER_WORK, partial(joined_client, now, client)
                 yield from self._known_plans(client, now)
 
-    def _known_plans(self, client: ClientRecord, now: int) -> Iterator[tuple[int, Callable[[], t.Event]]]:
+    def _known_plans(self, client: ClientRecord, now: int) -> Iterator[tuple[int, Callable[[], Known]]]:
         for key, cached in [*client.plans.by_residents.items()]:
             mesh = client.mesh
             if mesh is not None and cached.number:
                 plan, number = cached.planned.plan, cached.number
                 work = PEER_WORK + len(plan.instructions)
-                yield work, partial(described, now, client.number, key[0], number, plan, mesh.members, "known")
+                yield work, partial(describe, now, client.number, key[0], number, plan, mesh.members, "known")
 
     # events
 

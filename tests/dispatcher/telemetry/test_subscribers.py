@@ -11,12 +11,21 @@ from marking_dispatcher import service as marking_service
 from measured_calls import counted_steps
 from one_dispatcher import Service
 
-from gt.bounds import MAX_ANSWER_BYTES
+from gt.bounds import MAX_ANSWER_BYTES, MAX_INSTRUCTIONS
 from gt.dispatcher.state.events import JobTurn, Publish, Tick
 from gt.dispatcher.telemetry.births import MAX_BIRTHS
-from gt.dispatcher.telemetry.recorder import MAX_ISSUES, WORKER_EVENT_RATES
+from gt.dispatcher.telemetry.recorder import (
+    DESCRIBE_PLANS,
+    DESCRIBED_PER_TURN,
+    MAX_ISSUES,
+    MAX_MOVES,
+    WORKER_EVENT_RATES,
+    describe,
+)
 from gt.dispatcher.telemetry.subscribers import MAX_PENDING_EVENTS, MAX_UNREAD_BATCHES, MAX_WATCHERS, WATCHER_TIMEOUT
+from gt.ir.instruction import Segment
 from gt.sharding.config import Config
+from gt.turns import finish
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 
@@ -85,6 +94,50 @@ def test_a_watcher_is_told_first_how_everything_is() -> None:
         assert (joined.client, joined.host, joined.pid, joined.program) == (number, "here", 7, "train.py")
         (plan,) = kinds(events, t.PlanDescribed)
         assert (plan.client, plan.ops, plan.reason) == (number, [["neg", 1]], "known")
+
+
+def long_segment(count: int) -> Segment:
+    """As many instructions one after the other, each at a line of its own, under some signals."""
+    lines = Lines()
+    last = lines.input(4)
+    for number in range(count):
+        last = lines.op(("neg", "abs")[number % 3 == 0], last, signal=(f"layer{number % 5}",))
+    return lines.segment(last)
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_a_long_plan_is_described_in_turns(watched: bool) -> None:
+    """Whether it is made while somebody watches, or was there before; what is said does not depend on the turns."""
+    each = service(1)
+    if watched:
+        watch(each)
+    each.client()
+    each.put(1)
+    each.define(1, long_segment(2 * DESCRIBED_PER_TURN + 1))
+    each.run(1, 10, [1])
+    if not watched:
+        watch(each)
+    (told,) = kinds(batch(each), t.PlanDescribed)
+    assert told.sites == [f"{Lines().site}:{number + 1}" for number in range(MAX_MOVES)]
+    assert told.signals == [f"layer{number}" for number in range(5)]
+    client = each.core.service.clients[b"c"]
+    (cached,) = client.plans.values()
+    for per_turn in (1, 7, MAX_INSTRUCTIONS):
+        turns = describe(
+            told.time, client.number, told.segment, told.plan, cached.planned.plan, (0,), told.reason, per_turn
+        )
+        assert finish(turns) == told._replace(worker=t.DISPATCHER)
+    if watched:
+        recording = each.core.service.recording
+        assert recording is not None
+        each.idle = False
+        recording.described(client, 1, cached, (0,), "new")
+        assert recording.describing
+        left = 0
+        while recording.describing or DESCRIBE_PLANS in recording.under_way:
+            recording.work()
+            left += 1
+        assert left == 3
 
 
 def test_what_a_client_does_is_told() -> None:
