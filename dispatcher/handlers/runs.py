@@ -41,7 +41,6 @@ from gt.dispatcher.state.shared_state import DispatcherState, releases
 from gt.errors import OutOfMemory, PlanRefused, ProtocolError
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref, sources
 from gt.ir.refusals import UNKNOWN_SPEC
-from gt.ir.spec import Spec
 from gt.sharding.placement import REPLICATE, Mesh
 from gt.turns import ITEMS_PER_TURN, finish
 from gt.wire import messages as m
@@ -99,7 +98,7 @@ class RunHandler:
             cached is None
             or client.verify
             or len(client.table) > client.roomy
-            or len(cached.changes.looks) > ITEMS_PER_TURN
+            or cached.changes.views > ITEMS_PER_TURN
             or list(map(type, message.scalars)) != cached.scalar_types
         ):
             return self._run_anew(client, message, entries)
@@ -108,7 +107,7 @@ class RunHandler:
         if not self.service.has_credit(client.planner.mesh):
             return WAITING_CREDIT
         client.hits += 1
-        shared = finish(shared_entries(message, cached, entries)) if cached.changes.looks else NOTHING_SHARED
+        shared = finish(shared_entries(message, cached, entries)) if cached.changes.viewed else NOTHING_SHARED
         self._issue(client, message, cached, entries, made, shared)
         return DONE
 
@@ -204,7 +203,7 @@ class RunHandler:
         self, client: ClientRecord, run: m.Run, cached: CachedPlan, entries: tuple[Entry, ...]
     ) -> Mapping[int, Entry] | None:
         """What `shared_entries` says of a run; None while a job works it out."""
-        if len(cached.changes.looks) <= ITEMS_PER_TURN:
+        if cached.changes.views <= ITEMS_PER_TURN:
             return finish(shared_entries(run, cached, entries))
         key = ("shared", cached.number, run.base, tuple(run.inputs), entries)
         found = self.plan_selection.worked_out(
@@ -354,47 +353,35 @@ class RunHandler:
 def shared_entries(run: m.Run, cached: CachedPlan, entries: Sequence[Entry]) -> Generator[None, None, dict[int, Entry]]:
     """The tensors that share memory after a run of a plan, survivors that are views and what they look at, each with its new
     entry; found out in turns."""
-    looks, made, _, relocated = cached.changes
+    viewed, _, made, offsets, relocated = cached.changes
     found: dict[int, Entry] = {}
-    if not looks:
-        return found
-    plan, space = cached.planned.plan, len(cached.planned.survivors[0].layout)
-    viewed = {*looks.values()}
-    tensors = {r: run.inputs[at] for at in range(len(entries)) if (r := ref(INPUT, at)) in viewed}
-    before = {run.inputs[at]: entries[at] for at in range(len(entries)) if ref(INPUT, at) in viewed}
-    for at, resident in relocated:
-        if run.inputs[at] in before:
-            before[run.inputs[at]] = replace(entries[at], resident=resident, root=None)
-    for at, (offset, index) in enumerate(plan.survivors):
-        if at and not at % ITEMS_PER_TURN:
-            yield
-        if (r := ref(OUTPUT, index)) in viewed:
-            tensors[r] = run.base + offset
-            before[tensors[r]] = made[at]
-    roots: dict[int, SharedStorage] = {}
-    views: dict[tuple[Entry, int], Entry] = {}
-    for count, (position, at) in enumerate(looks.items(), 1):
-        if not count % SHARED_PER_TURN:
-            yield
-        if at not in roots:
-            spec, layout = plan.operand(at), plan.layout(at)[:space]
-            assert isinstance(spec, Spec), "a view looks at a tensor"
-            tensor = tensors.get(at, -1)
-            entry = found.get(tensor) or before.get(tensor)
-            if (
-                entry is None or entry.resident.layout != layout
-            ):  # what it looks at is gone otherwise, or elsewhere by now
-                roots[at] = SharedStorage(spec, layout)
+    moved: dict[int, Entry] = {}
+    for at, resident in relocated if viewed else ():
+        moved[run.inputs[at]] = replace(entries[at], resident=resident, root=None)
+    count = 0
+    for spec, layout, source, positions in viewed:
+        if source is None:
+            root = SharedStorage(spec, layout)
+        else:
+            tensor = run.inputs[source] if source >= 0 else run.base + offsets[~source]
+            entry = found.get(tensor) or moved.get(tensor) or (entries[source] if source >= 0 else made[~source])
+            if entry.resident.layout != layout:  # by now it is elsewhere
+                root = SharedStorage(spec, layout)
             elif entry.root is not None:
-                roots[at] = entry.root
+                root = entry.root
             else:
-                roots[at] = SharedStorage(entry.spec, entry.resident.layout)
-                found[tensor] = replace(entry, root=roots[at])
-        key = (made[position], at)
-        view = views.get(key)
-        if view is None:
-            view = views[key] = replace(made[position], root=roots[at])
-        found[run.base + plan.survivors[position][0]] = view
+                root = SharedStorage(entry.spec, entry.resident.layout)
+                found[tensor] = entry.sharing(root)
+        views: dict[Entry, Entry] = {}
+        for position in positions:
+            count += 1
+            if not count % SHARED_PER_TURN:
+                yield
+            plain = made[position]
+            view = views.get(plain)
+            if view is None:
+                view = views[plain] = plain.sharing(root)
+            found[run.base + offsets[position]] = view
     return found
 
 

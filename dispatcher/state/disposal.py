@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from gt.ir.instruction import Segment
@@ -82,7 +83,8 @@ def _parts(thing: Worked) -> Iterator[Iterable[Any]]:
         yield from (thing.instructions, thing.values, thing.inputs, thing.tags)
         return
     if isinstance(thing, CachedPlan):
-        yield from (thing.changes.made, thing.changes.offsets, thing.changes.looks.values())
+        yield from (thing.changes.made, thing.changes.offsets, thing.changes.viewed)
+        yield from map(attrgetter("views"), thing.changes.viewed)
     for planned in (thing.planned, thing.better):
         if planned is not None and not isinstance(planned, PackedPlan):
             plan = planned.plan

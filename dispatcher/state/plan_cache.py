@@ -6,13 +6,15 @@ State only: `handlers/plan_selection.py` decides which plan is made and which wo
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from gt.dispatcher.cost.peak_memory import looks_at
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planned
+from gt.ir.instruction import INPUT, OUTPUT, ref
 from gt.ir.instruction_bytes import unpack_plan_in_turns
 from gt.ir.spec import Spec
 from gt.sharding.interned import Interned
@@ -45,7 +47,8 @@ class Entry(metaclass=Interned):
     Entries are interned: inputs with the entries of an earlier run are as valid as that run's inputs, and in the same places.
 
     `fault` says why there is no value; `landing` names the workers that a bulk put has not reached yet; `root` is the memory
-    that the tensor shares with views, if it does.
+    that the tensor shares with views, if it does. Each run of a plan makes such memory anew, so what `sharing` gives is not
+    interned, but knows what it was made from.
     """
 
     spec: Spec
@@ -54,13 +57,39 @@ class Entry(metaclass=Interned):
     fault: Fault | None = None
     landing: frozenset[int] = frozenset()
     root: SharedStorage | None = None
+    plain: Entry | None = field(default=None, init=False, repr=False)
+    """The entry with memory of its own that this one was made from. Plans are the same for both."""
+
+    def sharing(self, root: SharedStorage) -> Entry:
+        """The same tensor in memory that it shares."""
+        made: Entry = object.__new__(Entry)
+        values = self.spec, self.mesh, self.resident, self.fault, self.landing, root, self.plain or self
+        for name, value in zip(_ENTRY_FIELDS, values, strict=True):
+            object.__setattr__(made, name, value)
+        return made
+
+
+_ENTRY_FIELDS: Final = (*Entry.__match_args__, "plain")
+
+
+class ViewedValue(NamedTuple):
+    """A value of a plan at whose memory survivors look."""
+
+    spec: Spec
+    layout: Layout
+    source: int | None
+    """The position of the input that it is, or ~position of the survivor; None if it is neither."""
+    views: list[int]
+    """The positions of those survivors."""
 
 
 class TableChanges(NamedTuple):
     """How running a plan changes the tensor table."""
 
-    looks: dict[int, int]
-    """The survivors that are views: position → the plan's reference to the value whose memory they share."""
+    viewed: list[ViewedValue]
+    """The values of which survivors are views."""
+    views: int
+    """How many survivors that are."""
     made: list[Entry]
     """The entry of each survivor."""
     offsets: list[int]
@@ -73,6 +102,7 @@ def table_changes(residents: tuple[ResidentPlacement, ...], planned: Planned) ->
     """What a plan does to the table in which its inputs have these resident placements, found in turns."""
     plan = planned.plan
     looks = yield from looks_at(plan)
+    viewed = yield from _viewed_values(looks, planned)
     if len(plan.survivors) > ITEMS_PER_TURN:
         yield
     offsets, specs = [offset for offset, _ in plan.survivors], [plan.values[index] for _, index in plan.survivors]
@@ -88,7 +118,31 @@ def table_changes(residents: tuple[ResidentPlacement, ...], planned: Planned) ->
         made.extend(map(entries.__getitem__, kinds))
     changes = enumerate(zip(residents, planned.inputs, strict=True))
     relocated = [(position, after) for position, (before, after) in changes if before is not after]
-    return TableChanges(looks, made, offsets, relocated)
+    return TableChanges(viewed, len(looks), made, offsets, relocated)
+
+
+def _viewed_values(looks: Mapping[int, int], planned: Planned) -> Generator[None, None, list[ViewedValue]]:
+    """The values of a plan that survivors look at, from the survivors that are views; found in turns."""
+    if not looks:
+        return []
+    plan, space = planned.plan, len(planned.survivors[0].layout)
+    survivor: dict[int, int] = {}
+    for position, (_, index) in enumerate(plan.survivors):
+        if position and not position % ITEMS_PER_TURN:
+            yield
+        survivor[ref(OUTPUT, index)] = ~position
+    found: dict[int, ViewedValue] = {}
+    for count, (position, at) in enumerate(looks.items(), 1):
+        if not count % ITEMS_PER_TURN:
+            yield
+        value = found.get(at)
+        if value is None:
+            spec = plan.operand(at)
+            assert isinstance(spec, Spec), "a view looks at a tensor"
+            source = at >> 2 if at & 3 == INPUT else survivor.get(at)
+            value = found[at] = ViewedValue(spec, plan.layout(at)[:space], source, [])
+        value.views.append(position)
+    return [*found.values()]
 
 
 class RunEffects(NamedTuple):
@@ -219,6 +273,14 @@ def _on(planned: Planned | PackedPlan, mesh: int) -> Generator[None, None, Plann
     return planned._replace(plan=replace(planned.plan, mesh=mesh))
 
 
+_PLAIN: Final = attrgetter("plain")
+
+
+def _plain(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The entries, each with memory of its own."""
+    return tuple([entry.plain or entry for entry in entries])
+
+
 class PlanCache:
     """The plans of one session: by segment and resident placements of the inputs, and, for a faster look-up, by the
     inputs' entries.
@@ -251,8 +313,11 @@ class PlanCache:
         return len(self.by_residents)
 
     def again(self, segment: int, entries: tuple[Entry, ...]) -> CachedPlan | None:
-        """The plan of a run whose inputs have the same entries as those of an earlier run, if there is one."""
+        """The plan of a run whose inputs have the same entries as those of an earlier run, if there is one. With whom they share
+        memory does not count."""
         found = self.by_entries.get((segment, entries))
+        if found is None and any(map(_PLAIN, entries)):
+            found = self.by_entries.get((segment, _plain(entries)))
         if found is not None:
             found.used = self.look_ups = self.look_ups + 1
         return found
@@ -261,7 +326,7 @@ class PlanCache:
         """From now on, runs with the entries of these inputs get this plan."""
         if len(self.by_entries) >= MAX_PLANS:
             self.by_entries.clear()
-        self.by_entries[segment, entries] = cached
+        self.by_entries[segment, _plain(entries)] = cached
 
     def get(self, key: Any) -> CachedPlan | None:
         """The plan for a segment (its number is the first item of `key`) and the resident placements of its inputs."""

@@ -13,6 +13,7 @@ from gt.dispatcher.state import plan_cache
 from gt.dispatcher.state.events import Lost
 from gt.dispatcher.state.shared_state import MESH_CREDITS
 from gt.ir.instruction_bytes import unpack_plan
+from gt.ir.spec import spec
 from gt.wire import messages as m
 
 # plans
@@ -66,6 +67,25 @@ def test_inputs_like_those_of_earlier_runs_are_known_at_a_glance() -> None:
         assert says in each.hears("c", m.Failed)[-1].text
     each.say("c", m.Run(1, 50, [1], [], [], []))
     assert not each.hears("w0", m.Execute), "tensor 50 exists already"
+
+
+def test_views_are_known_at_a_glance_too() -> None:
+    """A run on views whose memory is made anew in each turn of a loop finds its plan like that of the turn before, and what
+    shares memory is known to share it."""
+    each = started(1)
+    each.define(2, one("reshape", VECTOR, shape=(2, 2)))
+    each.define(3, one("neg", spec(VECTOR.dtype, (2, 2))))
+    client = each.core.service.clients[b"c"]
+    for n in range(10, 10 + 10 * (SWITCH_AT + 3), 10):
+        each.run(1, n, [1])
+        each.run(2, n + 1, [n])
+        each.run(3, n + 2, [n + 1])
+        table = each.table()
+        assert table[n].root is table[n + 1].root is not None
+        assert table[n + 2].root is None
+        each.say("c", m.Free([n, n + 1, n + 2]))
+        each.done()
+    assert len(client.plans.by_entries) == 3
 
 
 def test_what_is_known_at_a_glance_is_forgotten_with_its_plan() -> None:
