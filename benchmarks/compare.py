@@ -53,6 +53,8 @@ TURNS: Final = 6
 """Turns of either in a pair; as many after the other's as before."""
 WARM: Final = 8
 """Runs of either in each of two turns that are not counted: plans are searched, and programs become hot."""
+PUT_WARM: Final = 40
+"""The same of `put`: a client keeps at most 1 GiB of puts, all of which its memory has been touched for by then."""
 FRESH_WARM: Final = 1
 """The same of `import`: each run is a fresh process."""
 CONFIDENCE: Final = 0.95
@@ -250,8 +252,9 @@ def ready(row: str, checkouts: Sequence[Checkout]) -> Iterator[list[Contender]]:
         for each, peer in started.items():
             with each.blamed(row):
                 peer.answer("get ready")
+        warm = PUT_WARM if row == "put" else WARM
         yield [
-            Contender(blaming(each, functools.partial(started[each].turn, "GT")), each.processes(), WARM)
+            Contender(blaming(each, functools.partial(started[each].turn, "GT")), each.processes(), warm)
             for each in checkouts
         ]
 

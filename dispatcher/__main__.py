@@ -398,10 +398,14 @@ class DispatcherShell:
         who = self.router.sender.credentials(self.address)
         origin = self.access.origin(who)
         self.access.note(peer, who)
-        hello.facts["bulk"] = self.relay.introduce(hello.facts.get("bulk", b""))
+        hello.facts["bulk"] = bulk = self.relay.introduce(hello.facts.get("bulk", b""))
+        clients = self.core.service.clients
+        session = next((each for each in clients.values() if bulk and each.bulk == bulk), None)
         self.core.facts["wall"] = time.time()  # so that who joins can tell how far their clocks are apart
         said = self.core.handle(Received(peer, hello, unread, origin), self.clock())
         known = self._known(peer)
+        if session is not None and clients.get(peer, session) is not session:
+            self.relay.renew(bulk)  # it has ended the session before, and opened another
         if known:
             self.router.keep(peer)
             if (
@@ -473,6 +477,7 @@ class DispatcherShell:
             each for each in self.router.streams if each not in self.router.half_open and not self._known(each)
         ]:
             self.router.forget(peer)
+        self._keep_bulk()
         for worker in self.running_plans.keys() - self.core.service.workers.keys():
             self.running_plans.pop(worker).close()
 
@@ -536,6 +541,12 @@ class DispatcherShell:
         for peer in self.core.peers:
             self.router.send_unnumbered(peer, ping)
 
+    def _keep_bulk(self) -> None:
+        """Have the relay forget all whose sessions have ended."""
+        service = self.core.service
+        clients = {client.bulk for client in service.clients.values()}
+        self.relay.keep(clients.union(worker.bulk for worker in service.workers.values()))
+
     def _tidy(self) -> None:
         """Forget what the shell knows of peers that have left."""
         if not self.fanout.asked:
@@ -543,9 +554,7 @@ class DispatcherShell:
         returning = self.core.returning
         for key in [key for key, cards in self.core.service.away.items() if is_gone(cards[0].process, self.here)]:
             returning.give_up(key)
-        service = self.core.service
-        clients = {client.bulk for client in service.clients.values()}
-        self.relay.keep(clients.union(worker.bulk for worker in service.workers.values()))
+        self._keep_bulk()
         self.fanout.keep(self.core.service.workers)
         self.fanout.tick()
         self._ask()
@@ -553,7 +562,7 @@ class DispatcherShell:
             self.router.send(peer, m.encode(m.Goodbye("SessionError", "its key was withdrawn")))
             self._handle(Lost(peer, "its key was withdrawn"))
         ended = self.guard.ended
-        service.counters.refused += self.keys.refused(self.limit.strangers) + ended - self.connections_ended
+        self.core.service.counters.refused += self.keys.refused(self.limit.strangers) + ended - self.connections_ended
         self.connections_ended = ended
         for descriptor in [d for d, peer in self.processes.items() if not self._known(peer)]:
             self._unwatch(descriptor)

@@ -61,7 +61,9 @@ class BulkRelay:
         """Clients whose sessions are ending, because they keep to no bound: nothing passes from or to them any more."""
         self._errors: deque[ShellError | Malformed] = deque()
         self._warned = False
-        self._joined: set[bytes] = set()
+        self._ended: deque[bytes] = deque()
+        """The identities whose sessions have ended, of which the thread has yet to forget all: a client that comes back begins
+        anew by the same one."""
         self._beat_at = 0.0
 
     def introduce(self, identity: Any) -> Any:
@@ -77,10 +79,15 @@ class BulkRelay:
         self.workers.add(worker)
 
     def keep(self, names: Collection[bytes]) -> None:
-        """Only peers of these names have a session now."""
+        """Only peers of these names have a session now. What the thread reads from now on finds nothing of the others."""
+        self._ended += [identity for name, identity in self.identities.items() if name not in names]
         known = {name: identity for name, identity in self.identities.items() if name in names}
         self.workers.intersection_update(known)
         self.identities, self.members = known, frozenset(known.values())
+
+    def renew(self, name: bytes) -> None:
+        """Whoever has this name has another session now: what the thread reads from now on finds nothing of the one before."""
+        self._ended.append(self.identities[name])
 
     def start(self) -> None:
         """Start the thread, which runs as long as the process."""
@@ -109,7 +116,7 @@ class BulkRelay:
     def _drain(self) -> None:
         """Pass on what has arrived, until a heartbeat is due."""
         try:
-            while time.monotonic() < self._beat_at and (heard := self.router.receive()) is not None:
+            while time.monotonic() < self._beat_at and (heard := self._receive()) is not None:
                 sender, frames, _ = heard
                 self._pass(sender, frames)
                 if sender in self.unread:
@@ -123,6 +130,20 @@ class BulkRelay:
             if not self._warned:
                 self._warned = True
                 log.warning("refused bulk data: %s; more of it is only counted", error)
+
+    def _receive(self) -> tuple[bytes, list[Any], int] | None:
+        while self._ended:
+            self._forget(self._ended.popleft())
+        return self.router.receive()
+
+    def _forget(self, peer: bytes) -> None:
+        """End the stream of a peer whose session has ended, and count no more what it had under way."""
+        self.router.forget(peer)
+        self.windows.pop(peer, None)
+        self.barred.discard(peer)
+        for worker, waiting in self.unread.items():
+            if any(client == peer for _, client, _ in waiting):
+                self.unread[worker] = deque(each for each in waiting if each[1] != peer)
 
     def _pass(self, sender: bytes, frames: list[Any]) -> None:
         if len(frames) != 3:
@@ -206,14 +227,9 @@ class BulkRelay:
         self.wake()
 
     def _tidy(self) -> None:
-        """Forget who has left, and acknowledge what the others have said."""
-        members = self.members
-        for peer in members:
+        """Acknowledge what all have said, and pass on what may pass by now."""
+        for peer in self.members:
             self.router.keep(peer)
-        for peer in self._joined.difference(members):
-            self.router.forget(peer)
-        self._joined = set(members)
-        self.barred.intersection_update(members)
         for worker in list(self.unread):
             self._settle(worker)
         for client, window in list(self.windows.items()):

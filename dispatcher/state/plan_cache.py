@@ -273,7 +273,7 @@ def _on(planned: Planned | PackedPlan, mesh: int) -> Generator[None, None, Plann
     return planned._replace(plan=replace(planned.plan, mesh=mesh))
 
 
-_PLAIN: Final = attrgetter("plain")
+_PLAIN_FORM: Final = attrgetter("plain")
 
 
 def _plain(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
@@ -316,7 +316,7 @@ class PlanCache:
         """The plan of a run whose inputs have the same entries as those of an earlier run, if there is one. With whom they share
         memory does not count."""
         found = self.by_entries.get((segment, entries))
-        if found is None and any(map(_PLAIN, entries)):
+        if found is None and any(map(_PLAIN_FORM, entries)):
             found = self.by_entries.get((segment, _plain(entries)))
         if found is not None:
             found.used = self.look_ups = self.look_ups + 1

@@ -9,7 +9,7 @@ from daemons import Machine
 
 from gt.daemon.host import host_facts
 from gt.dispatcher.__main__ import DispatcherShell
-from gt.dispatcher.state.events import Received
+from gt.dispatcher.state.events import JobTurn, Received
 from gt.wire import messages as m
 
 
@@ -44,6 +44,8 @@ def test_the_relay_knows_a_worker_before_anybody_can_answer(machine: Machine) ->
             m.Hello(m.VERSION, "worker", {**host_facts(), "address": "ipc://w", "bulk": b"bulk of the worker"}),
             0,
         )
+        while shell.core.busy:
+            shell._handle(JobTurn())
         said = [(type(m.decode(frames)), known) for peer, frames, known in heard if peer == b"worker"]
         assert m.Store in dict(said)
         assert all(known for _, known in said)

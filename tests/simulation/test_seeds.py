@@ -32,6 +32,11 @@ UNKEPT_FAILED = (207, 500122, 500123)
 came before the word that another worker was lost."""
 
 
+WATCHED_FAILED = (2002,)
+"""A seed that has failed with watchers: a client came back as soon as its session had ended, and its new connection for bulk data
+found the stream of the one before."""
+
+
 @pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_no_seed_fails(seeds: range) -> None:
     """Every fetched value is right, every error is one that what happened explains, every program gets to its end, and nothing
@@ -155,6 +160,11 @@ def test_what_has_failed_with_workers_that_do_not_answer_does_not_again(seed: in
 @pytest.mark.parametrize("seed", ELASTIC_FAILED)
 def test_comings_and_goings_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, elastic=True)
+
+
+@pytest.mark.parametrize("seed", WATCHED_FAILED)
+def test_watched_services_that_have_failed_do_not_again(seed: int) -> None:
+    simulate(seed, watches=True)
 
 
 @pytest.mark.parametrize("seed", FAILED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 
 import msgpack
@@ -21,6 +22,7 @@ from gt.dispatcher.state.principal_limits import RateLimit, refusal
 from gt.dispatcher.telemetry.subscribers import MAX_WATCHERS
 from gt.wire import messages as m
 from gt.wire.bulk import DATA, GET, MAX_IN_FLIGHT_BYTES, OFFER, PUT, WROTE
+from gt.wire.connection import Connection
 from gt.wire.principals import (
     ALL_ROLES,
     HELLO_ROLES,
@@ -256,6 +258,41 @@ def test_a_bulk_identity_is_known_to_nobody_else(tmp_path: Path) -> None:
         relay._pass(b"worker", [name, b"header", b"payload"])
         assert relay.router.refused == 3, "it has left"
     finally:
+        relay.router.socket.close()
+
+
+def test_a_client_begins_anew_by_the_identity_of_a_session_that_has_ended(tmp_path: Path) -> None:
+    """Its former stream is forgotten before anything that it says from then on is read."""
+    relay = BulkRelay(f"ipc://{tmp_path}/bulk", lambda: None)
+    relay._beat_at = math.inf
+    connections = []
+
+    def connected() -> Connection:
+        connections.append(Connection(relay.address, identity=b"client"))
+        while not connections[-1].accepted:
+            relay._drain()
+            assert connections[-1].receive() is None
+        return connections[-1]
+
+    try:
+        names = [relay.introduce(b"client"), relay.introduce(b"worker")]
+        relay.admit(names[1])
+        offer = msgpack.packb([OFFER, GET, 1, 1, 0, 100])
+        connected().send([names[1], offer, b""])
+        relay.router.socket.poll(10_000)
+        relay._drain()
+        assert relay.router.streams[b"client"].heard == 1
+        assert relay.unread[b"worker"]
+        connections[0].close()
+        relay.keep(names[1:])
+        assert relay.introduce(b"client") == names[0]
+        assert connected().stream.acknowledged == 0
+        assert relay.router.streams[b"client"].heard == 0
+        assert b"client" not in relay.windows
+        assert not relay.unread[b"worker"]
+    finally:
+        for connection in connections:
+            connection.close()
         relay.router.socket.close()
 
 
