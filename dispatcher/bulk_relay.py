@@ -79,14 +79,14 @@ class BulkRelay:
         self.workers.add(worker)
 
     def keep(self, names: Collection[bytes]) -> None:
-        """Only peers of these names have a session now. What the thread reads from now on finds nothing of the others."""
+        """Only peers of these names have a session now: the thread forgets all others before it reads on."""
         self._ended += [identity for name, identity in self.identities.items() if name not in names]
         known = {name: identity for name, identity in self.identities.items() if name in names}
         self.workers.intersection_update(known)
         self.identities, self.members = known, frozenset(known.values())
 
     def renew(self, name: bytes) -> None:
-        """Whoever has this name has another session now: what the thread reads from now on finds nothing of the one before."""
+        """The peer of this name has opened another session: the thread forgets all of the former one, before it reads on."""
         self._ended.append(self.identities[name])
 
     def start(self) -> None:

@@ -39,10 +39,10 @@ MAX_ENDED: Final = 4096
 NO_WORKER: Final = -1
 """In place of the number of a worker that a session has lost: it has lost none."""
 WORK_PER_TURN: Final = 1024
-"""How much is done in one turn for the sessions that have lost a worker: so many plans or fetches are dropped, or as many of
-what counts for some."""
+"""The units of work of one turn in which sessions are told that they have lost a worker: a plan or fetch that is dropped is one,
+a session `SESSION_WORK`."""
 SESSION_WORK: Final = 64
-"""What a session counts for, besides its plans and fetches."""
+"""The units of work that a session is, besides one for each of its plans and fetches."""
 
 
 @dataclass(slots=True, eq=False)

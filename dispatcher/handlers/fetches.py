@@ -22,7 +22,7 @@ from gt.wire.messages import Fault
 ANSWER_OVERHEAD_BYTES: Final = 1024
 """The most bytes of the answer to a fetch besides the values."""
 FETCHES_PER_TURN: Final = 256
-"""How many fetches are looked at in one turn when a worker is lost."""
+"""The fetches per turn that are searched for what a lost worker owed."""
 MAX_SOURCES: Final = 1024
 """The most combinations of spec and layout for which a mesh remembers who answers a fetch."""
 

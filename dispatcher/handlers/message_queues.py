@@ -62,7 +62,7 @@ from .why import explain_tensor, tensors_read_by
 MESSAGES_PER_TURN: Final = 64
 """How many messages of one client are acted on in one event, if they are short."""
 WOKEN_PER_TURN: Final = 4
-"""How many sessions are looked at in one turn whose queues may go on, because there are other workers."""
+"""The sessions per turn of the job `WAKE`, which lets waiting queues go on after a worker has come or gone."""
 WAKE: Final = "queues that may go on"
 """The job that looks at them."""
 RELOADS_PER_TURN: Final = 16

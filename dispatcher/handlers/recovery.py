@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 LOOKED_AT_DEFINITIONS: Final = 16
-"""How many of a session's definitions, the last ones, another dispatcher looks at to find those that end a step."""
+"""The number of a session's newest definitions that the next dispatcher searches for those that end a training step."""
 
 
 class RecoveryHandler:
