@@ -20,7 +20,7 @@ import workloads
 import gt
 from gt.worker.base.backend import backend
 from gt.worker.core import WorkerCore
-from gt.worker.device.malloc_tuning import keep_freed_memory
+from gt.worker.device.heap import keep_freed_arrays
 from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.execution.execution import Execution
 from gt.worker.execution.optimize import fused, on_cpu
@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--only", default=",".join(WORKS), help="a comma-separated choice of: %(default)s")
     options = parser.parse_args()
-    keep_freed_memory()
+    keep_freed_arrays()
     for name in options.only.split(","):
         steps, actions, cold, hot, products = measure(name, options.rounds)
         print(

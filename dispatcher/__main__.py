@@ -63,6 +63,7 @@ from .handlers.marks import MARK_SECONDS
 from .number_file import FolderInUse, NumberFile, lock_folder, new_service
 from .session_files import FileAnswer, FileWork, SessionFiles
 from .standby import TakenOver, stand_by
+from .table_memory import use_table_memory_ahead
 
 log = logging.getLogger("gt.dispatcher")
 WORK_SECONDS: Final = 0.002
@@ -766,6 +767,7 @@ def serve(
     if listening is not None:
         listening(shell.address)
     status = 0
+    use_table_memory_ahead()
     leave_old_garbage()
     shell.garbage = OldGarbage()
     try:

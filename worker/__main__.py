@@ -59,8 +59,7 @@ from gt.worker.base.events import (
     Unreachable,
 )
 from gt.worker.device.async_copies import Staging
-from gt.worker.device.heap import long_lived
-from gt.worker.device.malloc_tuning import keep_freed_memory
+from gt.worker.device.heap import keep_freed_arrays, long_lived
 from gt.worker.device.nvml import HealthSamples, NvmlGpu
 from gt.worker.execution.device_failure import DeviceFailed
 from gt.worker.execution.done_reports import MAX_UNREPORTED_PLANS, DoneReports
@@ -752,7 +751,7 @@ def serve(
     another worker is lost.
     """
     logs = DaemonLog("worker", level=log_level, form=log_format, folder=folder)
-    keep_freed_memory()
+    keep_freed_arrays()
     try:
         raise_descriptor_limit()
         patience = CONNECT_TIMEOUT if watch is None else start_timeout()  # it may have been started with its dispatcher

@@ -22,9 +22,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from gt.daemon.heap import unused_share
 from gt.daemon.host import peak_memory
 from gt.errors import SessionError
-from gt.worker.device import malloc_tuning
 from gt.worker.device.async_copies import Staging
 from gt.worker.device.buffers import AllocatorUsage, Buffers, HostBuffers, Pinning
 from gt.worker.device.cublas import sound
@@ -243,7 +243,7 @@ def _cpu(threads: int) -> Backend:
 
 
 def _host_usage() -> AllocatorUsage:
-    return AllocatorUsage(None, peak_memory(), malloc_tuning.unused())
+    return AllocatorUsage(None, peak_memory(), unused_share())
 
 
 def _cuda(index: int) -> Backend:

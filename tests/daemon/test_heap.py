@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from gt.worker.device.malloc_tuning import KEPT_HEAP_BYTES
+from gt.worker.device.heap import KEPT_HEAP_BYTES
 
 FREE = """
 import os, resource, sys
 import numpy as np
-from gt.worker.device.malloc_tuning import keep_freed_memory
-kept = keep_freed_memory()
+from gt.worker.device.heap import keep_freed_arrays
+kept = keep_freed_arrays()
 def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize() >> 20
