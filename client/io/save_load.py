@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 import safetensors
@@ -31,18 +32,20 @@ FORM_KEY: Final = "gt"
 PLAIN_TYPES: Final = (bool, int, float, str, type(None))
 
 File = str | os.PathLike[str]
+Stream = IO[bytes]
+"""What has `read` or `write`, such as an open file or `io.BytesIO`."""
 
 
-def save(obj: Any, f: File) -> None:
-    """Write tensors to a file: a `state_dict()`, a tensor, or dicts, lists and tuples of tensors, numbers and
-    strings.
+def save(obj: Any, f: File | Stream) -> None:
+    """Write tensors to a file, by its path or open to be written: a `state_dict()`, a tensor, or dicts, lists and tuples
+    of tensors, numbers and strings.
 
     Waits for the values. If something fails, no partial file remains. Raises `TypeError` for objects that would need
     code to be read again, and `DTypeError` for complex128, which the format lacks.
     """
     found: dict[str, Tensor] = {}
     form = taken_apart(obj, "", found, "save")
-    plain = isinstance(obj, Mapping) and all(isinstance(key, str) for key in obj) and len(found) == len(obj)
+    plain = isinstance(obj, Mapping) and all(isinstance(k, str) and isinstance(v, Tensor) for k, v in obj.items())
     for name, tensor in found.items():
         if tensor.dtype is complex128:
             raise DTypeError(f"save: {name} is complex128, which safetensors files cannot hold: save it as complex64")
@@ -50,12 +53,16 @@ def save(obj: Any, f: File) -> None:
     arrays = {
         name: np.ascontiguousarray(future.result()).reshape(found[name].shape) for name, future in futures.items()
     }
+    metadata = None if plain else {FORM_KEY: json.dumps(form)}
+    if not isinstance(f, str | os.PathLike):
+        f.write(safetensors.numpy.save(arrays, metadata))
+        return
     path = Path(f)
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(number)
     temporary = Path(name)
     try:
-        safetensors.numpy.save_file(arrays, temporary, None if plain else {FORM_KEY: json.dumps(form)})
+        safetensors.numpy.save_file(arrays, temporary, metadata)
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
@@ -66,15 +73,26 @@ def save(obj: Any, f: File) -> None:
 
 
 def load(
-    f: File, map_location: Any = None, pickle_module: Any = None, *, weights_only: bool = True, mmap: bool = False
+    f: File | Stream,
+    map_location: Any = None,
+    pickle_module: Any = None,
+    *,
+    weights_only: bool = True,
+    mmap: bool = False,
 ) -> Any:
     """Read a file written by `save`, by `torch.save`, or by any library as safetensors: a dict of tensors, or what
     was saved.
 
     Files of `torch.save` are read without PyTorch if they contain tensors, numbers, strings and containers of them.
     No code in them is executed, whatever `weights_only` says. `map_location`, `pickle_module` and `mmap` are accepted
-    and have no effect, because the service decides where tensors live. Raises `GTError` for other formats.
+    and have no effect, because the service decides where tensors live. What is open is read to its end, by way of a
+    temporary file. Raises `GTError` for other formats.
     """
+    if not isinstance(f, str | os.PathLike):
+        with tempfile.NamedTemporaryFile() as copy:
+            shutil.copyfileobj(f, copy)
+            copy.flush()
+            return load(copy.name)
     session.current()  # which a first tensor would start: an error there is none of the file's
     with Path(f).open("rb") as file:
         first = file.read(9)

@@ -13,16 +13,13 @@ Self = TypeVar("Self", bound="ModuleList")
 
 
 class ModuleList(Module):
-    """A list of modules, registered under their places."""
+    """A list of modules, registered under their places. A place may be empty (None), as in PyTorch."""
 
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
+    def __init__(self, modules: Iterable[Module | None] | None = None) -> None:
         super().__init__()
-        self.extend(modules)
+        self.extend(modules or ())
 
-    def _items(self) -> list[Module]:
-        return [module for module in self._modules.values() if module is not None]
-
-    def _fill(self, modules: Iterable[Module]) -> None:
+    def _fill(self, modules: Iterable[Module | None]) -> None:
         listed = list(modules)
         self._modules.clear()
         for place, module in enumerate(listed):
@@ -37,8 +34,8 @@ class ModuleList(Module):
     def __len__(self) -> int:
         return len(self._modules)
 
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._items())
+    def __iter__(self) -> Iterator[Any]:
+        return iter(list(self._modules.values()))
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -49,27 +46,27 @@ class ModuleList(Module):
     def _from_modules(cls, modules: Mapping[str, Any]) -> ModuleList:
         return cls(modules.values())
 
-    def __setitem__(self, index: int, module: Module) -> None:
+    def __setitem__(self, index: int, module: Module | None) -> None:
         self._modules[self._name(index)] = module
 
     def __delitem__(self, index: int) -> None:
         name = self._name(index)
-        self._fill(module for key, module in self._modules.items() if key != name and module is not None)
+        self._fill(module for key, module in self._modules.items() if key != name)
 
-    def append(self: Self, module: Module) -> Self:
+    def append(self: Self, module: Module | None) -> Self:
         """Add a module at the end."""
         self.add_module(str(len(self)), module)
         return self
 
-    def extend(self: Self, modules: Iterable[Module]) -> Self:
+    def extend(self: Self, modules: Iterable[Module | None]) -> Self:
         """Add modules at the end."""
         for module in modules:
             self.append(module)
         return self
 
-    def insert(self, index: int, module: Module) -> None:
+    def insert(self, index: int, module: Module | None) -> None:
         """Add a module before a place."""
-        items = self._items()
+        items = list(self._modules.values())
         items.insert(index, module)
         self._fill(items)
 
@@ -79,11 +76,11 @@ class ModuleList(Module):
         del self[key]
         return module
 
-    def __iadd__(self: Self, modules: Iterable[Module]) -> Self:
+    def __iadd__(self: Self, modules: Iterable[Module | None]) -> Self:
         self.extend(modules)
         return self
 
-    def __add__(self: Self, other: Iterable[Module]) -> Self:
+    def __add__(self: Self, other: Iterable[Module | None]) -> Self:
         joined: Any = type(self)()
         return joined.extend([*self, *other])  # type: ignore[no-any-return]
 
@@ -123,14 +120,14 @@ class Sequential(ModuleList):
 
     def forward(self, input: Any) -> Any:
         for module in self._modules.values():
-            input = module(input)  # type: ignore[misc]  # None is never among them
+            input = module(input)  # type: ignore[misc]  # None is no function, as Python says
         return input
 
 
 class ModuleDict(Module):
-    """Modules by names."""
+    """Modules by names; a name may have none (None)."""
 
-    def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
+    def __init__(self, modules: Mapping[str, Module | None] | None = None) -> None:
         super().__init__()
         self.update(modules or {})
 
@@ -139,7 +136,7 @@ class ModuleDict(Module):
         for name, module in modules.items() if isinstance(modules, (Mapping, ModuleDict)) else modules:
             self[name] = module
 
-    def pop(self, name: str) -> Module:
+    def pop(self, name: str) -> Any:
         """Take a module away."""
         module = self[name]
         del self[name]
@@ -149,12 +146,10 @@ class ModuleDict(Module):
         """Take all away."""
         self._modules.clear()
 
-    def __getitem__(self, name: str) -> Module:
-        module = self._modules[name]
-        assert module is not None
-        return module
+    def __getitem__(self, name: str) -> Any:
+        return self._modules[name]
 
-    def __setitem__(self, name: str, module: Module) -> None:
+    def __setitem__(self, name: str, module: Module | None) -> None:
         self.add_module(name, module)
 
     def __delitem__(self, name: str) -> None:
@@ -173,10 +168,10 @@ class ModuleDict(Module):
         """The names."""
         return self._modules.keys()
 
-    def values(self) -> Iterable[Module]:
+    def values(self) -> Iterable[Any]:
         """The modules."""
         return [self[name] for name in self]
 
-    def items(self) -> Iterable[tuple[str, Module]]:
+    def items(self) -> Iterable[tuple[str, Any]]:
         """Names and modules."""
         return [(name, self[name]) for name in self]

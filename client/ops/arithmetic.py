@@ -34,6 +34,7 @@ from gt.ir.dtypes import (
     get_conventions,
     int64,
     result_type,
+    scalar_dtype,
 )
 
 from . import creation
@@ -74,14 +75,26 @@ def _widened(operand: Any) -> Any:
 # two operands
 
 
+def _first(input: Any, other: Any) -> Any:
+    """The first of two operands; as a tensor where both are numbers, which PyTorch takes for addition, multiplication and
+    division alone."""
+    if isinstance(input, Tensor) or isinstance(other, Tensor) or not (_is_number(input) and _is_number(other)):
+        return input
+    return creation.scalar_tensor(input, dtype=scalar_dtype(input))
+
+
+def _is_number(operand: Any) -> bool:
+    return isinstance(operand, (bool, int, float, complex))
+
+
 def add(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
     """`input + alpha · other`."""
-    return binary("add", input, other if alpha == 1 else other * alpha)
+    return binary("add", _first(input, other), other if alpha == 1 else other * alpha)
 
 
 def sub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
     """`input − alpha · other`; not for booleans."""
-    return binary("sub", input, other if alpha == 1 else other * alpha)
+    return binary("sub", _first(input, other), other if alpha == 1 else other * alpha)
 
 
 def rsub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
@@ -91,11 +104,12 @@ def rsub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
 
 def mul(input: Any, other: Any) -> Tensor:
     """`input · other`."""
-    return binary("mul", input, other)
+    return binary("mul", _first(input, other), other)
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """`input / other`. Integers give the default float dtype, unless `rounding_mode` is 'floor' or 'trunc'."""
+    input = _first(input, other)
     if rounding_mode == "floor":
         return floor_divide(input, other)
     if rounding_mode == "trunc":
@@ -117,7 +131,7 @@ def floor_divide(input: Any, other: Any) -> Tensor:
     """
     if get_conventions() == "array_api":
         return floor_of_quotient(input, other)
-    return binary("floor_divide", input, other)
+    return binary("floor_divide", _first(input, other), other)
 
 
 def floor_of_quotient(input: Any, other: Any) -> Tensor:

@@ -4,8 +4,7 @@ where a tensor lives is the service's concern."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -16,20 +15,12 @@ from gt.errors import DTypeError, ShapeError
 from gt.ir.dtypes import (
     DType,
     as_dtype,
-    bfloat16,
-    bool_,
-    float16,
-    float32,
     float64,
     get_default_dtype,
-    int8,
-    int16,
-    int32,
     int64,
     scalar_dtype,
     scalar_kind,
     scalar_of,
-    uint8,
 )
 from gt.ir.spec import size_error
 
@@ -163,29 +154,6 @@ def fill(input: Any, value: Any) -> Tensor:
     if not isinstance(value, Tensor):
         return full(x.shape, value, dtype=x.dtype)
     return emission.emit("expand", (cast(value, x.dtype),), x.shape)
-
-
-def typed(dtype: DType) -> Callable[..., Tensor]:
-    """PyTorch's older constructors, such as `FloatTensor`: of values in a list or an array, or of sizes (zeros)."""
-
-    def constructor(*data: Any, device: Any = None) -> Tensor:
-        if len(data) == 1 and not isinstance(data[0], int):
-            return tensor(data[0], dtype=dtype)
-        return zeros(data, dtype=dtype) if data else zeros(0, dtype=dtype)
-
-    _TYPED[constructor] = dtype
-    return constructor
-
-
-_TYPED: Final[dict[Any, DType]] = {}
-"""The dtypes of the older constructors, which `x.type` takes for them."""
-
-
-def type_asked(dtype: Any) -> Any:
-    """The dtype of an older constructor or of its name, such as 'torch.cuda.LongTensor'; of anything else, itself."""
-    if isinstance(dtype, str) and dtype.endswith("Tensor"):
-        dtype = globals().get(dtype.rpartition(".")[2], dtype)
-    return _TYPED.get(dtype, dtype)
 
 
 def _constant(name: str, size: tuple[Any, ...], value: float, dtype: Any, requires_grad: bool) -> Tensor:
@@ -371,11 +339,13 @@ def logspace(
     start: float, end: float, steps: int, base: float = 10.0, *, dtype: Any = None, requires_grad: bool = False,
     device: Any = None, pin_memory: bool = False, layout: Any = None,
 ) -> Tensor:  # fmt: skip
-    """`base` to evenly spaced powers from `start` to `end`, both included."""
+    """`base` to evenly spaced powers from `start` to `end`, both included; for integer dtypes two ends are truncated."""
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
     if steps < 0:
         raise ValueError(f"logspace: {steps} steps")
-    powers = _spaced(float(start), float(end), int(steps), float64)
+    whole = chosen.kind == "i" and steps > 1  # of a single one PyTorch keeps the fraction
+    first, last = (float(int(n)) if whole else float(n) for n in (start, end))
+    powers = _spaced(first, last, int(steps), float64)
     return finished(cast(float(base) ** powers, chosen), requires_grad)
 
 
@@ -407,8 +377,3 @@ def eye(
     row = emission.emit("reshape", (arange(rows),), (rows, 1))
     same = row == arange(columns)
     return finished(cast(same, get_default_dtype() if dtype is None else dtype), requires_grad)
-
-
-FloatTensor, DoubleTensor, HalfTensor, BFloat16Tensor = map(typed, (float32, float64, float16, bfloat16))
-ByteTensor, CharTensor, ShortTensor, IntTensor, LongTensor = map(typed, (uint8, int8, int16, int32, int64))
-BoolTensor = typed(bool_)

@@ -322,18 +322,25 @@ def in_order(x: Tensor, mask: Tensor, values: Tensor, *, whole: bool = False) ->
     """
     rest = x.shape[mask.ndim :]
     if mask.numel() == 0:
-        return x
+        return written_nowhere(x, values)
     flat = _reshaped(mask, (mask.numel(),))
     if values.shape[0] == 0:
         if bool(flat.any()):
             raise ShapeError(f"a mask of shape {mask.shape} that holds somewhere, but there is nothing to write")
-        return x
+        return written_nowhere(x, values)
     where = arithmetic.where(flat, ranks(mask), 0)
     if whole:
         count = emission.emit("sum", (cast(flat, int64),), (0,), False)
         where = arithmetic.where(arithmetic.eq(count, values.shape[0]), where, values.shape[0])
     found = _reshaped(emission.emit("take", (values, where), 0), x.shape)
     return arithmetic.where(_spread(_reshaped(mask, (*mask.shape, *(1,) * len(rest))), x.shape), found, x)
+
+
+def written_nowhere(x: Tensor, values: Tensor, axis: int = 0) -> Tensor:
+    """`x`, to which no places along an axis were written: where `values` have a gradient it is zeros, and `x` has one too."""
+    if values._edge is None:
+        return x
+    return arithmetic.where(creation.full((), False), emission.emit("sum", (values,), (axis,), False), x)
 
 
 def one_hot(input: Any, num_classes: int = -1) -> Tensor:

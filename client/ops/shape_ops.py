@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gt.client.tensor import emission, views
-from gt.client.tensor.operands import MAX_UNROLLED, cast, clone, tensor_of, unrolled
+from gt.client.tensor.operands import MAX_UNROLLED, cast, clone, put, tensor_of, unrolled
 from gt.client.tensor.tensor import Tensor
 from gt.errors import AxisError, ShapeError
-from gt.ir.dtypes import int64
+from gt.ir.dtypes import DType, int64
 
 __all__ = [
     "broadcast_to", "chunk", "dsplit", "expand", "expand_as", "flatten", "hsplit", "moveaxis", "movedim", "narrow",
@@ -79,12 +79,28 @@ def reshape(input: Any, *shape: Any) -> Tensor:
 
 
 def view(input: Any, *shape: Any) -> Tensor:
-    """Like `reshape`, but raises an error if that would need a copy."""
+    """Like `reshape`, but raises an error if that would need a copy. Of a dtype: the same bytes as numbers of that dtype,
+    which are fetched, put again, and no view.
+    """
     x = tensor_of("view", input)
+    if len(shape) == 1 and isinstance(shape[0], DType):
+        return _reinterpreted(x, shape[0])
     sizes = _whole(x, ints(shape))
     if math.prod(sizes) == x._value.spec.size and not _dense(x, sizes):
         raise ShapeError(f"view: shape {x.shape} cannot be seen as {sizes} without a copy: use reshape")
     return views.view_of(x, "reshape", sizes)
+
+
+def _reinterpreted(x: Tensor, dtype: DType) -> Tensor:
+    """The bytes of a tensor as numbers of another dtype; the last dimension becomes longer or shorter where sizes differ."""
+    if dtype is x.dtype:
+        return views.view_of(x, "reshape", x.shape)
+    size, wanted = x.dtype.itemsize, dtype.itemsize
+    if size != wanted and not x.ndim:
+        raise ShapeError(f"view: a tensor without dimensions of {x.dtype} cannot be seen as {dtype}: sizes differ")
+    if x.ndim and x.shape[-1] * size % wanted:
+        raise ShapeError(f"view: rows of {x.shape[-1]} elements of {x.dtype} cannot be seen as {dtype}")
+    return put(x.detach().numpy().view(dtype.numpy))
 
 
 def reshape_as(input: Any, other: Tensor) -> Tensor:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gt.client.segment.value import TensorValue
 from gt.errors import DTypeError
 
 from .devices import SERVICE_DEVICE
 
 if TYPE_CHECKING:
-    from gt.client.segment.value import TensorValue
     from gt.client.tensor_api.methods import Methods as _Methods
     from gt.ir.dtypes import DType
 
@@ -44,9 +44,14 @@ class TensorState:
     __hash__ = object.__hash__
     _param: ClassVar[bool] = False
 
-    def __init__(self, value: TensorValue, edge: Edge = None) -> None:
+    def __init__(self, value: Any = None, edge: Any = None, *sizes: Any, device: Any = None) -> None:
+        """A handle on a value; of anything else what `gt.Tensor` takes, as PyTorch's: a list or an array, or sizes."""
+        if not isinstance(value, TensorValue):
+            data = [each for each in (value, edge, *sizes) if each is not None]
+            made: Any = self._made_of(*data)  # type: ignore[attr-defined]  # one of the methods that are bound
+            value, edge = made._current(), made._edge
         self._value: TensorValue = value
-        self._edge = edge
+        self._edge: Edge = edge
         self._view: ViewDerivation | None = None
         self._version = 0
 

@@ -212,6 +212,8 @@ def _written(x: Tensor, listed: list[tuple[int, Tensor]], value: Tensor) -> Tens
     rows = emission.emit("reshape", (shape_ops.expand(value, shape),), (*flat.shape[:at], count, *flat.shape[at + 1 :]))
     if count:
         flat = gather_scatter.written(flat, at, emission.emit("reshape", (places,), (count,)), rows)
+    else:
+        flat = gather_scatter.written_nowhere(flat, rows, at)
     out = emission.emit("reshape", (flat,), merged.moved)
     back = tuple(merged.order.index(axis) for axis in range(len(merged.order)))
     return out if back == tuple(range(len(back))) else emission.emit("permute", (out,), back)

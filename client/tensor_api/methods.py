@@ -14,7 +14,7 @@ from gt.client.ops.linalg.lu_factorization import householder_product
 from gt.client.tensor import views
 from gt.client.tensor.operands import cast, tensor_of
 from gt.client.tensor.tensor import Tensor
-from gt.client.torch_compat import legacy_linalg
+from gt.client.torch_compat import legacy_constructors, legacy_linalg
 from gt.ir import dtypes
 
 from . import strided_views
@@ -37,6 +37,9 @@ class Methods(FunctionMethods, InPlace, Operators, TapeMethods, Protocols):
     """All methods of `Tensor`, for type checkers: those of the table of functions, and those of the classes named here."""
 
     __slots__ = ()
+
+    _made_of = staticmethod(legacy_constructors.constructed)
+    """What `gt.Tensor` makes of anything that is not a value."""
 
     def ndimension(self) -> Any:
         """The number of dimensions."""
@@ -144,7 +147,7 @@ class Methods(FunctionMethods, InPlace, Operators, TapeMethods, Protocols):
 
     def type(self, dtype: Any = None) -> Any:
         """In another dtype, said also as `gt.LongTensor` is; without one the name of the dtype that it has."""
-        return repr(self.dtype) if dtype is None else cast(self, creation.type_asked(dtype))
+        return repr(self.dtype) if dtype is None else cast(self, legacy_constructors.type_asked(dtype))
 
     def astype(self, dtype: Any) -> Tensor:
         return cast(self, dtype)

@@ -142,7 +142,8 @@ class Protocols(TensorState):
         return complex(self.item())
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if self.ndim == 0 and spec else repr(self)
+        """As a Python number without dimensions, and as `repr` otherwise; as of any object `spec` is empty then."""
+        return format(self.item(), spec) if self.ndim == 0 and type(self) is Tensor else object.__format__(self, spec)
 
     # as a container
 

@@ -19,6 +19,7 @@ INSTEAD: Final = {
     "hub": "nothing is downloaded; `gt.load` reads files that `torch.save` wrote",
     "library": "custom ops are not registered; write the function in GT's own, with `gt.autograd.Function` for its gradient",
     "nested": "nested tensors are not supported; use `gt.nn.utils.rnn.pad_sequence` and a mask",
+    "ops": "custom ops are not registered; the functions of `gt` and `gt.nn.functional` are what there is",
     "profiler": "use `with gt.profile('run.json'):` and `gt report run.json`",
     "quantization": "quantised tensors are not supported; for half precision use `gt.autocast` or `model.bfloat16()`",
     "serialization": "`gt.load` runs no code from files, so there is nothing to allow or to set",

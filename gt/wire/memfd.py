@@ -13,6 +13,7 @@ import fcntl
 import mmap
 import os
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -63,11 +64,11 @@ class SharedMemory:
             raise
         self.where = f"{machine()}/{os.getpid()}/{self.descriptor}/{name}"
 
-    def close(self) -> None:
-        """Lend no more. Others keep what they have mapped."""
+    def close(self, close: Callable[[int], None] = os.close) -> None:
+        """Lend no more. Others keep what they have mapped. At the end of a program, when modules are empty, too."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
-            os.close(descriptor)
+            close(descriptor)
 
     def __del__(self) -> None:
         self.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import struct
 import tracemalloc
 import zipfile
@@ -244,8 +243,3 @@ def test_a_module_saved_whole_is_refused(tmp_path: Path) -> None:
         torch.save(torch.nn.Linear(2, 2), tmp_path / "x.pt", _use_new_zipfile_serialization=not older)
         with pytest.raises(gt.GTError, match=r"needs torch\.nn\.modules\.linear\.Linear"):
             gt.load(tmp_path / "x.pt")
-
-
-def test_only_paths_are_read() -> None:
-    with pytest.raises(TypeError):
-        gt.load(io.BytesIO())  # type: ignore[arg-type]

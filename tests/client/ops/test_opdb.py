@@ -51,7 +51,6 @@ ADAPTED: dict[str, Callable[..., Any]] = {
 ELSEWHERE = {
     "uniform": "the database means the method, which draws in place",
     "normal.in_place": "the database means the method, which draws in place",
-    "logspace": "PyTorch cuts the exponents off to integers, when asked for integers, before it takes powers",
     "logspace.tensor_overload": "PyTorch cuts the exponents off to integers, when asked for integers, before it takes powers",
     "nn.functional.multi_head_attention_forward": "some of its samples draw: test_lazy.py compares it",
     "as_strided.partial_views": "the database cuts its views from tensors of PyTorch's own: test_strided.py compares them",
