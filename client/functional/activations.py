@@ -89,7 +89,12 @@ def prelu(input: Any, weight: Tensor) -> Tensor:
 
 
 def rrelu(
-    input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+    input: Any,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    inplace: bool = False,
+    generator: Any = None,
 ) -> Tensor:
     """`x` above 0, else `x` times a slope drawn between `lower` and `upper`; outside training, times their mean."""
     if lower > upper:
@@ -97,7 +102,7 @@ def rrelu(
     x = tensor_of("rrelu", input)
     slope: Any = (lower + upper) / 2
     if training:
-        slope = add(mul(random.uniform_like(x), float(upper - lower)), float(lower))
+        slope = add(mul(random.uniform_like(x, generator), float(upper - lower)), float(lower))
     return _finished("rrelu", x, where(x > 0, x, mul(x, slope)), inplace)
 
 

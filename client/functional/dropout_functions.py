@@ -6,6 +6,7 @@ from typing import Any
 
 from gt.client.ops import arithmetic, random
 from gt.client.tensor import emission
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
@@ -27,6 +28,7 @@ def _drop(name: str, x: Tensor, shape: tuple[int, ...], p: float, training: bool
     return x._write(name, out) if inplace else out
 
 
+@also_named(train="training")
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Each element is 0 with probability `p`, the others are scaled by 1 / (1 − p); outside training nothing is."""
     x = tensor_of("dropout", input)
@@ -55,12 +57,14 @@ def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
     return _drop_channels("dropout3d", input, 3, p, training, inplace)
 
 
+@also_named(train="training")
 def alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """Dropout that keeps mean 0 and variance 1 of what goes through `selu` (Klambauer et al., 2017, arXiv:1706.02515)."""
     x = tensor_of("alpha_dropout", input)
     return _alpha_dropped("alpha_dropout", x, x.shape, p, training, inplace)
 
 
+@also_named(train="training")
 def feature_alpha_dropout(input: Any, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
     """`alpha_dropout` of whole channels of (N, C, …)."""
     x = tensor_of("feature_alpha_dropout", input)

@@ -26,6 +26,7 @@ def layer_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
+    cudnn_enable: bool = True,
 ) -> Tensor:
     """(x − mean) / √(variance + eps) over the last dimensions, then `· weight + bias` (Ba et al., 2016, arXiv:1607.06450)."""
     x, axes, count = _normalised("layer_norm", input, normalized_shape)

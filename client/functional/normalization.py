@@ -127,7 +127,12 @@ def _over_batch(x: Tensor) -> Tensor:
 
 
 def group_norm(
-    input: Any, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    input: Any,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
 ) -> Tensor:
     """Each group of channels of each example by itself (Wu and He, 2018, arXiv:1803.08494)."""
     x = _wide("group_norm", input)

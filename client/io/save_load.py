@@ -36,12 +36,13 @@ Stream = IO[bytes]
 """What has `read` or `write`, such as an open file or `io.BytesIO`."""
 
 
-def save(obj: Any, f: File | Stream) -> None:
+def save(obj: Any, f: File | Stream, pickle_module: Any = None, pickle_protocol: int = 2) -> None:
     """Write tensors to a file, by its path or open to be written: a `state_dict()`, a tensor, or dicts, lists and tuples
     of tensors, numbers and strings.
 
-    Waits for the values. If something fails, no partial file remains. Raises `TypeError` for objects that would need
-    code to be read again, and `DTypeError` for complex128, which the format lacks.
+    Waits for the values; nothing is pickled, whatever `pickle_module` and `pickle_protocol` say. If something fails, no
+    partial file remains. Raises `TypeError` for objects that would need code to be read again, and `DTypeError` for
+    complex128, which the format lacks.
     """
     found: dict[str, Tensor] = {}
     form = taken_apart(obj, "", found, "save")

@@ -50,7 +50,7 @@ class ParametrizationList(ModuleList):
         self.unsafe = unsafe
         new: Any = original
         with grad_mode.no_grad():
-            for module in reversed(self._items()):
+            for module in reversed(list(self)):
                 if hasattr(module, "right_inverse"):
                     new = module.right_inverse(new)
         self.is_tensor = isinstance(new, Tensor)
@@ -84,7 +84,7 @@ class ParametrizationList(ModuleList):
         return [getattr(self, f"original{number}") for number in range(self.ntensors)]
 
     def forward(self) -> Tensor:
-        first, *rest = self._items()
+        first, *rest = self
         out: Any = first(*self.originals())
         for module in rest:
             out = module(out)
@@ -94,7 +94,7 @@ class ParametrizationList(ModuleList):
         """Make the tensor this value: what the functions are applied to is written."""
         new: Any = value
         with grad_mode.no_grad():
-            for module in reversed(self._items()):
+            for module in reversed(list(self)):
                 if not hasattr(module, "right_inverse"):
                     raise NotImplementedError(
                         f"{type(module).__name__} has no right_inverse: its result cannot be assigned"

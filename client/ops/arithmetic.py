@@ -97,7 +97,7 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
     return binary("sub", _first(input, other), other if alpha == 1 else other * alpha)
 
 
-def rsub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
+def rsub(input: Any, other: Any, alpha: float = 1) -> Tensor:
     """`other − alpha · input`."""
     return binary("sub", other, input if alpha == 1 else mul(input, alpha))
 

@@ -144,9 +144,9 @@ def _added(input: Any, product: Tensor, beta: Any, alpha: Any) -> Tensor:
     return arithmetic.add(x if beta == 1 else arithmetic.mul(x, beta), scaled)
 
 
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmm(input: Any, mat1: Any, mat2: Any, out_dtype: Any = None, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta · input + alpha · (mat1 @ mat2)."""
-    return _added(input, mm(mat1, mat2), beta, alpha)
+    return _added(input, mm(mat1, mat2, out_dtype), beta, alpha)
 
 
 def addmv(input: Any, mat: Any, vec: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
@@ -159,9 +159,9 @@ def addr(input: Any, vec1: Any, vec2: Any, *, beta: Any = 1, alpha: Any = 1) -> 
     return _added(input, outer(vec1, vec2), beta, alpha)
 
 
-def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def baddbmm(input: Any, batch1: Any, batch2: Any, out_dtype: Any = None, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta · input + alpha · (batch1 @ batch2), matrix by matrix."""
-    return _added(input, bmm(batch1, batch2), beta, alpha)
+    return _added(input, bmm(batch1, batch2, out_dtype), beta, alpha)
 
 
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: Any = 1, alpha: Any = 1) -> Tensor:

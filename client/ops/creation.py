@@ -112,13 +112,13 @@ def as_tensor(
     return tensor(data, dtype=dtype)
 
 
-def from_numpy(array: Any) -> Tensor:
+def from_numpy(array: Any, requires_grad: bool = False) -> Tensor:
     """A tensor with the dtype and values of a NumPy array. The array is copied, so later changes to it have no
     effect.
     """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy takes a numpy.ndarray, not {type(array).__name__}")
-    return put(array)
+    return finished(put(array), requires_grad)
 
 
 # from a rule

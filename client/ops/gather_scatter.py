@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gt.client.tensor import emission
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import cast, clone, integers, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, ShapeError
@@ -343,6 +344,7 @@ def written_nowhere(x: Tensor, values: Tensor, axis: int = 0) -> Tensor:
     return arithmetic.where(creation.full((), False), emission.emit("sum", (values,), (axis,), False), x)
 
 
+@also_named(tensor="input")
 def one_hot(input: Any, num_classes: int = -1) -> Tensor:
     """An int64 tensor with one more dimension: 1 at each class, 0 elsewhere. Without `num_classes` the largest class
     is fetched.

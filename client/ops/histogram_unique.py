@@ -124,7 +124,7 @@ def _dense(hist: Tensor, widths: Tensor) -> Tensor:
 
 
 def histogram(
-    input: Any, bins: Any, *, range: Sequence[float] | None = None, weight: Any = None, density: bool = False
+    input: Any, bins: Any, range: Sequence[float] | None = None, weight: Any = None, density: bool = False
 ) -> HistogramResult:
     """The number of elements, or the sum of their weights, in each of `bins` equal ranges, or between the edges in a
     vector; and the edges. With `density` the integral over all ranges is 1.
@@ -149,7 +149,7 @@ def histogram(
 
 
 def histogramdd(
-    input: Any, bins: Any, *, range: Sequence[float] | None = None, weight: Any = None, density: bool = False
+    input: Any, bins: Any, range: Sequence[float] | None = None, weight: Any = None, density: bool = False
 ) -> HistogramDD:
     """Like `histogram`, for points whose coordinates are the last dimension; `range` holds a pair per coordinate."""
     x = tensor_of("histogramdd", input)

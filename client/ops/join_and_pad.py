@@ -13,7 +13,7 @@ from gt.client.tensor import emission
 from gt.client.tensor.operands import cast, clone, integers, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
-from gt.ir.dtypes import int64, result_type
+from gt.ir.dtypes import int32, int64, result_type
 from gt.ir.infer import broadcast
 
 from . import arithmetic, creation, shape_ops
@@ -30,10 +30,10 @@ __all__ = [
 # repetitions
 
 
-def repeat(input: Any, *sizes: Any) -> Tensor:
-    """Repeat the tensor `sizes` times along each dimension."""
+def repeat(input: Any, *sizes: Any, repeats: Any = None) -> Tensor:
+    """Repeat the tensor `sizes` (or `repeats`) times along each dimension."""
     x = tensor_of("repeat", input)
-    times = ints(sizes)
+    times = ints(sizes if repeats is None else (*sizes, repeats))
     lead = len(times) - x.ndim
     if lead < 0:
         raise ShapeError(f"repeat: {times} names fewer dimensions than shape {x.shape} has")
@@ -43,18 +43,30 @@ def repeat(input: Any, *sizes: Any) -> Tensor:
     return emission.emit("reshape", (spread,), tuple(n * size for n, size in zip(times, shape, strict=True)))
 
 
-def tile(input: Any, *dims: Any) -> Tensor:
-    """Like `repeat`, but `dims` may be shorter than the shape."""
-    x, times = tensor_of("tile", input), ints(dims)
+def tile(input: Any, *sizes: Any, dims: Any = None) -> Tensor:
+    """Like `repeat`, but there may be fewer numbers than dimensions."""
+    x, times = tensor_of("tile", input), ints(sizes if dims is None else (*sizes, dims))
     return repeat(x, (1,) * (x.ndim - len(times)) + times)
 
 
 def repeat_interleave(
-    input: Any, repeats: Any, dim: int | None = None, *, output_size: int | None = None, axis: int | None = None
+    input: Any = None,
+    repeats: Any = None,
+    dim: int | None = None,
+    *,
+    output_size: int | None = None,
+    axis: int | None = None,
 ) -> Tensor:
     """Repeat each element, or each slice along `dim`. If `repeats` is a tensor, its sum is fetched, unless
-    `output_size` is given.
+    `output_size` is given. Of a vector alone: each of its places as often as it says.
     """
+    if input is None or repeats is None:
+        repeats = tensor_of("repeat_interleave", repeats if input is None else input)
+        if repeats.ndim != 1 or repeats.dtype not in (int32, int64):
+            raise ShapeError(
+                f"repeat_interleave: a vector of int64 or int32 alone, not {repeats.dtype} {repeats.shape}"
+            )
+        input = creation.arange(repeats.shape[0], dtype=repeats.dtype)
     x = tensor_of("repeat_interleave", input)
     dim = dim if axis is None else axis
     if dim is None:

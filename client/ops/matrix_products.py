@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gt.client.tensor import emission
-from gt.client.tensor.operands import tensor_of
+from gt.client.tensor.operands import cast, tensor_of
 from gt.client.tensor.tensor import Tensor
-from gt.errors import ShapeError
+from gt.errors import DTypeError, ShapeError
+from gt.ir.dtypes import HALF_DTYPES, as_dtype, float32
 
 __all__ = ["bmm", "dot", "matmul", "mm"]
 
@@ -41,14 +42,29 @@ def _product(name: str, input: Any, other: Any, ndim: int) -> Tensor:
     return matmul(a, b)
 
 
-def mm(input: Any, mat2: Any) -> Tensor:
-    """The product of two matrices."""
+def mm(input: Any, mat2: Any, out_dtype: Any = None) -> Tensor:
+    """The product of two matrices; of half precision in `out_dtype`, which may be float32."""
+    if out_dtype is not None:
+        input, mat2 = _widened("mm", out_dtype, input, mat2)
     return _product("mm", input, mat2, 2)
 
 
-def bmm(input: Any, mat2: Any) -> Tensor:
-    """The products of two batches of matrices."""
+def bmm(input: Any, mat2: Any, out_dtype: Any = None) -> Tensor:
+    """The products of two batches of matrices; of half precision in `out_dtype`, which may be float32."""
+    if out_dtype is not None:
+        input, mat2 = _widened("bmm", out_dtype, input, mat2)
     return _product("bmm", input, mat2, 3)
+
+
+def _widened(name: str, out_dtype: Any, *factors: Any) -> tuple[Tensor, ...]:
+    """The factors in the dtype of a product: their own, or float32 for half precision. Raises `DTypeError` for others."""
+    chosen, tensors = as_dtype(out_dtype), [tensor_of(name, factor) for factor in factors]
+    for x in tensors:
+        if x.dtype is not chosen and not (x.dtype in HALF_DTYPES and chosen is float32):
+            raise DTypeError(
+                f"{name}: out_dtype is that of the factors, {x.dtype}, or float32 of half precision, not {chosen}"
+            )
+    return tuple([cast(x, chosen) for x in tensors])
 
 
 def dot(input: Any, tensor: Any) -> Tensor:

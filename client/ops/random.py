@@ -142,9 +142,9 @@ def _known(generator: Any) -> Generator:
     return generator
 
 
-def uniform_like(x: Tensor) -> Tensor:
+def uniform_like(x: Tensor, generator: Generator | None = None) -> Tensor:
     """Uniform numbers in [0, 1) of the shape and dtype of `x`."""
-    return draw("uniform", x._value.spec.shape, x._value.spec.dtype)
+    return draw("uniform", x._value.spec.shape, x._value.spec.dtype, generator)
 
 
 def _drawn(op: str, size: tuple[Any, ...], dtype: Any, requires_grad: bool, generator: Generator | None) -> Tensor:
@@ -225,6 +225,7 @@ def randint(
     *,
     dtype: Any = None,
     generator: Generator | None = None,
+    requires_grad: bool = False,
     device: Any = None,
     pin_memory: bool = False,
     layout: Any = None,
@@ -236,7 +237,8 @@ def randint(
         raise ValueError(f"randint: there is no integer from {low} up to but without {high}")
     found = draw("uniform", creation.shape_of("randint", (size,)), float64, generator)
     spread = arithmetic.mul(found, float(high - low))
-    return cast(arithmetic.add(arithmetic.floor(spread), float(low)), "int64" if dtype is None else dtype)
+    whole = cast(arithmetic.add(arithmetic.floor(spread), float(low)), "int64" if dtype is None else dtype)
+    return creation.finished(whole, requires_grad)
 
 
 def randint_like(
@@ -246,6 +248,7 @@ def randint_like(
     *,
     dtype: Any = None,
     generator: Generator | None = None,
+    requires_grad: bool = False,
     device: Any = None,
     pin_memory: bool = False,
     layout: Any = None,
@@ -254,7 +257,8 @@ def randint_like(
     """Integers from `low` up to but excluding `high` (or from 0), with the shape and dtype of `input`."""
     first, last = (0, low) if high is None else (low, high)
     x = tensor_of("randint_like", input)
-    return randint(first, last, x.shape, dtype=x.dtype if dtype is None else dtype, generator=generator)
+    found = randint(first, last, x.shape, dtype=x.dtype if dtype is None else dtype, generator=generator)
+    return creation.finished(found, requires_grad)
 
 
 def limit(dtype: DType) -> int:

@@ -219,18 +219,22 @@ def _extreme(name: str, input: Any, dim: Any, keepdim: Any, axis: Any, keepdims:
     return Extremes(emission.emit("reshape", (values,), shape), emission.emit("reshape", (indices,), shape))
 
 
-def max(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Any:
+def max(
+    input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET, other: Any = None
+) -> Any:
     """Without an axis: the maximum of all elements. Along an axis: `(values, indices)`. With a second tensor:
     `maximum`.
     """
-    return _extreme("max", input, dim, keepdim, axis, keepdims)
+    return _extreme("max", input, dim if other is None else other, keepdim, axis, keepdims)
 
 
-def min(input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET) -> Any:
+def min(
+    input: Any, dim: Any = None, keepdim: bool = False, *, axis: Any = None, keepdims: Any = UNSET, other: Any = None
+) -> Any:
     """Without an axis: the minimum of all elements. Along an axis: `(values, indices)`. With a second tensor:
     `minimum`.
     """
-    return _extreme("min", input, dim, keepdim, axis, keepdims)
+    return _extreme("min", input, dim if other is None else other, keepdim, axis, keepdims)
 
 
 def _arg(name: str, input: Any, axis: Any, keepdims: bool) -> Tensor:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gt.client.tensor import emission, views
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import MAX_UNROLLED, cast, clone, put, tensor_of, unrolled
 from gt.client.tensor.tensor import Tensor
 from gt.errors import AxisError, ShapeError
@@ -73,22 +74,24 @@ def _reshape(input: Any, sizes: tuple[int, ...]) -> Tensor:
     return views.view_of(x, "reshape", shape)
 
 
-def reshape(input: Any, *shape: Any) -> Tensor:
+def reshape(input: Any, *sizes: Any, shape: Any = None) -> Tensor:
     """The same elements in another shape, in which one size may be −1; a view unless that would need a copy."""
-    return _reshape(input, ints(shape))
+    return _reshape(input, ints(sizes if shape is None else (*sizes, shape)))
 
 
-def view(input: Any, *shape: Any) -> Tensor:
+def view(input: Any, *sizes: Any, size: Any = None, dtype: Any = None) -> Tensor:
     """Like `reshape`, but raises an error if that would need a copy. Of a dtype: the same bytes as numbers of that dtype,
     which are fetched, put again, and no view.
     """
     x = tensor_of("view", input)
-    if len(shape) == 1 and isinstance(shape[0], DType):
-        return _reinterpreted(x, shape[0])
-    sizes = _whole(x, ints(shape))
-    if math.prod(sizes) == x._value.spec.size and not _dense(x, sizes):
-        raise ShapeError(f"view: shape {x.shape} cannot be seen as {sizes} without a copy: use reshape")
-    return views.view_of(x, "reshape", sizes)
+    if size is not None or dtype is not None:
+        sizes = (*sizes, *(each for each in (size, dtype) if each is not None))
+    if len(sizes) == 1 and isinstance(sizes[0], DType):
+        return _reinterpreted(x, sizes[0])
+    shape = _whole(x, ints(sizes))
+    if math.prod(shape) == x._value.spec.size and not _dense(x, shape):
+        raise ShapeError(f"view: shape {x.shape} cannot be seen as {shape} without a copy: use reshape")
+    return views.view_of(x, "reshape", shape)
 
 
 def _reinterpreted(x: Tensor, dtype: DType) -> Tensor:
@@ -204,12 +207,12 @@ def squeeze(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     return views.view_of(x, "reshape", tuple(s for i, s in enumerate(x.shape) if not (s == 1 and i in drop)))
 
 
-def expand(input: Any, *sizes: Any) -> Tensor:
+def expand(input: Any, *sizes: Any, size: Any = None, implicit: bool = False) -> Tensor:
     """Broadcast to `sizes` (−1 keeps a size): a read-only view."""
     x = tensor_of("expand", input)
-    shape = ints(sizes)
+    shape = ints(sizes if size is None else (*sizes, size))
     lead = len(shape) - x.ndim
-    kept = tuple(x.shape[i - lead] if size == -1 and i >= lead else size for i, size in enumerate(shape))
+    kept = tuple(x.shape[i - lead] if each == -1 and i >= lead else each for i, each in enumerate(shape))
     if kept and min(kept) < 0:
         raise ShapeError(f"expand: shape {x.shape} does not broadcast to {shape}")
     return views.view_of(x, "expand", kept)
@@ -220,6 +223,7 @@ def expand_as(input: Any, other: Tensor) -> Tensor:
     return expand(input, tensor_of("expand_as", other).shape)
 
 
+@also_named(size="shape")
 def broadcast_to(input: Any, shape: Sequence[int]) -> Tensor:
     """Broadcast to `shape`."""
     return expand(input, tuple(shape))
@@ -239,6 +243,7 @@ def narrow(input: Any, dim: int, start: int, length: int) -> Tensor:
     return views.view_of(x, "slice", (at,), (length,), (1,), starts=(first if length else 0,))
 
 
+@also_named(tensor="input", split_size="split_size_or_sections", split_sizes="split_size_or_sections")
 def split(
     input: Any, split_size_or_sections: int | Sequence[int], dim: int = 0, *, axis: int | None = None
 ) -> tuple[Tensor, ...]:
@@ -269,6 +274,7 @@ def chunk(input: Any, chunks: int, dim: int = 0, *, axis: int | None = None) -> 
     return split(x, size, at) if size else tuple(narrow(x, at, 0, 0) for _ in range(unrolled("chunk", chunks)))
 
 
+@also_named(tensor_indices_or_sections="indices_or_sections")
 def tensor_split(
     input: Any, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None
 ) -> tuple[Tensor, ...]:
@@ -304,17 +310,20 @@ def _split_along(name: str, input: Any, given: Any, dim: int, ndim: int) -> tupl
     return tensor_split(x, given, dim)
 
 
+@also_named(indices="indices_or_sections", sections="indices_or_sections")
 def hsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Split along the second dimension, or the only one: views."""
     x = tensor_of("hsplit", input)
     return _split_along("hsplit", x, indices_or_sections, 0 if x.ndim == 1 else 1, 1)
 
 
+@also_named(indices="indices_or_sections", sections="indices_or_sections")
 def vsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Split along the first dimension of a tensor with at least two: views."""
     return _split_along("vsplit", input, indices_or_sections, 0, 2)
 
 
+@also_named(indices="indices_or_sections", sections="indices_or_sections")
 def dsplit(input: Any, indices_or_sections: Any) -> tuple[Tensor, ...]:
     """Split along the third dimension: views."""
     return _split_along("dsplit", input, indices_or_sections, 2, 3)
@@ -354,9 +363,9 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
     return emission.emit("windows", (x,), (at,), (size,), (step,), (1,))
 
 
-def sum_to_size(input: Any, *size: Any) -> Tensor:
+def sum_to_size(input: Any, *sizes: Any, size: Any = None) -> Tensor:
     """Summed to a shape that broadcasts to the tensor's own. Booleans and integers give int64."""
-    x, shape = tensor_of("sum_to_size", input), ints(size)
+    x, shape = tensor_of("sum_to_size", input), ints(sizes if size is None else (*sizes, size))
     lead = x.ndim - len(shape)
     if lead < 0 or any(b not in (1, a) for a, b in zip(x.shape[lead:], shape, strict=True)):
         raise ShapeError(f"sum_to_size: shape {shape} does not broadcast to {x.shape}")
@@ -366,7 +375,8 @@ def sum_to_size(input: Any, *size: Any) -> Tensor:
     return _reshape(emission.emit("sum", (x,), axes, False), shape) if axes else x
 
 
-swapaxes = swapdims = transpose
+swapaxes = also_named(axis0="dim0", axis1="dim1")(transpose)
+swapdims = transpose
 split_with_sizes = unsafe_split = split
 unsafe_chunk = chunk
 moveaxis = movedim

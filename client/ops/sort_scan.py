@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 from gt.client.tensor import emission
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import cast, clone, floating, meet, result_type_of, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, ShapeError
@@ -327,9 +328,14 @@ def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bo
     return searchsorted(boundaries, input, out_int32=out_int32, right=right)
 
 
+@also_named(element="elements", test_element="test_elements")
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Where an element is contained in the others (with `invert`: is not), by binary search."""
-    x, others = meet("isin", tensor_of("isin", elements), tensor_of("isin", test_elements))
+    """Where an element is contained in the others (with `invert`: is not), by binary search. One of the two may be a number."""
+    x, others = meet("isin", elements, test_elements)
+    if not isinstance(x, Tensor):
+        x = creation.scalar_tensor(x, dtype=others.dtype)
+    if not isinstance(others, Tensor):
+        others = creation.scalar_tensor(others, dtype=x.dtype)
     count = others.numel()
     if not count:
         return creation.full(x.shape, bool(invert))

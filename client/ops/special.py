@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.client.tensor import emission
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import cast, floating, tensor_of, unrolled
 from gt.client.tensor.tensor import Tensor
 from gt.ir.dtypes import get_default_dtype, int64
@@ -52,10 +53,11 @@ bessel_y1: Function = _unary("bessel_y1")
 modified_bessel_i0, modified_bessel_i1 = i0, i1
 modified_bessel_k0: Function = _unary("k0")
 modified_bessel_k1: Function = _unary("k1")
-scaled_modified_bessel_k0: Function = _unary("k0e")
-scaled_modified_bessel_k1: Function = _unary("k1e")
+scaled_modified_bessel_k0: Function = also_named(x="input")(_unary("k0e"))
+scaled_modified_bessel_k1: Function = also_named(x="input")(_unary("k1e"))
 
 
+@also_named(x="input")
 def spherical_bessel_j0(input: Any) -> Tensor:
     """`sin(x) / x`, and 1 at 0."""
     x = floating("spherical_bessel_j0", input)
@@ -137,7 +139,7 @@ def _polynomial(name: str, first: Callable[[Tensor], Any], step: Callable[[Tenso
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"The {name.replace('_', ' ')} of order `n` at `input`."
-    return function
+    return also_named(x="input")(function)
 
 
 def _doubled(x: Tensor, now: Any, before: Any, k: int) -> Any:

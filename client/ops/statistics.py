@@ -17,21 +17,27 @@ if TYPE_CHECKING:
 __all__ = ["aminmax", "count_nonzero", "nanmean", "nansum", "std_mean", "var_mean"]
 
 
-def var_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, **more: Any) -> Any:
+def var_mean(
+    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None,
+    axis: Any = None, keepdims: Any = UNSET,
+) -> Any:  # fmt: skip
     """`var` and `mean` over the same axes."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
-    chosen = spelled("var_mean", dim, more.get("axis"), None)
-    keep = spelled("var_mean", keepdim, more.get("keepdims", UNSET), False)
-    spread = reductions.var(input, dim, unbiased, keepdim, **more)
+    chosen = spelled("var_mean", dim, axis, None)
+    keep = spelled("var_mean", keepdim, keepdims, False)
+    spread = reductions.var(input, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims)
     return spread, reductions.mean(input, None if chosen == () else chosen, keep)
 
 
-def std_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, **more: Any) -> Any:
+def std_mean(
+    input: Any, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *, correction: float | None = None,
+    axis: Any = None, keepdims: Any = UNSET,
+) -> Any:  # fmt: skip
     """`std` and `mean` over the same axes."""
     x = tensor_of("std_mean", input)
     wide = cast(x, float32) if x.dtype in HALF_DTYPES else x
-    spread, center = var_mean(wide, dim, unbiased, keepdim, **more)
+    spread, center = var_mean(wide, dim, unbiased, keepdim, correction=correction, axis=axis, keepdims=keepdims)
     root = arithmetic.sqrt(spread)
     return (cast(root, x.dtype), cast(center, x.dtype)) if x.dtype in HALF_DTYPES else (root, center)
 

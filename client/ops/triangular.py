@@ -42,20 +42,26 @@ def triu(input: Any, diagonal: int = 0) -> Tensor:
     return _triangle("triu", input, diagonal, below=False)
 
 
-def _indices(name: str, row: int, col: int, pairs: Any, dtype: Any) -> Tensor:
+def _indices(name: str, row: int, col: int, pairs: Any, dtype: Any, requires_grad: bool) -> Tensor:
     if row < 0 or col < 0:
         raise ShapeError(f"{name}: shape ({row}, {col}) has a negative size")
-    return creation.tensor(np.stack(pairs), dtype="int64" if dtype is None else dtype)
+    return creation.tensor(np.stack(pairs), dtype="int64" if dtype is None else dtype, requires_grad=requires_grad)
 
 
-def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Tensor:
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+    pin_memory: bool = False, layout: Any = None,
+) -> Tensor:  # fmt: skip
     """Rows and columns of a lower triangle, int64."""
-    return _indices("tril_indices", row, col, np.tril_indices(row, offset, col), dtype)
+    return _indices("tril_indices", row, col, np.tril_indices(row, offset, col), dtype, requires_grad)
 
 
-def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None) -> Tensor:
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+    pin_memory: bool = False, layout: Any = None,
+) -> Tensor:  # fmt: skip
     """Rows and columns of an upper triangle, int64."""
-    return _indices("triu_indices", row, col, np.triu_indices(row, offset, col), dtype)
+    return _indices("triu_indices", row, col, np.triu_indices(row, offset, col), dtype, requires_grad)
 
 
 def _band(input: Any, offset: int, dim1: int, dim2: int) -> Tensor:

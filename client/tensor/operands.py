@@ -13,6 +13,7 @@ from gt.errors import DTypeError
 from gt.ir.dtypes import ALL_DTYPES, DType, as_dtype, get_default_dtype, result_type, scalar_of
 
 from . import emission, emission_context
+from .argument_names import also_named
 
 __all__ = ["cast", "clone"]
 
@@ -122,6 +123,7 @@ def clone(input: Tensor, *, memory_format: Any = None) -> Tensor:
     return Tensor(x._current())
 
 
+@also_named(scalar="input", scalar1="input", scalar2="other")
 def result_type_of(input: Any, other: Any) -> DType:
     """The dtype in which two operands, of which one may be a number, meet: `gt.result_type`."""
     operands = (plain("result_type", input), plain("result_type", other))

@@ -57,4 +57,5 @@ def cast_in_place(function: Method) -> Method:
 def _described(method: Method, name: str, function: Method) -> Method:
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"In place: {function.__doc__}"
+    method.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature it has
     return method

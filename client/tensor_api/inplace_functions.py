@@ -19,6 +19,7 @@ def _calling(name: str) -> Callable[..., Tensor]:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = getattr(Tensor, name).__doc__
+    function.__wrapped__ = getattr(Tensor, name)  # type: ignore[attr-defined]  # whose signature it has
     return function
 
 

@@ -20,6 +20,7 @@ from gt.client.ops import (
     triangular,
 )
 from gt.client.tensor import emission, views
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import cast, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.errors import GradientError, ShapeError
@@ -62,6 +63,7 @@ class InPlace:
         """0 everywhere."""
         return self._write("zero_", creation.zeros(self.shape, dtype=self.dtype))
 
+    @also_named(other="src")
     def copy_(self, src: Any, non_blocking: bool = False) -> Tensor:
         """The values of `src`, broadcast to this shape and cast to this dtype."""
         new = cast(creation.as_tensor(src), self.dtype)
@@ -99,7 +101,8 @@ class InPlace:
         """In place: two dimensions swapped."""
         return views.become(self._itself(), lambda x: shape_ops.transpose(x, dim0, dim1))
 
-    swapaxes_ = swapdims_ = transpose_
+    swapdims_ = transpose_
+    swapaxes_ = also_named(axis0="dim0", axis1="dim1")(transpose_)
 
     def t_(self) -> Tensor:
         """In place: a matrix transposed."""
@@ -109,9 +112,9 @@ class InPlace:
         """In place: what `as_strided` shows."""
         return views.become(self._itself(), lambda x: strided_views.as_strided(x, size, stride, storage_offset))
 
-    def resize_(self, *size: Any, memory_format: Any = None) -> Tensor:
+    def resize_(self, *sizes: Any, size: Any = None, memory_format: Any = None) -> Tensor:
         """In place: the elements in another shape, in order; those beyond the last are 0. Views keep what they are of."""
-        x, shape = self._itself(), creation.shape_of("resize_", size)
+        x, shape = self._itself(), creation.shape_of("resize_", sizes if size is None else (*sizes, size))
         if x.requires_grad:
             raise GradientError("resize_: no gradient flows through it: use .reshape(), or .detach() first")
         count, flat = math.prod(shape), shape_ops.reshape(x, (-1,)) if x.numel() else creation.zeros(0, dtype=x.dtype)
@@ -139,12 +142,14 @@ class InPlace:
         """In place: what a Python function makes of each element, which are fetched."""
         return self._write("apply_", _mapped(self._itself(), callable))
 
+    @also_named(other="tensor")
     def map_(self, tensor: Tensor, callable: Callable[[Any, Any], Any]) -> Tensor:
         """In place: what a Python function makes of each element and that of another tensor; both are fetched."""
         return self._write("map_", _mapped(self._itself(), callable, tensor))
 
     # random numbers
 
+    @also_named(**{"from": "a", "to": "b"})
     def uniform_(self, a: Any = 0.0, b: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Uniform numbers from `a` up to `b`."""
         return self._write("uniform_", random.uniform(a, b, self.shape, dtype=self.dtype, generator=generator))
@@ -179,6 +184,7 @@ class InPlace:
         """1 with probability `p`, else 0."""
         return self._write("bernoulli_", cast(random.truths(self.shape, p, generator), self.dtype))
 
+    @also_named(**{"from": "low", "to": "high"})
     def random_(self, low: Any = 0, high: Any = None, *, generator: Generator | None = None) -> Tensor:
         """Integers from `low` up to but without `high`; of one number alone, from 0 up to it."""
         if high is None:

@@ -12,6 +12,7 @@ from gt.client.ops import arithmetic, complex_numbers, creation, elementwise, sh
 from gt.client.ops.linalg.least_squares import pinv
 from gt.client.ops.linalg.lu_factorization import householder_product
 from gt.client.tensor import views
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import cast, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.client.torch_compat import legacy_constructors, legacy_linalg
@@ -145,7 +146,7 @@ class Methods(FunctionMethods, InPlace, Operators, TapeMethods, Protocols):
     def type_as(self, other: Tensor) -> Tensor:
         return cast(self, tensor_of("type_as", other).dtype)
 
-    def type(self, dtype: Any = None) -> Any:
+    def type(self, dtype: Any = None, non_blocking: Any = False) -> Any:
         """In another dtype, said also as `gt.LongTensor` is; without one the name of the dtype that it has."""
         return repr(self.dtype) if dtype is None else cast(self, legacy_constructors.type_asked(dtype))
 
@@ -219,15 +220,15 @@ class Methods(FunctionMethods, InPlace, Operators, TapeMethods, Protocols):
         """−1, as of PyTorch's tensors on a CPU."""
         return -1
 
-    def to_dense(self) -> Tensor:
-        """The tensor itself: none is sparse."""
-        return self  # type: ignore[return-value]
+    def to_dense(self, dtype: Any = None, *, masked_grad: Any = None) -> Tensor:
+        """The tensor itself, as none is sparse, in another dtype."""
+        return self if dtype is None else cast(self, dtype)  # type: ignore[return-value]
 
     def storage_offset(self) -> Any:
         """At which element of the tensor that this is a view of its first one lies."""
         return views.offset_of(self)  # type: ignore[arg-type]
 
-    def dim_order(self) -> Any:
+    def dim_order(self, *, ambiguity_check: Any = False) -> Any:
         """The dimensions, from the one with the largest stride."""
         strides = self.stride()
         return tuple(sorted(range(len(strides)), key=lambda at: (-strides[at], at)))
@@ -252,34 +253,50 @@ class Methods(FunctionMethods, InPlace, Operators, TapeMethods, Protocols):
         """Never: signs are not put off."""
         return False
 
+    @also_named(s="stream")
     def record_stream(self, stream: Any) -> None:
         """Does nothing: the service knows who reads what."""
 
     # new tensors of this dtype
 
-    def new(self, *args: Any) -> Tensor:
+    def new(self, *args: Any, device: Any = None) -> Tensor:
         """A tensor of this dtype: of a shape, or with the elements of a list or another tensor."""
         if len(args) == 1 and not isinstance(args[0], (builtins.int, tuple)):
             return creation.tensor(args[0], dtype=self.dtype)
         return creation.empty(*(args or (0,)), dtype=self.dtype)
 
-    def new_empty_strided(self, size: Any, stride: Any, **options: Any) -> Tensor:
+    def new_empty_strided(
+        self, size: Any, stride: Any, dtype: Any = None, device: Any = None, requires_grad: Any = False,
+        layout: Any = None, pin_memory: Any = False,
+    ) -> Tensor:  # fmt: skip
         """Zeros of this dtype; the strides mean nothing."""
-        return self.new_empty(tuple(size), **options)
+        return self.new_empty(tuple(size), dtype=dtype, requires_grad=requires_grad)
 
-    def new_empty(self, *size: Any, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor:
-        return creation.empty(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
+    def new_empty(
+        self, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: Any = False,
+        layout: Any = None, pin_memory: Any = False,
+    ) -> Tensor:  # fmt: skip
+        return creation.empty(*sizes, size=size, dtype=dtype or self.dtype, requires_grad=requires_grad)
 
-    def new_tensor(self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor:
+    def new_tensor(
+        self, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: Any = False, pin_memory: Any = False
+    ) -> Tensor:
         return creation.tensor(data, dtype=dtype or self.dtype, requires_grad=requires_grad)
 
-    def new_zeros(self, *size: Any, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor:
-        return creation.zeros(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
+    def new_zeros(
+        self, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: Any = False,
+        layout: Any = None, pin_memory: Any = False,
+    ) -> Tensor:  # fmt: skip
+        return creation.zeros(*sizes, size=size, dtype=dtype or self.dtype, requires_grad=requires_grad)
 
-    def new_ones(self, *size: Any, dtype: Any = None, device: Any = None, requires_grad: Any = False) -> Tensor:
-        return creation.ones(*size, dtype=dtype or self.dtype, requires_grad=requires_grad)
+    def new_ones(
+        self, *sizes: Any, size: Any = None, dtype: Any = None, device: Any = None, requires_grad: Any = False,
+        layout: Any = None, pin_memory: Any = False,
+    ) -> Tensor:  # fmt: skip
+        return creation.ones(*sizes, size=size, dtype=dtype or self.dtype, requires_grad=requires_grad)
 
     def new_full(
-        self, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: Any = False
-    ) -> Tensor:
+        self, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None, requires_grad: Any = False,
+        layout: Any = None, pin_memory: Any = False,
+    ) -> Tensor:  # fmt: skip
         return creation.full(size, fill_value, dtype=dtype or self.dtype, requires_grad=requires_grad)

@@ -37,7 +37,8 @@ def filling(function: Callable[..., Any], home: str) -> Callable[..., Any]:
     """
 
     names = tuple(signature(function).parameters)
-    wrapped = wraps(function)(_SHORT.get(names, _any)(function))
+    short = None if hasattr(function, "also_named") else _SHORT.get(names)
+    wrapped = wraps(function)((short or _any)(function))
     wrapped.__module__ = home
     return wrapped
 

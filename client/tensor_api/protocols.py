@@ -56,7 +56,7 @@ class Protocols(TensorState):
         """A future of the values: `.result()` waits for the NumPy array, while the program and the workers continue."""
         return session.current().fetch(self._current())
 
-    def numpy(self, *, copy: bool = True) -> np.ndarray[Any, Any]:
+    def numpy(self, *, force: bool = False, copy: bool = True) -> np.ndarray[Any, Any]:
         """The values as a new, writable NumPy array; waits.
 
         With `copy=False` the array is read-only, and may share memory with a worker on this machine. This is the case

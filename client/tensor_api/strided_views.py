@@ -121,11 +121,17 @@ def as_strided_scatter(input: Any, src: Any, size: Any, stride: Any, storage_off
     return restored(x, cast(part, x.dtype), shape, steps, offset)
 
 
-def empty_strided(size: Any, stride: Any, **options: Any) -> Tensor:
+def empty_strided(
+    size: Any, stride: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, pin_memory: bool = False,
+    layout: Any = None,
+) -> Tensor:  # fmt: skip
     """A tensor of this size, of zeros; the strides mean nothing."""
-    return creation.empty(tuple(size), **options)
+    return creation.empty(tuple(size), dtype=dtype, requires_grad=requires_grad)
 
 
-def empty_permuted(size: Any, physical_layout: Any, **options: Any) -> Tensor:
+def empty_permuted(
+    size: Any, physical_layout: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+    pin_memory: bool = False, layout: Any = None,
+) -> Tensor:  # fmt: skip
     """A tensor of this size, of zeros; the layout means nothing."""
-    return creation.empty(tuple(size), **options)
+    return creation.empty(tuple(size), dtype=dtype, requires_grad=requires_grad)

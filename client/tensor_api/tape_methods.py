@@ -198,7 +198,7 @@ class TapeMethods(TensorState):
     def data(self, value: Tensor) -> None:
         views.share(self, value)  # type: ignore[arg-type]  # only Tensor derives from this class
 
-    def is_contiguous(self) -> bool:
+    def is_contiguous(self, memory_format: Any = None) -> bool:
         """Whether the elements lie in row-major order within the tensor that this one is a view of."""
         return self._view is None or views.strides_of(self) == views.row_major(self.shape)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gt.client.ops import complex_numbers, shape_ops, triangular
 from gt.client.tensor.operands import clone, tensor_of
+from gt.ir.dtypes import DType
 
 if TYPE_CHECKING:
     from gt.client.tensor.tensor import Tensor
@@ -29,6 +30,7 @@ def _one(name: str, function: Callable[..., Tensor]) -> Copy:
         return clone(function(input, *args, **options))
 
     copied.__name__ = copied.__qualname__ = name
+    copied.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature it has
     copied.__doc__ = f"A copy. {function.__doc__}"
     return copied
 
@@ -38,6 +40,7 @@ def _several(name: str, function: Callable[..., tuple[Tensor, ...]]) -> Copies:
         return tuple([clone(each) for each in function(input, *args, **options)])
 
     copied.__name__ = copied.__qualname__ = name
+    copied.__wrapped__ = function  # type: ignore[attr-defined]  # whose signature it has
     copied.__doc__ = f"Copies. {function.__doc__}"
     return copied
 
@@ -55,9 +58,11 @@ def _sliced(input: Any, dim: int = 0, start: int | None = None, end: int | None 
     return part
 
 
-def _view(input: Any, *size: Any) -> Tensor:
-    """In another shape."""
-    return shape_ops.reshape(input, *size)
+def _view(input: Any, *shape: Any, size: Any = None, dtype: Any = None) -> Tensor:
+    """In another shape, or as numbers of another dtype."""
+    if dtype is not None or (len(shape) == 1 and isinstance(shape[0], DType)):
+        return shape_ops.view(input, *shape, dtype=dtype)
+    return shape_ops.reshape(input, *shape, shape=size)
 
 
 alias_copy: Copy = _one("alias_copy", _same)
@@ -77,5 +82,5 @@ view_as_complex_copy: Copy = _one("view_as_complex_copy", complex_numbers.view_a
 view_as_real_copy: Copy = _one("view_as_real_copy", complex_numbers.view_as_real)
 view_copy: Copy = _one("view_copy", _view)
 split_copy: Copies = _several("split_copy", shape_ops.split)
-split_with_sizes_copy: Copies = _several("split_with_sizes_copy", shape_ops.split)
+split_with_sizes_copy: Copies = _several("split_with_sizes_copy", shape_ops.split_with_sizes)
 unbind_copy: Copies = _several("unbind_copy", shape_ops.unbind)

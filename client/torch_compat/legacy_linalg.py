@@ -12,6 +12,7 @@ from gt.client.ops.linalg.lu_factorization import lu_unpack
 from gt.client.ops.linalg.norms import matrix_norm
 from gt.client.ops.matrix_products import matmul
 from gt.client.ops.random import randn
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import clone, tensor_of
 from gt.errors import ShapeError
 from gt.ir.dtypes import get_default_dtype
@@ -62,11 +63,13 @@ def svd(input: Any, some: bool = True, compute_uv: bool = True) -> LegacySVD:
     return LegacySVD(empty[0], s, empty[1])
 
 
+@also_named(input="b")
 def lu_solve(b: Any, LU_data: Any, LU_pivots: Any) -> Tensor:  # PyTorch's names
     """As `linalg.lu_solve`, the right side first."""
     return lu_factorization.lu_solve(LU_data, LU_pivots, b)
 
 
+@also_named(input="B", input2="L")
 def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Tensor:
     """X with A X = B, of the A whose Cholesky factor L (with `upper`: Lᴴ) is."""
     lower = mh(matrix("cholesky_solve", L)) if upper else matrix("cholesky_solve", L)
@@ -74,6 +77,7 @@ def cholesky_solve(B: Any, L: Any, upper: bool = False) -> Tensor:
     return solve_triangular(mh(lower), half, upper=True)
 
 
+@also_named(input="L")
 def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:
     """The inverse of the A whose Cholesky factor L (with `upper`: Lᴴ) is."""
     lower = triangular.tril(mh(matrix("cholesky_inverse", L)) if upper else matrix("cholesky_inverse", L))
@@ -81,6 +85,7 @@ def cholesky_inverse(L: Any, upper: bool = False) -> Tensor:
     return matmul(mh(half), half)
 
 
+@also_named(input="b")
 def triangular_solve(
     b: Any, A: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolve:
@@ -91,6 +96,7 @@ def triangular_solve(
     return TriangularSolve(x, clone(a))
 
 
+@also_named(input2="tau", input3="other")
 def ormqr(input: Any, tau: Any, other: Any, left: bool = True, transpose: bool = False) -> Tensor:
     """Q · other (with `left=False`: other · Q) of the square Q that Householder reflections make, or of Qᴴ."""
     x, scales, factor = (tensor_of("ormqr", each) for each in (input, tau, other))
@@ -111,15 +117,17 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Tensor:
     return powers if increasing else join_and_pad.flip(powers, (-1,))
 
 
-def range_to(start: Any = 0, end: Any = None, step: Any = 1, **options: Any) -> Tensor:
+def range_to(
+    start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
+    pin_memory: bool = False, layout: Any = None,
+) -> Tensor:  # fmt: skip
     """The numbers from `start` up to and with `end`, `step` apart; of numbers alone in the default dtype."""
     start, end = (0, start) if end is None else (start, end)
     if step == 0:
         raise ValueError("range: the numbers are apart: step is not 0")
     count = int((end - start) / step) + 1
-    dtype = options.pop("dtype", None)
-    line = creation.arange(count, dtype=get_default_dtype() if dtype is None else dtype, **options)
-    return arithmetic.add(arithmetic.mul(line, step), start)
+    line = creation.arange(count, dtype=get_default_dtype() if dtype is None else dtype)
+    return creation.finished(arithmetic.add(arithmetic.mul(line, step), start), requires_grad)
 
 
 def nuclear_norm(input: Any, dim: Any = (-2, -1), keepdim: bool = False) -> Tensor:

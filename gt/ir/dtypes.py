@@ -110,9 +110,9 @@ def get_default_dtype() -> DType:
     return _default[0]
 
 
-def set_default_dtype(dtype: object) -> None:
+def set_default_dtype(d: object) -> None:
     """Set the default floating dtype. Raises `DTypeError` for any other dtype."""
-    chosen = as_dtype(dtype)
+    chosen = as_dtype(d)
     if chosen.kind != "f":
         raise DTypeError(f"set_default_dtype: {chosen} is not a floating-point dtype")
     _default[0] = chosen
@@ -164,13 +164,14 @@ def as_dtype(value: object) -> DType:
     return found
 
 
-def promote(a: DType, b: DType) -> DType:
+def promote(type1: DType, type2: DType) -> DType:
     """The dtype of `a op b` for two dtypes of equal rank: PyTorch's lattice (kind first, then size).
 
     u8 with i8 is i16 and f16 with bf16 is f32, which hold both; a complex dtype grows to hold a float64. Where PyTorch refuses
     (u16, u32 and u64 with other integers) the Python Array API standard decides: the next larger dtype that holds both.
     Raises `DTypeError` for u64 with signed integers, which no dtype holds.
     """
+    a, b = type1, type2
     if a is b:
         return a
     if _KIND_ORDER[a.kind] < _KIND_ORDER[b.kind]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gt.client.ops import arithmetic, creation, reductions, shape_ops, triangular
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import cast, clone
 from gt.errors import WorkerError
 from gt.ir.dtype_limits import finfo
@@ -76,6 +77,7 @@ def _first(wrong: Tensor) -> Tensor:
     return cast(arithmetic.where(reductions.any(wrong, -1), place, 0), int32)
 
 
+@also_named(A="input")
 def cholesky_ex(input: Any, *, upper: bool = False, check_errors: bool = False) -> CholeskyEx:
     """`cholesky`, and 0 where the matrix is positive definite, else 1: it is asked of the eigenvalues."""
     x = matrix("cholesky_ex", input, square=True)

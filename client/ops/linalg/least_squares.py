@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gt.client.ops import arithmetic, creation, reductions, shape_ops
 from gt.client.ops.matrix_products import matmul
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.custom_function import Function
 from gt.client.tensor.operands import tensor_of
 from gt.ir import dtype_limits
@@ -54,7 +55,8 @@ def _dispersed(x: Tensor, hermitian: bool) -> tuple[Tensor, Tensor, Tensor]:
     return u, s, mh(u)
 
 
-def pinv(A: Any, rtol: Any = None, *, rcond: Any = None, atol: Any = None, hermitian: bool = False) -> Tensor:
+@also_named(input="A")
+def pinv(A: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None, atol: Any = None) -> Tensor:
     """The pseudoinverse by the singular values that are above the cut-off; of `hermitian` ones one triangle is read."""
     x = matrix("pinv", A, square=hermitian)
     if 0 in x.shape[-2:]:
@@ -83,7 +85,8 @@ class _Pinv(Function):
         return decompositions.pinv(x, out, g), None, None, None
 
 
-def matrix_rank(A: Any, tol: Any = None, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Tensor:
+@also_named(input="A")
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None, rtol: Any = None) -> Tensor:
     """The number of singular values above the cut-off; int64."""
     x = matrix("matrix_rank", A, square=hermitian)
     if 0 in x.shape[-2:]:
@@ -93,6 +96,7 @@ def matrix_rank(A: Any, tol: Any = None, *, atol: Any = None, rtol: Any = None, 
     return reductions.sum(arithmetic.gt(s, bound), -1)
 
 
+@also_named(input="A", b="B")
 def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None) -> Lstsq:
     """The X of least ‖A X − B‖, of least norm where there are several; residuals where A has full rank and is tall."""
     a, b = matrix("lstsq", A), tensor_of("lstsq", B)

@@ -23,6 +23,7 @@ from gt.client.ops import (
     triangular,
 )
 from gt.client.tensor import emission
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import cast, tensor_of
 from gt.errors import DTypeError, ShapeError
 from gt.ir.dtypes import int64
@@ -109,7 +110,7 @@ def qr(A: Any, mode: str = "reduced") -> QR:
     return QR(creation.zeros(0, dtype=x.dtype) if mode == "r" else q, r)
 
 
-def svd(A: Any, full_matrices: bool = True) -> SVD:
+def svd(A: Any, full_matrices: bool = True, *, driver: Any = None) -> SVD:
     """The singular value decomposition: U, S and Vᴴ with U diag(S) Vᴴ = A, S descending.
 
     The vectors that `full_matrices` adds are not unique, so no gradient flows from them.
@@ -117,11 +118,12 @@ def svd(A: Any, full_matrices: bool = True) -> SVD:
     return SVD(*_factored("svd", matrix("svd", A), bool(full_matrices)))
 
 
-def svdvals(A: Any) -> Tensor:
+def svdvals(A: Any, *, driver: Any = None) -> Tensor:
     """The singular values, descending."""
     return svd(A, full_matrices=False).S
 
 
+@also_named(input="A")
 def eigh(A: Any, UPLO: str = "L") -> Eigh:
     """Eigenvalues, ascending, and orthonormal eigenvectors (as columns) of Hermitian matrices; only one triangle is
     read.
@@ -132,16 +134,19 @@ def eigh(A: Any, UPLO: str = "L") -> Eigh:
     return Eigh(*_factored("eigh", mh(x) if UPLO.upper() == "U" else x))
 
 
+@also_named(input="A")
 def eigvalsh(A: Any, UPLO: str = "L") -> Tensor:
     """The eigenvalues of Hermitian matrices, ascending."""
     return eigh(A, UPLO).eigenvalues
 
 
+@also_named(input="A")
 def eig(A: Any) -> Eig:
     """Eigenvalues and eigenvectors (as columns, of norm 1) of square matrices: complex, in no particular order."""
     return Eig(*_factored("eig", matrix("eig", A, square=True)))
 
 
+@also_named(input="A")
 def eigvals(A: Any) -> Tensor:
     """The eigenvalues of square matrices: complex, in no particular order."""
     return eig(A).eigenvalues
@@ -150,11 +155,13 @@ def eigvals(A: Any) -> Tensor:
 # determinants, inverses, systems
 
 
+@also_named(input="A")
 def det(A: Any) -> Tensor:
     """The determinant."""
     return emission.emit("det", (matrix("det", A, square=True),))
 
 
+@also_named(input="A")
 def slogdet(A: Any) -> SignedLogDet:
     """The sign of the determinant and the logarithm of its absolute value."""
     return SignedLogDet(*_factored("slogdet", matrix("slogdet", A, square=True)))
@@ -168,6 +175,7 @@ def logdet(input: Any) -> Tensor:
     return arithmetic.where(arithmetic.lt(sign, 0), math.nan, logarithm)
 
 
+@also_named(input="A")
 def inv(A: Any) -> Tensor:
     """The inverse. A singular matrix is an error at the fetch."""
     return emission.emit("inverse", (matrix("inv", A, square=True),))
@@ -185,6 +193,7 @@ def solve(A: Any, B: Any, *, left: bool = True) -> Tensor:
     return shape_ops.squeeze(out, -1) if vector else out
 
 
+@also_named(input="A")
 def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     """Solve A X = B, reading only one triangle of A; `unitriangular` takes its diagonal as ones."""
     a, b = matrix("solve_triangular", A, square=True), matrix("solve_triangular", B)
@@ -195,6 +204,7 @@ def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True, unitrian
     return solve(a, b) if left else mt(solve(mt(a), mt(b)))
 
 
+@also_named(input="A")
 def tensorinv(A: Any, ind: int = 2) -> Tensor:
     """The inverse of the map that takes the dimensions from `ind` on to those before."""
     x = tensor_of("tensorinv", A)
@@ -204,6 +214,7 @@ def tensorinv(A: Any, ind: int = 2) -> Tensor:
     return shape_ops.reshape(inv(shape_ops.reshape(x, (math.prod(rows), math.prod(columns)))), (*columns, *rows))
 
 
+@also_named(input="A", other="B")
 def tensorsolve(A: Any, B: Any, dims: Sequence[int] | None = None) -> Tensor:
     """X with tensordot(A, X, X.ndim) = B; `dims` of A are moved to the end first."""
     a, b = tensor_of("tensorsolve", A), tensor_of("tensorsolve", B)
@@ -226,11 +237,13 @@ def matmul(input: Any, other: Any) -> Tensor:
     return matrix_products.matmul(input, other)
 
 
+@also_named(input="A")
 def matrix_exp(A: Any) -> Tensor:
     """The matrix exponential of square matrices."""
     return emission.emit("matrix_exp", (matrix("matrix_exp", A, square=True),))
 
 
+@also_named(input="A")
 def matrix_power(A: Any, n: int) -> Tensor:
     """An integer power of A, by repeated squaring; negative powers use the inverse."""
     x = matrix("matrix_power", A, square=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gt.client.ops import arithmetic, creation, shape_ops, triangular
 from gt.client.ops.matrix_products import matmul
 from gt.client.tensor import emission
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import cast, tensor_of
 from gt.errors import ShapeError
 from gt.ir.dtypes import int32, int64
@@ -93,6 +94,7 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
     return solve(upper, solve(lower, matmul(mt(p), b)))
 
 
+@also_named(input2="tau", A="input")
 def householder_product(input: Any, tau: Any) -> Tensor:
     """The first columns of the product of reflections 1 − τ v vᴴ, whose v are columns below a diagonal of ones."""
     v, scale = matrix("householder_product", input), tensor_of("householder_product", tau)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gt.client.ops import arithmetic, reductions, shape_ops
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import cast, tensor_of
 from gt.errors import DTypeError, ShapeError
 from gt.ir.dtypes import HALF_DTYPES, DType, as_dtype, float32
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["cond", "matrix_norm", "norm", "vector_norm"]
 
 
+@also_named(input="x")
 def vector_norm(
     x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -60,6 +62,7 @@ def _largest(sizes: Tensor, axis: int, keepdim: bool = False) -> Tensor:
     return (reductions.amax if sizes.shape[axis] else reductions.sum)(sizes, axis, keepdim)
 
 
+@also_named(input="A")
 def matrix_norm(
     A: Any, ord: Any = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
@@ -90,6 +93,7 @@ def matrix_norm(
     return out if keepdim else shape_ops.squeeze(shape_ops.squeeze(out, max(row, column)), min(row, column))
 
 
+@also_named(input="A")
 def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
     """A vector norm over one dimension (or everything), a matrix norm over two."""
     x = tensor_of("norm", A)
@@ -104,6 +108,7 @@ def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dty
     return matrix_norm(x, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype)
 
 
+@also_named(input="A")
 def cond(A: Any, p: Any = None) -> Tensor:
     """The condition number in a norm, by default 2."""
     x = matrix("cond", A)

@@ -19,7 +19,7 @@ __all__ = ["norm"]
 
 
 def norm(
-    input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None, axis: Any = None,
+    input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None, *, axis: Any = None,
     keepdims: Any = UNSET,
 ) -> Tensor:  # fmt: skip
     """`(Σ |x|ᵖ)^(1/p)` over axes: for p = 0 how many are not zero, for ±∞ the largest or smallest |x|; 'fro' is 2, and 'nuc' of

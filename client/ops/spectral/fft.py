@@ -262,13 +262,19 @@ def ifftshift(input: Any, dim: Any = None) -> Tensor:
     return _shifted("ifftshift", input, dim, lambda size: -(size // 2))
 
 
-def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def fftfreq(
+    n: int, d: float = 1.0, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, pin_memory: bool = False,
+    layout: Any = None,
+) -> Tensor:  # fmt: skip
     """The frequencies of `fft` of `n` points `d` apart: 0, 1, …, then the negative ones, over n · d."""
     above, below = creation.arange((n + 1) // 2), creation.arange(-(n // 2), 0)
     return _frequencies(join_and_pad.cat([above, below]), n * d, dtype, requires_grad)
 
 
-def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+def rfftfreq(
+    n: int, d: float = 1.0, *, dtype: Any = None, requires_grad: bool = False, device: Any = None, pin_memory: bool = False,
+    layout: Any = None,
+) -> Tensor:  # fmt: skip
     """The frequencies of `rfft` of `n` points `d` apart: 0, 1, …, n // 2, over n · d."""
     return _frequencies(creation.arange(n // 2 + 1), n * d, dtype, requires_grad)
 

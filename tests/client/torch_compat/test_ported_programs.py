@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 from beside_torch import in_both, leaf
 from hypothesis import given
@@ -136,3 +137,43 @@ def test_shared_memory_ends_after_the_modules_of_a_program(monkeypatch: pytest.M
 def test_what_pytorch_calls_custom_ops_is_refused_in_words() -> None:
     with pytest.raises(AttributeError, match="custom ops are not registered"):
         gt.ops  # noqa: B018
+
+
+@both
+def arguments_have_pytorchs_names(lib: Any) -> Any:
+    x, square = lib.arange(6.0).reshape(shape=(2, 3)), lib.eye(2) * 2
+    half = x.half()
+    kept = [lib.dropout(input=x, p=0.5, train=False), lib.alpha_dropout(x, 0.5, train=False)]
+    bounds = [(lib.empty(100).uniform_(to=0.5), 0, 0.5), (lib.zeros(100).random_(**{"from": 3, "to": 5}), 3, 5)]
+    return [
+        lib.reshape(x, shape=(3, 2)), x.view(size=(6,)), x.view(dtype=lib.int32), x.expand(size=(2, 2, 3)),
+        x.repeat(repeats=(2, 1)), lib.tile(x, dims=(2,)), *x.split_with_sizes(split_sizes=[1, 2], dim=1), x.max(other=-x),
+        *x.split(split_size=2, dim=1), *lib.split(tensor=x, split_size_or_sections=2, dim=1), lib.min(x, other=x - 1),
+        lib.mm(input=x, mat2=x.T), lib.cholesky_solve(input=square, input2=square), square.cholesky_solve(input2=square),
+        *kept, [bool((each >= low).all() and (each < high).all()) for each, low, high in bounds],
+        lib.broadcast_to(x, size=(2, 2, 3)), *lib.hsplit(x, sections=3), *x.vsplit(indices=[1]), lib.det(input=square),
+        lib.swapaxes(x, axis0=0, axis1=1), lib.repeat_interleave(lib.tensor([1, 0, 2])), x.new_zeros(size=(2,)),
+        lib.linalg.norm(input=x), lib.result_type(half, other=2).itemsize, lib.isin(element=2, test_elements=x),
+        lib.special.chebyshev_polynomial_t(x=x, n=2), x.norm(2, 1, False, lib.float64),
+    ]  # fmt: skip
+
+
+def test_products_of_half_precision_come_out_in_single() -> None:
+    """PyTorch does that on GPUs alone: what it gives is the product of the same numbers in float32."""
+    x, bias = gt.randn(4, 5).half(), gt.randn(4, 4)
+    wide = x.float() @ x.float().T
+    assert gt.equal(gt.mm(x, x.T, out_dtype=gt.float32), wide)
+    assert gt.equal(x[None].bmm(x.T[None], gt.float32)[0], wide)
+    assert gt.equal(gt.addmm(bias, x, x.T, gt.float32), bias + wide)
+    assert x.mm(x.T, out_dtype=gt.float16).dtype is gt.float16
+    with pytest.raises(gt.DTypeError, match="out_dtype is that of the factors"):
+        x.mm(x.T, out_dtype=gt.bfloat16)
+
+
+def test_programs_of_the_ancestor() -> None:
+    x = gt.from_numpy(np.ones(4, np.float32), requires_grad=True)
+    first, second = x.split(split_size_or_sections=2)
+    (first * 2 + second).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2, 2, 1, 1]
+    assert len(gt.split(x, split_size=3)) == 2
