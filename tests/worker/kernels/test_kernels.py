@@ -295,6 +295,18 @@ def test_extremes_neither_overflow_nor_lose_nan(dtype: str) -> None:
         assert np.isnan(run(name, x, axes=(0,), keepdims=False))
 
 
+@pytest.mark.parametrize("width", [10, 64, 300, 20_000])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 2, 1)])
+def test_a_relu_has_the_bits_of_one_zero_and_lies_as_its_operand(width: int, order: tuple[int, int, int]) -> None:
+    """Whether it meets a row of zeros or one: negative zeros and NaNs too."""
+    x = np.random.default_rng(0).standard_normal(tuple(np.take((2, 3, width), np.argsort(order)))).astype(np.float32)
+    x = x.transpose(order)
+    x[x < -1], x[x > 1.5] = -0.0, np.nan
+    found, expected = run("relu", x), np.maximum(np.float32(0), x)
+    assert found.tobytes() == expected.tobytes()
+    assert found.strides == expected.strides
+
+
 # reductions
 
 REDUCTIONS: dict[str, Callable[..., Any]] = {
