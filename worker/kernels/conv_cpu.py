@@ -1,15 +1,17 @@
 """Convolutions on a CPU: some examples at a time, by as many threads as there are.
 
-There are four ways, of which shapes choose one. *Columns*: windows are copied next to each other ("im2col"), each a column of a
+There are five ways, of which shapes choose one. *Columns*: windows are copied next to each other ("im2col"), each a column of a
 matrix, and the arithmetic is a product (or, where products are small, one for each row of the weight, of windows that nobody
 copies). *Rows*: the same turned, each window a row, where windows are longer than there are
-many, as in the gradient of a weight: then runs of elements stay together in the copy. The other two are for an input that is
-spread apart by zeros, as in a transposed convolution, and multiply no zeros: each element of the window meets the input as it
-is. *Taps*: these products are laid where they belong and added, one element of the window after the other. *Tiles*: where the
-input is spread far apart, as many elements of the window as lie between two of the input's are laid at once: side by side they
-fill the result.
+many, as in the gradient of a weight: then runs of elements stay together in the copy. *Planes*: the same where the planes of
+windows have small products: nobody copies windows, and the products of all channels (the examples of a batch, in such a
+gradient) are added. The other two are for an input that is spread apart by zeros, as in a transposed convolution, and multiply no
+zeros: each element of the window meets the input as it is. *Taps*: these products are laid where they belong and added, one
+element of the window after the other. *Tiles*: where the input is spread far apart, as many elements of the window as lie between
+two of the input's are laid at once: side by side they fill the result.
 
-How many examples are taken at a time follows from shapes alone, so bits do not depend on who computes them.
+How many examples are taken at a time follows from shapes alone, so bits do not depend on who computes them. They are many: a
+thread that calls NumPy often takes the interpreter's lock as often, and whoever waits for that sleeps, and wakes late.
 """
 
 from __future__ import annotations
@@ -30,6 +32,11 @@ from .matmul import product
 
 CACHED_WINDOW_BYTES: Final = 1 << 20
 """Bytes of windows that are copied at once: what a core's own cache holds."""
+SHIFTED_BYTES: Final = 4 << 20
+"""Bytes of shifted copies and their products at once, where windows are not copied: more calls would take more time than nearer
+caches save."""
+FIRST_PART: Final = 9 / 16
+"""The part of the examples that the caller takes where two threads suffice: the other one has to wake."""
 MIN_PRODUCT_COLUMNS: Final = 512
 """Columns that a product has at least, if there are so many: for fewer, BLAS would arrange the weight more often."""
 MIN_PRODUCT_ROWS: Final = 64
@@ -42,6 +49,10 @@ MIN_SMALL_COLUMNS: Final = 64
 """Windows of an example, at least, for which it has a small product of its own."""
 MIN_ROW_ELEMENTS: Final = 24
 """Elements of a window's row in all channels, at least, for which a product is made of each row of windows where it lies."""
+MIN_PLANE_ROWS: Final = 24
+"""Windows that lie in one row in all examples, at least, for which planes are multiplied where they lie."""
+MIN_PLANE_COLUMNS: Final = 8
+"""Rows of the weight for that."""
 MAX_SMALL_ELEMENTS: Final = 1024
 """Elements of a result, at most, for which a long product is cut into small ones that are added up."""
 MAX_TAPS: Final = 64
@@ -53,14 +64,15 @@ MIN_SHARED_ELEMENTS: Final = 256 << 10
 
 
 class ConvForm(NamedTuple):
-    """How a convolution is computed: in which way, of how many examples at a time, and how large one example's matrix is."""
+    """How a convolution is computed: in which way, of how many examples at a time (of planes: channels), and how large the matrix
+    of one is."""
 
     way: str
     step: int
     inner: int
     outer: int
-    """Of columns and rows: the elements of a window, and the windows of an example; of taps and tiles the products, and the
-    positions."""
+    """Of columns and rows: the elements of a window, and the windows of an example; of planes the elements of one, and all
+    windows; of taps and tiles the products, and the positions."""
 
 
 def form_of(call: KernelCall) -> ConvForm:
@@ -75,12 +87,30 @@ def form_of(call: KernelCall) -> ConvForm:
         near = CACHED_WINDOW_BYTES // (groups * inner * outer * itemsize)
         near = max(near, -(-MIN_PRODUCT_ROWS // outer)) if way == "tiles" else near
         return ConvForm(way, max(1, min(x.shape[0], near)), inner, outer)
+    if _has_planes(call):
+        inner, outer = math.prod(sizes), x.shape[0] * outer
+        shifted = math.prod(_shifted_shape(call, "rows")) // x.shape[2] * x.shape[0]
+        near = SHIFTED_BYTES // ((shifted + groups * w.shape[1] * inner) * itemsize)
+        return ConvForm("planes", _in_two(x.shape[2], near, groups * inner * outer), inner, outer)
     rows = sizes[-1] > counts[-1]
-    near = max(
-        CACHED_WINDOW_BYTES // (groups * inner * outer * itemsize),
-        -(-(MIN_PRODUCT_ROWS if rows else MIN_PRODUCT_COLUMNS) // outer),
-    )
-    return ConvForm("rows" if rows else "columns", max(1, min(x.shape[0], most, near)), inner, outer)
+    form = ConvForm("rows" if rows else "columns", 1, inner, outer)
+    if rows:
+        near = max(CACHED_WINDOW_BYTES // (groups * inner * outer * itemsize), -(-MIN_PRODUCT_ROWS // outer))
+        return form._replace(step=max(1, min(x.shape[0], most, near)))
+    near = max(CACHED_WINDOW_BYTES // (groups * inner * outer * itemsize), -(-MIN_PRODUCT_COLUMNS // outer))
+    if _has_products_of_rows(call, form):
+        held = math.prod(_shifted_shape(call, "columns")) + groups * w.shape[3] * w.shape[1] * outer
+        near = max(near, SHIFTED_BYTES // (held * itemsize))
+    return form._replace(step=_in_two(x.shape[0], min(most, near), groups * inner * outer))
+
+
+def _in_two(count: int, near: int, elements: int) -> int:
+    """How many examples, each of so many elements, are taken at a time where about `near` would be: if two parts suffice and
+    threads share them, so many that there are two."""
+    first = min(math.ceil(count * FIRST_PART), count - 1)
+    if first and near >= first and count * elements >= MIN_SHARED_ELEMENTS:
+        return first
+    return max(1, min(count, near))
 
 
 def _spread_way(call: KernelCall) -> str | None:
@@ -95,11 +125,16 @@ def _spread_way(call: KernelCall) -> str | None:
     return "taps" if math.prod(sizes) <= MAX_TAPS else None
 
 
+def _count(call: KernelCall, form: ConvForm) -> int:
+    """Of how many examples, or channels, some are taken at a time."""
+    return call.tensor(0).shape[2 if form.way == "planes" else 0]
+
+
 def _shared(call: KernelCall, form: ConvForm) -> bool:
     """Whether several threads share a convolution."""
-    examples, groups = call.tensor(0).shape[:2]
-    large = examples * groups * form.inner * form.outer >= MIN_SHARED_ELEMENTS
-    return call.thread_pool is not None and call.thread_pool.threads > 1 and form.step < examples and large
+    count, groups = _count(call, form), call.tensor(0).shape[1]
+    large = count * groups * form.inner * form.outer >= MIN_SHARED_ELEMENTS
+    return call.thread_pool is not None and call.thread_pool.threads > 1 and form.step < count and large
 
 
 def scratch(call: KernelCall) -> int:
@@ -114,6 +149,11 @@ def scratch(call: KernelCall) -> int:
         elements += form.step * groups * (x.shape[2] * form.outer + w.shape[1] * math.prod(whole))
         elements += 3 * np.getbufsize()  # of a ufunc, whose operands have many dimensions
         beside = w.size
+    elif form.way == "planes":
+        made = math.prod(call.result.shape)
+        elements = form.step * (math.prod(_shifted_shape(call, "rows")) // x.shape[2] * x.shape[0] + made)
+        elements += form.step * w.size // x.shape[2]
+        beside = (-(-x.shape[2] // form.step) + 1) * made
     else:
         elements += (
             form.step * math.prod(call.result.shape[1:]) * (1 + (_stretches(call, form) if form.way == "rows" else 0))
@@ -129,7 +169,9 @@ def scratch(call: KernelCall) -> int:
             elements += form.step * math.prod(shape[1:])
     thread_pool = call.thread_pool
     times = (
-        min(thread_pool.threads, -(-x.shape[0] // form.step)) if thread_pool is not None and _shared(call, form) else 1
+        min(thread_pool.threads, -(-_count(call, form) // form.step))
+        if thread_pool is not None and _shared(call, form)
+        else 1
     )
     return (times * elements + beside) * wide(call.result.dtype).numpy.itemsize
 
@@ -142,12 +184,14 @@ def conv(call: KernelCall) -> Kernel:
     dtype, work = result.dtype.numpy, wide(result.dtype).numpy
     form = form_of(call)
     examples, groups = x.shape[:2]
-    made, counts = w.shape[1], result.shape[3:]
-    chunks = [(start, min(start + form.step, examples)) for start in range(0, examples, form.step)]
+    made, counts, count = w.shape[1], result.shape[3:], _count(call, form)
+    chunks = [(start, min(start + form.step, count)) for start in range(0, count, form.step)]
     thread_pool = call.thread_pool if _shared(call, form) else None
     times = form.step * groups * form.inner * form.outer * (x.shape[2] if form.way in ("taps", "tiles") else made)
     matmul = product(call, times, wide(result.dtype)) if len(chunks) == 1 else np.matmul
-    compute = {"columns": _columns, "rows": _rows, "taps": _taps, "tiles": _tiles}[form.way](call, form, matmul)
+    compute = {"columns": _columns, "rows": _rows, "planes": _planes, "taps": _taps, "tiles": _tiles}[form.way](
+        call, form, matmul
+    )
 
     def kernel(x: Any, w: Any) -> Any:
         x, w = x.astype(work, copy=False), w.astype(work, copy=False)
@@ -166,6 +210,8 @@ def conv(call: KernelCall) -> Kernel:
                     part(*chunks[number])
 
             thread_pool.run(thread)
+        if isinstance(part, _PlaneProducts):
+            part.add_up(out)
         return out.astype(dtype, copy=False)
 
     return kernel
@@ -196,6 +242,32 @@ def _shifted_shape(call: KernelCall, way: str) -> tuple[int, ...]:
     return (*x.shape[1:3], times, *whole[3:-1], length)
 
 
+Places = list[tuple[tuple[Any, ...], tuple[Any, ...]]]
+"""Where each copy lies in memory of a shifted shape, and what of an input it is."""
+
+
+def _shifts(call: KernelCall, way: str) -> Places:
+    """The copies along the last dimension that `_shifted_shape` is of. What they do not reach is zero."""
+    x, a = call.tensor(0), call.attributes
+    shape, width = _shifted_shape(call, way), x.shape[-1]
+    times, length = shape[2], shape[-1]
+    apart = a["dilations"][-1] if way == "columns" else 1
+    to: list[slice] = []
+    source: list[slice] = []
+    for size, before, whole in zip(x.shape[3:-1], a["pads"][:-2:2], shape[3:-1], strict=True):
+        low, high = max(0, -before), max(0, -before, min(size, whole - before))
+        source.append(slice(low, high))
+        to.append(slice(low + before, high + before))
+    places: Places = []
+    for number in range(times):
+        first = number * apart - a["pads"][-2]  # the element that meets the first place
+        low, high = max(0, -first), min(length, width - first)
+        if low < high:
+            place = (..., number, *to, slice(low, high))
+            places.append((place, (..., *source, slice(low + first, high + first))))
+    return places
+
+
 Windows = Callable[[Any, list[Any]], tuple[Any, Any]]
 """A function that takes some examples to their windows, and to the memory that these are in, if it may come again: as long as
 somebody needs the windows it is not in the list, from which it is taken."""
@@ -213,23 +285,8 @@ def _shifted(call: KernelCall, way: str, step: int) -> Windows:
     Along the last dimension x is copied once for each shift; windows along the others are another look at that, in which a whole
     plane (of the result, or of a window) lies in one stretch. Zeros around the copies are written once for memory.
     """
-    x, a, sizes = call.tensor(0), call.attributes, call.tensor(1).shape[3:]
-    shape, width = _shifted_shape(call, way), x.shape[-1]
-    times, length = shape[2], shape[-1]
-    apart = a["dilations"][-1] if way == "columns" else 1
-    to: list[slice] = []
-    source: list[slice] = []
-    for size, before, whole in zip(x.shape[3:-1], a["pads"][:-2:2], shape[3:-1], strict=True):
-        low, high = max(0, -before), max(0, -before, min(size, whole - before))
-        source.append(slice(low, high))
-        to.append(slice(low + before, high + before))
-    places: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = []
-    for number in range(times):
-        first = number * apart - a["pads"][-2]  # the element that meets the first place
-        low, high = max(0, -first), min(length, width - first)
-        if low < high:
-            place = (..., number, *to, slice(low, high))
-            places.append((place, (..., *source, slice(low + first, high + first))))
+    a, sizes = call.attributes, call.tensor(1).shape[3:]
+    shape, places = _shifted_shape(call, way), _shifts(call, way)
     ndim = len(sizes)
     others = range(4 + ndim, 3 + 2 * ndim)
     order = (0, 1, 2, 3, *others, *range(4, 4 + ndim))
@@ -399,6 +456,53 @@ def _rows(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
         return part
 
     return way
+
+
+def _has_planes(call: KernelCall) -> bool:
+    """Whether windows longer than there are many are planes of channels that have small products, each of windows that begin in
+    the same row: as in the gradient of a weight of many inputs and outputs."""
+    x, w, a = call.tensor(0).shape, call.tensor(1).shape, call.attributes
+    if len(w) != 5 or max(*a["strides"], *a["spreads"], *a["dilations"]) > 1 or w[-1] <= call.result.shape[-1]:
+        return False
+    rows, plane = x[0] * call.result.shape[-1], math.prod(w[3:])
+    small = rows * plane * w[1] <= MAX_SMALL_MULTIPLICATIONS
+    return small and rows >= MIN_PLANE_ROWS and w[1] >= MIN_PLANE_COLUMNS and plane >= MIN_SMALL_COLUMNS and x[2] > 1
+
+
+class _PlaneProducts:
+    """Products of planes that are read where they lie, as `_products_of_rows` reads them, channel by channel."""
+
+    def __init__(self, call: KernelCall, form: ConvForm, matmul: Kernel, x: Any, w: Any) -> None:
+        self.x, self.w = x.transpose(2, 1, 0, 3, 4), w.transpose(2, 0, 3, 4, 1)  # [c, g, n, …], [c, g, size …, o]
+        self.places, self.matmul, self.plane = _shifts(call, "rows"), matmul, form.inner
+        shape = _shifted_shape(call, "rows")
+        self.shape = (shape[0], x.shape[0], *shape[2:])
+        self.counts = call.result.shape[3:]
+        self.sums: dict[int, Any] = {}
+
+    def __call__(self, first: int, last: int) -> None:
+        channels, (groups, examples, across, *_) = last - first, self.shape
+        copies = np.zeros((channels, *self.shape), self.x.dtype)
+        for place, taken in self.places:
+            copies[place] = self.x[first:last][taken]
+        channel, group, _, shift, row, one = copies.strides
+        shape = (self.counts[0], channels, groups, examples * across, self.plane)
+        left = np.lib.stride_tricks.as_strided(copies, shape, (row, channel, group, shift, one))
+        right = np.ascontiguousarray(self.w[first:last]).reshape(channels, groups, self.plane, -1)
+        self.sums[first] = self.matmul(left, right).sum(1)
+
+    def add_up(self, out: Any) -> None:
+        """Writes the sum over all channels, in their order, whoever computed them."""
+        parts = [self.sums[first] for first in sorted(self.sums)]
+        total = parts[0]
+        for part in parts[1:]:
+            np.add(total, part, total)
+        examples, groups, made = out.shape[:3]
+        out[...] = total.reshape(self.counts[0], groups, examples, self.counts[1], made).transpose(2, 1, 4, 0, 3)
+
+
+def _planes(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:
+    return lambda x, w, _out: _PlaneProducts(call, form, matmul, x, w)
 
 
 def _taps(call: KernelCall, form: ConvForm, matmul: Kernel) -> Way:

@@ -25,7 +25,8 @@ WINDOW_BYTES: Final = 8 << 20
 """Bytes of windows that are copied at once: about what caches hold."""
 MIN_SHARED_ELEMENTS: Final = 256 << 10
 """Elements from which threads share a max pooling: it takes tens of microseconds to wake them."""
-MAX_PIECES: Final = 4
+CALLER_HEAD_START: Final = 0.125
+"""By how much of a piece that of the caller is larger: until the other threads have begun."""
 MIN_EXAMPLE_WINDOWS: Final = 256
 """Windows of one example below which those of several examples go into one matrix product."""
 
@@ -197,12 +198,14 @@ def _places(call: KernelCall) -> list[list[slice]]:
 def _by_examples(call: KernelCall, part: Callable[..., None]) -> Callable[..., None]:
     """`part(*arrays)` of all examples, or of some after the other by the threads of a pool."""
     thread_pool, examples = call.thread_pool, call.tensor(0).shape[0]
-    pieces = min(MAX_PIECES, examples)
-    if thread_pool is None or thread_pool.threads == 1 or pieces < 2 or call.tensor(0).size < MIN_SHARED_ELEMENTS:
+    if thread_pool is None or thread_pool.threads == 1 or examples < 2 or call.tensor(0).size < MIN_SHARED_ELEMENTS:
         return part
     if 0 in call.attributes["axes"]:
         return part
-    bounds = [examples * piece // pieces for piece in range(pieces + 1)]
+    # a piece for each thread, as each call of NumPy takes the interpreter's lock; the caller's is larger, as others have to wake
+    pieces = min(thread_pool.threads, examples)
+    shares = [0.0, *(piece + CALLER_HEAD_START for piece in range(1, pieces)), pieces]
+    bounds = [math.floor(examples * share / pieces) for share in shares]
 
     def shared(*arrays: Any) -> None:
         turn = itertools.count()  # which is one step of the interpreter: no two threads take the same

@@ -73,6 +73,7 @@ def test_it_is_what_a_convolution_is(
     a, b = (random.integers(-4, 5, shape).astype(np.float32) for shape in (x, w))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conv_cpu, "CACHED_WINDOW_BYTES", near)
+        patch.setattr(conv_cpu, "SHIFTED_BYTES", near)
         patch.setattr(conv_cpu, "MIN_PRODUCT_COLUMNS", 8)
         patch.setattr(conv_cpu, "MIN_TILE_WIDTH", width)
         patch.setattr(conv_cpu, "MAX_SMALL_MULTIPLICATIONS", max(1, small))
@@ -84,6 +85,37 @@ def test_it_is_what_a_convolution_is(
             call_of(x, w, thread_pool, **attributes)
             for thread_pool in (None, ThreadPool(1), ThreadPool(2), ThreadPool(3))
         ]
+        found = [conv(call)(a, b) for call in calls]
+    np.testing.assert_array_equal(found[0], plain(a, b, calls[0]))
+    for each in found[1:]:
+        assert each.tobytes() == found[0].tobytes()
+
+
+@settings(max_examples=cases(60), deadline=None)
+@given(
+    examples=st.integers(1, 5), groups=st.integers(1, 2), channels=st.integers(2, 7), made=st.integers(2, 4),
+    size=st.tuples(st.integers(2, 6), st.integers(3, 6)), counts=st.tuples(st.integers(1, 4), st.integers(1, 2)),
+    pads=st.tuples(*[st.integers(-2, 3)] * 4), near=st.sampled_from([1, 3000, 1 << 20]), shared=st.sampled_from([1, 1 << 20]),
+)  # fmt: skip
+def test_gradients_of_weights_are_sums_of_products_of_planes(
+    examples: int, groups: int, channels: int, made: int, size: tuple[int, int], counts: tuple[int, int],
+    pads: tuple[int, ...], near: int, shared: int,
+) -> None:  # fmt: skip
+    """Padded and cropped, of views that lie as autograd leaves them; exactly, for small integers, whoever computes them."""
+    space = [k + n - 1 - low - high for k, n, low, high in zip(size, counts, pads[::2], pads[1::2], strict=True)]
+    if min(space) < 1:
+        return
+    random = np.random.default_rng(0)
+    a = random.integers(-4, 5, (channels, groups, examples, *space)).astype(np.float32).transpose(2, 1, 0, 3, 4)
+    b = random.integers(-4, 5, (channels, groups, made, *size)).astype(np.float32).transpose(1, 2, 0, 3, 4)
+    ones: dict[str, Any] = {"strides": (1, 1), "spreads": (1, 1), "dilations": (1, 1), "pads": pads}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conv_cpu, "SHIFTED_BYTES", near)
+        for name in ("MIN_PLANE_ROWS", "MIN_PLANE_COLUMNS", "MIN_SMALL_COLUMNS"):
+            patch.setattr(conv_cpu, name, 1)
+        patch.setattr(conv_cpu, "MIN_SHARED_ELEMENTS", shared)
+        calls = [call_of(a.shape, b.shape, pool, **ones) for pool in (None, ThreadPool(1), ThreadPool(2))]
+        assert {form_of(call).way for call in calls} == {"planes"}
         found = [conv(call)(a, b) for call in calls]
     np.testing.assert_array_equal(found[0], plain(a, b, calls[0]))
     for each in found[1:]:
@@ -106,16 +138,21 @@ def test_long_products_are_cut_into_small_ones() -> None:
 
 
 def test_shapes_choose_the_way() -> None:
-    """And how many examples are taken at a time: as many as a cache holds, if that is enough for a product."""
+    """And how many examples are taken at a time: as many as a cache holds, if that is enough for a product, or a part for each of
+    two threads, of which that of the caller is larger."""
     ones: dict[str, Any] = {"strides": (1, 1), "spreads": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1)}
     forward = form_of(call_of((32, 1, 16, 14, 14), (1, 32, 16, 3, 3), None, **ones))
-    assert (forward.way, forward.step) == ("columns", conv_cpu.CACHED_WINDOW_BYTES // (16 * 9 * 14 * 14 * 4))
+    assert (forward.way, forward.step) == ("columns", 18)
+    strided = form_of(call_of((80, 1, 16, 28, 28), (1, 32, 16, 3, 3), None, **{**ones, "strides": (2, 2)}))
+    assert (strided.way, strided.step) == ("columns", conv_cpu.CACHED_WINDOW_BYTES // (16 * 9 * 14 * 14 * 4))
     deep = form_of(call_of((32, 1, 512, 7, 7), (1, 512, 512, 3, 3), None, **ones))
     assert (deep.way, deep.step) == ("columns", 9), (
         "of which 8 MiB hold the windows, where 11 would have columns enough"
     )
     weight = form_of(call_of((16, 1, 32, 14, 14), (1, 32, 32, 14, 14), None, **ones))
-    assert (weight.way, weight.step) == ("rows", -(-conv_cpu.MIN_PRODUCT_ROWS // 9))
+    assert (weight.way, weight.step) == ("planes", 18)
+    large_weight = form_of(call_of((64, 1, 32, 14, 14), (1, 64, 32, 14, 14), None, **ones))
+    assert (large_weight.way, large_weight.step) == ("rows", -(-conv_cpu.MIN_PRODUCT_ROWS // 9)), "2.4 million each"
     spread = {**ones, "spreads": (2, 2), "pads": (1, 2, 1, 2)}
     assert form_of(call_of((32, 1, 32, 16, 16), (1, 16, 32, 3, 3), None, **spread)).way == "taps"
     gradient = form_of(
@@ -151,6 +188,7 @@ def test_bits_do_not_depend_on_how_many_lanes_there_are() -> None:
     for x, w, attributes in (
         ((32, 1, 16, 20, 20), (1, 32, 16, 3, 3), ones),
         ((32, 1, 8, 14, 14), (1, 16, 8, 14, 14), ones),
+        ((70, 1, 8, 20, 20), (1, 40, 8, 20, 20), ones),
         ((32, 1, 16, 16, 16), (1, 16, 16, 3, 3), {**ones, "spreads": (2, 2), "pads": (1, 2, 1, 2)}),
         ((20, 6, 8, 14, 14), (6, 1, 8, 14, 14), ones),
         ((32, 1, 24, 4, 4), (1, 3, 24, 16, 16), {**ones, "spreads": (16, 16), "pads": (15, 15, 15, 15)}),

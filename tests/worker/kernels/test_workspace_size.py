@@ -71,6 +71,8 @@ CASES: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
     ("conv", (numbers(3, 2, 8, 40, 40), numbers(2, 4, 8, 5, 5)), {**CONV, "strides": (2, 2)}),
     ("conv", (numbers(40, 2, 8, 8, 8), numbers(2, 4, 8, 8, 8)), {**CONV, "spreads": (8, 8), "pads": (7,) * 4}),
     ("conv", (numbers(40, 2, 8, 8, 8), numbers(2, 4, 8, 9, 9)), {**CONV, "spreads": (8, 8), "pads": (5,) * 4}),
+    ("conv", (numbers(24, 1, 40, 14, 14), numbers(1, 16, 40, 14, 14)), CONV),
+    ("conv", (numbers(24, 1, 40, 8, 8), numbers(1, 16, 40, 10, 10)), {**CONV, "pads": (2, 1, 1, 2)}),
     *(("max_pool", (numbers(20, 40, 60),), pool) for pool in POOLS),
     *(("max_pool_grad", (numbers(20, 40, 60), numbers(20, 20, 59), numbers(20, 20, 59)), pool) for pool in POOLS[1:]),
     *(recurrent(op, reverse) for op in RECURRENT for reverse in (False, True)),
