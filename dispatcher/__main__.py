@@ -560,8 +560,9 @@ class DispatcherShell:
         self.fanout.tick()
         self._ask()
         for peer in self.access.withdrawn(self._known):
-            self.router.send(peer, m.encode(m.Goodbye("SessionError", "its key was withdrawn")))
-            self._handle(Lost(peer, "its key was withdrawn"))
+            reason = "its key was withdrawn, or has another role now"
+            self.router.send(peer, m.encode(m.Goodbye("SessionError", reason)))
+            self._handle(Lost(peer, reason))
         ended = self.guard.ended
         self.core.service.counters.refused += self.keys.refused(self.limit.strangers) + ended - self.connections_ended
         self.connections_ended = ended
