@@ -291,10 +291,18 @@ class Local:
         return None
 
     def wait(self) -> None:
-        """Wait until the daemons can serve no longer, which raises an error. Those that are killed are restarted meanwhile."""
-        while (failure := self.failure()) is None:
+        """Wait until the service has ended, which raises an error. Daemons that are killed are restarted meanwhile.
+
+        Workers that were drained do not end it: others may have joined, or will.
+        """
+        while (failure := self.failure()) is None or self._is_drained():
             time.sleep(WATCH_SECONDS)
         raise SessionError(failure)
+
+    def _is_drained(self) -> bool:
+        """Whether the dispatcher serves, and all workers have ended in order."""
+        dispatcher, *workers = self.daemons
+        return not dispatcher.over and all(worker.process.poll() == 0 for worker in workers)
 
     def close(self) -> None:
         """End the daemons by closing their pipe; those that do not end in time are killed."""
