@@ -765,21 +765,26 @@ def serve(
             return 0
         log.error("%s", error)
         return 1
-    signal.signal(signal.SIGTERM, shell.stop)
-    signal.signal(signal.SIGINT, shell.stop)
+    ends = [signal.SIGTERM, signal.SIGINT]
+    if watch is None and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # no nohup(1): the terminal is closed
+        ends.append(signal.SIGHUP)
+    for number in ends:
+        signal.signal(number, shell.stop)
     began = time.monotonic()
     try:
         status = shell.run()
     except Exception as error:  # noqa: BLE001 — whatever it is, others are told
         status = shell.fail(error)
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ends:
             signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
         shell.close()
         if folder is not None and shell.orphaned:
             shutil.rmtree(folder, ignore_errors=True)
     if shell.rejoins:
         restart.rejoin(watch, shell.address, shell.search.service, shell.search.epoch)
+        if signal.SIGHUP in ends:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what is ignored stays so in a program that is loaded anew
     if (
         shell.failed
         and restart.restart_process(restart.restart_count(time.monotonic() - began), watch)

@@ -97,7 +97,10 @@ def up(
         count = workers or default_workers(read)
         if read is not None:
             read.mesh_for(count)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        ends = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # not under nohup(1): the terminal is closed
+            ends.append(signal.SIGHUP)
+        for number in ends:
             signal.signal(number, _stop)
         os.environ |= {"GT_LOG_LEVEL": log_level.value, "GT_LOG_FORMAT": log_format.value}  # daemons inherit them
         options = [] if instruction_log is None else ["--instruction-log", str(instruction_log)]
@@ -120,7 +123,7 @@ def up(
                 raise SessionError(ended)
             local.wait()
         finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in ends:
                 signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
             local.close()
             exporter.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import grp
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -79,3 +81,18 @@ def test_no_number_of_kills_ends_a_service(machine: Machine, tmp_path: Path) -> 
     logs = {"run.log", *(f"run.start-{start}.log" for start in range(2, 2 + ROUNDS // 5))}
     assert {path.name for path in tmp_path.iterdir()} == logs
     assert all("fetch" in (tmp_path / log).read_text() for log in logs), "what led to a kill is still there"
+
+
+def test_a_closed_terminal_ends_a_service_in_order(machine: Machine) -> None:
+    """SIGHUP ends `gt up`, and a worker by hand, as Ctrl-C does, and nothing is left, a group's folder neither."""
+    group = grp.getgrgid(os.getegid()).gr_name
+    service = machine.command("up", "--workers", "1", "--group", group, "--log-level", "info")
+    address = service.expect("1 worker at ipc://").split()[3].rstrip(";")
+    joined = machine.command("worker", "--address", address, "--device", "cpu", "--log-level", "info")
+    joined.expect("worker 1 on cpu at your service")
+    joined.signal(signal.SIGHUP)
+    assert joined.wait() == 0
+    service.expect("worker 1 was lost: it was stopped")
+    service.signal(signal.SIGHUP)
+    assert service.wait() == 0
+    assert machine.left() == []
