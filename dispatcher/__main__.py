@@ -95,14 +95,14 @@ class DispatcherShell:
         check = self.keys.check
         self.private = private
         # before it listens: who finds a listener finds its key
-        self.registration = Registration(address, self.keys.public, shared=not private)
+        self.registration = Registration(address, self.keys.public, shared=not private, marks=marks)
         try:
             self.router = SessionRouter(address, MAX_DEFINITION_BYTES, check) if taken is None else taken.router
             self.control = self.router.socket
             self.address = transport.endpoint(self.control)
             if self.address != address:  # now that the port is known
                 before = self.registration
-                self.registration = Registration(self.address, self.keys.public, shared=not private)
+                self.registration = Registration(self.address, self.keys.public, shared=not private, marks=marks)
                 before.close()
             self.relay = BulkRelay(bulk or _beside(self.address, "bulk"), self._wake, check)
             self.published = transport.publisher(_beside(self.address, "fanout"), check)

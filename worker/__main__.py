@@ -29,6 +29,7 @@ from gt.daemon.host import (
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.mark_folder import mark_facts, mark_folder
 from gt.daemon.process_end import process_descriptor
+from gt.daemon.registry import find_marks
 from gt.daemon.worker_number import write_number
 from gt.errors import GTError, ProtocolError
 from gt.sharding import options
@@ -747,15 +748,18 @@ def serve(
     means: stop.
 
     Other workers reach it at `announce`, which leads to where it listens. `marks` is a folder for the files of marks, the same
-    for all workers of the service; by default it is in `folder`, and without that one there are none. A `spare` waits until
-    another worker is lost.
+    for all workers of the service; by default it is in `folder`, and without that one it is that of a dispatcher of this user on
+    this machine, if that has one. A `spare` waits until another worker is lost.
     """
     logs = DaemonLog("worker", level=log_level, form=log_format, folder=folder)
     keep_freed_arrays()
     try:
         raise_descriptor_limit()
         patience = CONNECT_TIMEOUT if watch is None else start_timeout()  # it may have been started with its dispatcher
-        transport.await_listener(restart.moved(address)[0], patience, lambda: not is_orphaned(watch))
+        dispatcher = restart.moved(address)[0]
+        transport.await_listener(dispatcher, patience, lambda: not is_orphaned(watch))
+        if marks is None and folder is None:
+            marks = find_marks(dispatcher)
         shell = WorkerShell(
             address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs, marks=marks,
             spare=spare,
@@ -779,12 +783,12 @@ def serve(
         for number in ends:
             signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
         shell.close()
+        if signal.SIGHUP in ends:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what is ignored stays so in a program that is loaded anew
         if folder is not None and shell.orphaned:
             shutil.rmtree(folder, ignore_errors=True)
     if shell.rejoins:
         restart.rejoin(watch, shell.address, shell.search.service, shell.search.epoch)
-        if signal.SIGHUP in ends:
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what is ignored stays so in a program that is loaded anew
     if (
         shell.failed
         and restart.restart_process(restart.restart_count(time.monotonic() - began), watch)

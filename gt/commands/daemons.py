@@ -227,7 +227,8 @@ def worker(
     marks: Annotated[
         Path | None,
         typer.Option(
-            help="Where workers keep what sessions need when one is lost, the same folder for all; default none."
+            help="Where workers keep what sessions need when one is lost, the same folder for all; default that of your "
+            "dispatcher at ADDRESS, if it is on this machine."
         ),
     ] = None,
     spare: Annotated[

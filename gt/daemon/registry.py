@@ -14,20 +14,21 @@ import os
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .service_folder import group_addresses
 
 
 class RunningService(NamedTuple):
     """A service: its address, the dispatcher's process, when that started (seconds since 1970), its public key, if it has one,
-    and whether it is for any program, not only for the one that started it."""
+    whether it is for any program, not only for the one that started it, and the folder where it keeps marks, if it does."""
 
     address: str
     pid: int
     since: float
     key: str = ""
     shared: bool = True
+    marks: str = ""
 
 
 def folder() -> Path:
@@ -37,12 +38,21 @@ def folder() -> Path:
 
 
 class Registration:
-    """The entry of this process, which serves at `address` with this public key, until `close` or the end of the process."""
+    """The entry of this process, which serves at `address` with this public key and keeps marks in that folder, until `close` or
+    the end of the process."""
 
-    def __init__(self, address: str, key: str = "", *, shared: bool = True) -> None:
+    def __init__(self, address: str, key: str = "", *, shared: bool = True, marks: Path | None = None) -> None:
         self.file: Path | None = None
         self._descriptor = -1
-        facts = {"address": address, "pid": os.getpid(), "since": time.time(), "key": key, "shared": shared}
+        facts: dict[str, Any] = {
+            "address": address,
+            "pid": os.getpid(),
+            "since": time.time(),
+            "key": key,
+            "shared": shared,
+        }
+        if marks is not None:
+            facts["marks"] = str(marks.absolute())
         said = json.dumps(facts)
         services()  # those of dispatchers that were killed go
         place = folder()
@@ -91,6 +101,7 @@ def services() -> list[RunningService]:
                     float(said["since"]),
                     str(said.get("key", "")),
                     bool(said.get("shared", True)),
+                    str(said.get("marks", "")),
                 )
             )
         except (OSError, ValueError, TypeError, KeyError):
@@ -103,6 +114,12 @@ def find_service() -> str | None:
     open to a group of theirs; None if there is none."""
     own = next((service.address for service in services() if service.shared), None)
     return own or max(group_addresses(), key=lambda found: found[1], default=(None, 0.0))[0]
+
+
+def find_marks(address: str) -> str | None:
+    """The folder in which the service of this user at `address` keeps marks; None if it keeps none, or is not on this machine."""
+    found = next((service.marks for service in services() if service.address == address), "")
+    return found if found and Path(found).is_dir() else None
 
 
 def _is_held(file: Path) -> bool:

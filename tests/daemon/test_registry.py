@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gt.daemon.registry import Registration, folder, services
+from gt.daemon.registry import Registration, find_marks, folder, services
 
 DISPATCHER = """
 from gt.daemon.registry import Registration
@@ -73,3 +73,17 @@ def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path, monkeypatch: p
     entry = Registration("ipc:///nowhere")
     assert services() == []
     entry.close()
+
+
+def test_the_folder_of_marks_is_found_by_address(tmp_path: Path) -> None:
+    """While it is there: workers that are started by hand keep their marks in it."""
+    marks = tmp_path / "marks"
+    kept, none = Registration("ipc:///kept", marks=marks), Registration("ipc:///none")
+    assert find_marks("ipc:///kept") is None
+    marks.mkdir()
+    assert find_marks("ipc:///kept") == str(marks)
+    assert find_marks("ipc:///none") is None
+    assert find_marks("ipc:///other") is None
+    kept.close()
+    none.close()
+    assert find_marks("ipc:///kept") is None

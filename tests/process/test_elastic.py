@@ -217,3 +217,47 @@ def test_large_fetches_under_way_come_to_their_end(machine: Machine) -> None:
         assert drain.wait() == 0
     program.expect("turn 7")
     assert program.wait() == 0
+
+
+def test_a_worker_by_hand_keeps_marks_as_the_others_do(machine: Machine) -> None:
+    """It needs no option for that, so a session that has grown to it loses nothing when it is killed."""
+    address, service = up(machine, "--workers", "2", "--log-level", "debug")
+    service.expect("2 workers at")
+    joined = machine.command("worker", "--address", address, "--device", "cpu", "--log-level", "info")
+    joined.expect("worker 2 on cpu at your service")
+    program = compute(machine, address, AUTO)
+    service.expect("worker 2 joined")
+    number = service.expect("joined client=").rpartition("=")[2]
+    service.expect(f"of client {number} took")  # a mark
+    joined.signal(signal.SIGKILL)
+    service.expect("goes on from")
+    end(program)
+    assert not any("loses its tensors" in line for line in program.lines)
+    left_by_kill(machine, joined)
+
+
+def test_a_service_outlives_the_workers_with_which_it_began(machine: Machine) -> None:
+    """They are drained, and others have joined, or join later."""
+    address, service = up(machine, "--workers", "1")
+    service.expect("1 worker at")
+    joined = machine.command("worker", "--address", address, "--device", "cpu", "--log-level", "info")
+    joined.expect("worker 1 on cpu at your service")
+    gt.connect(address)
+    count = gt.arange(4)
+    for worker in ("worker-0", "worker-1"):
+        drain = machine.command("drain", worker, "--address", address)
+        if worker == "worker-1":
+            gt.disconnect()
+        drain.expect("has nothing left, and ends")
+        assert drain.wait() == 0
+        if worker == "worker-0":
+            service.expect("the dispatcher ended it: it was drained")
+            assert (count + 1).sum().item() == 10
+    assert joined.wait() == 0
+    assert worker_processes(service) == []
+    machine.command("worker", "--address", address, "--device", "cpu", "--log-level", "info").expect("worker 2 on cpu")
+    gt.connect(address)
+    assert gt.arange(4).sum().item() == 6
+    gt.disconnect()
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
