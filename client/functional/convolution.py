@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gt.client.ops import arithmetic, complex_numbers, creation, shape_ops
-from gt.client.tensor import emission
+from gt.client.tensor import emission, emission_context
 from gt.client.tensor.operands import cast, tensor_of
 from gt.errors import DTypeError, ShapeError
 from gt.ir.dtypes import float64
@@ -72,6 +72,8 @@ def _operands(
             + f", for {x.shape[1]} channels in"
         )
     expected = w.shape[1] * groups if transposed else made
+    if bias is not None and bias.dtype is not w.dtype and emission_context.current().lower is None:
+        raise DTypeError(f"{name}: a bias of the dtype of the weight, {w.dtype}, not {bias.dtype}")
     if bias is not None and bias.shape != (expected,):
         raise ShapeError(f"{name}: a bias of shape ({expected},), not {bias.shape}")
     return x, w, batched

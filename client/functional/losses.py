@@ -377,6 +377,12 @@ def linear_cross_entropy(
     x, w = tensor_of("linear_cross_entropy", input), tensor_of("linear_cross_entropy", linear_weight)
     if x.ndim not in (1, 2) or w.ndim < 2 or x.shape[-1] != w.shape[-1]:
         raise ShapeError(f"linear_cross_entropy: input {x.shape} and linear_weight {w.shape}")
+    if w.ndim > 2 and x.ndim < 2:
+        raise ShapeError(f"linear_cross_entropy: linear_weight {w.shape} wants a batch, not input {x.shape}")
+    if ignore_index is not None and tensor_of("linear_cross_entropy", target).dtype.kind == "f":
+        raise ValueError(
+            "linear_cross_entropy: where the target is probabilities, no class is left out by ignore_index"
+        )
     flat = shape_ops.reshape(w, (-1, w.shape[-1]))
     logits = emission.emit("matmul", (shape_ops.reshape(x, (-1, x.shape[-1])), shape_ops.transpose(flat, 0, 1)))
     logits = shape_ops.reshape(logits, (*x.shape[:-1], *w.shape[:-1]))

@@ -88,7 +88,10 @@ def _lowest(name: str, x: Tensor) -> float | int:
 def _max_pool(
     name: str, count: int, input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, indices: bool
 ) -> Any:
-    lowest = _lowest(name, tensor_of(name, input))
+    known = tensor_of(name, input)
+    if 0 in known.shape[max(known.ndim - count - 1, 0) :]:
+        raise ShapeError(f"{name}: of an input only the batch may have size 0, not {known.shape}")
+    lowest = _lowest(name, known)
     if not indices:
         whole, _, form, _, batched = _whole(name, count, input, kernel, stride, padding, dilation, ceil, lowest)
         out = emission.emit("max_pool", (whole,), *form)
@@ -141,6 +144,8 @@ def _avg_pool(
 ) -> Tensor:
     cut, x, sizes, strides, pads, batched = _pooled(name, count, input, kernel, stride, padding, 1, ceil, 0)
     total = emission.emit("sum", (cut,), tuple(range(2 + count, 2 + 2 * count)), False)
+    if divisor == 0:
+        raise ValueError(f"{name}: divisor_override is not 0")
     if divisor is not None:
         counted: Any = float(divisor)
     elif not ceil and (include or not any(pads)):

@@ -26,7 +26,7 @@ from gt.client.tensor.operands import (
     tensor_of,
 )
 from gt.client.tensor.tensor import Tensor
-from gt.errors import DTypeError
+from gt.errors import DTypeError, ShapeError
 from gt.ir.dtypes import (
     HALF_DTYPES,
     bool_,
@@ -317,6 +317,13 @@ def _bounded(x: Tensor, bound: Any, extreme: str, beyond: Any) -> Tensor:
 def masked_fill(input: Any, mask: Any, value: Any) -> Tensor:
     """`value` where the boolean `mask` is true, else `input`; keeps the dtype of `input`."""
     x = tensor_of("masked_fill", input)
+    if isinstance(value, Tensor):
+        if value.ndim:
+            raise ShapeError(
+                f"masked_fill: the value is a number, or a tensor without dimensions, not of shape {value.shape}"
+            )
+        if value.dtype.kind == "c" != x.dtype.kind:
+            raise DTypeError(f"masked_fill: a value of {value.dtype} cannot be written to a tensor of {x.dtype}")
     return where(mask, cast(value, x.dtype) if isinstance(value, Tensor) else convert("masked_fill", value, x.dtype), x)
 
 
@@ -483,6 +490,8 @@ def isinf(input: Any) -> Tensor:
 def isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
     """Where `|input − other| ≤ atol + rtol · |other|`, or the two are equal."""
     a, b = meet("isclose", tensor_of("isclose", input), tensor_of("isclose", other))
+    if rtol < 0 or atol < 0:
+        raise ValueError(f"isclose: tolerances are not negative: rtol is {rtol}, atol {atol}")
     if a.dtype is bool_:
         return eq(a, b)
     close = logical_or(eq(a, b), logical_and(le(abs(sub(a, b)), add(mul(abs(b), rtol), atol)), isfinite(b)))

@@ -4,6 +4,7 @@ where a tensor lives is the service's concern."""
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -296,7 +297,7 @@ def arange(
     if step == 0:
         raise ValueError("arange: the step is not 0")
     count = math.ceil((end - start) / step) if floating else -((start - end) // step)
-    if count < 0:
+    if (end - start) * step < 0:
         raise ValueError(f"arange: no step of {step} leads from {start} to {end}")
     if chosen.kind in "fc":
         start, step = float(start), float(step)
@@ -318,11 +319,12 @@ def linspace(
 
     For integer dtypes, the ends and the results are truncated, as in PyTorch.
     """
+    steps = operator.index(steps)
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
     if steps < 0:
         raise ValueError(f"linspace: {steps} steps")
     first, last = (float(int(n)) if chosen.kind == "i" else float(n) for n in (start, end))
-    return finished(_spaced(first, last, int(steps), chosen), requires_grad)
+    return finished(_spaced(first, last, steps, chosen), requires_grad)
 
 
 def _spaced(start: float, end: float, steps: int, dtype: DType) -> Tensor:
@@ -340,12 +342,13 @@ def logspace(
     device: Any = None, pin_memory: bool = False, layout: Any = None,
 ) -> Tensor:  # fmt: skip
     """`base` to evenly spaced powers from `start` to `end`, both included; for integer dtypes two ends are truncated."""
+    steps = operator.index(steps)
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
     if steps < 0:
         raise ValueError(f"logspace: {steps} steps")
     whole = chosen.kind == "i" and steps > 1  # of a single one PyTorch keeps the fraction
     first, last = (float(int(n)) if whole else float(n) for n in (start, end))
-    powers = _spaced(first, last, int(steps), float64)
+    powers = _spaced(first, last, steps, float64)
     return finished(cast(float(base) ** powers, chosen), requires_grad)
 
 

@@ -350,6 +350,8 @@ def one_hot(input: Any, num_classes: int = -1) -> Tensor:
     is fetched.
     """
     x = integers("one_hot", input)
+    if num_classes == 0 and x.numel():
+        raise ValueError("one_hot: of no classes there is no tensor with elements")
     if num_classes < 0:
         num_classes = int(x.max().item()) + 1
     shape = (*x.shape, num_classes)

@@ -35,6 +35,8 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Tensor:
     largest.
     """
     x = integers("bincount", input)
+    if minlength < 0:
+        raise ValueError(f"bincount: minlength is not negative, not {minlength}")
     if x.ndim != 1:
         raise ShapeError(f"bincount takes a vector, not shape {x.shape}")
     low, high = (int(x.min()), int(x.max())) if x.numel() else (0, -1)

@@ -205,12 +205,12 @@ def flip(input: Any, *axes_: Any, dims: Any = None, axis: Any = None) -> Tensor:
 
 def fliplr(input: Any) -> Tensor:
     """Reverse the order along the second axis."""
-    return flip(input, 1)
+    return flip(input, axis_of("fliplr", 1, tensor_of("fliplr", input).shape))
 
 
 def flipud(input: Any) -> Tensor:
     """Reverse the order along the first axis."""
-    return flip(input, 0)
+    return flip(input, axis_of("flipud", 0, tensor_of("flipud", input).shape))
 
 
 def roll(input: Any, shifts: Any, dims: Any = None, *, axis: Any = None) -> Tensor:
@@ -224,8 +224,8 @@ def roll(input: Any, shifts: Any, dims: Any = None, *, axis: Any = None) -> Tens
     if len(moves) != len(axes):
         raise ShapeError(f"roll: shifts {moves} and axes {axes} do not pair")
     for move, each in zip(moves, axes, strict=True):
-        at = axis_of("roll", each, x.shape or (1,))
-        size = x.shape[at] if x.ndim else 1
+        at = axis_of("roll", each, x.shape)
+        size = x.shape[at]
         start = -move % size if size else 0
         if start:
             x = emission.emit("cat", (_part(x, at, start, size - start), _part(x, at, 0, start)), at)

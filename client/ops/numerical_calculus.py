@@ -69,6 +69,8 @@ def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int =
         raise ValueError(f"gradient: edge_order is 1 or 2, not {edge_order}")
     axes = range(x.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim
     at = [axis_of("gradient", axis, x.shape) for axis in axes]
+    if len({*at}) != len(at):
+        raise ShapeError(f"gradient: axes {tuple(axes)} of shape {x.shape} repeat each other")
     spacing = 1 if spacing is None else spacing
     given = list(spacing) if isinstance(spacing, (list, tuple)) else [spacing] * len(at)
     if len(given) != len(at):
@@ -123,8 +125,13 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     x = shape_ops.reshape(x, (1, -1)) if x.ndim < 2 else x
     x = x if x.dtype.kind in "fc" else cast(x, get_default_dtype())
     count, weights = x.shape[1], None
-    for each in (fweights, aweights):
+    for name, each in (("fweights", fweights), ("aweights", aweights)):
         if each is not None:
+            given = tensor_of("cov", each)
+            if given.ndim > 1 or given.numel() != count:
+                raise ShapeError(f"cov: {name} of shape {given.shape} for {count} observations")
+            if name == "fweights" and given.dtype.kind != "i":
+                raise DTypeError(f"cov: fweights count observations, so they are integers, not {given.dtype}")
             weights = each if weights is None else arithmetic.mul(weights, each)
     if weights is None:
         mean = reductions.mean(x, 1, True)

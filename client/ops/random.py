@@ -312,6 +312,7 @@ def normal(
     shape.
     """
     tensors = [x for x in (mean, std) if isinstance(x, Tensor)]
+    not_negative("normal", "std", std)
     if bool(tensors) == (size is not None):
         raise TypeError("normal: the shape is that of a tensor, mean or std, or else it is size")
     if tensors:
@@ -343,6 +344,16 @@ def exponential(shape: tuple[int, ...], dtype: DType, generator: Generator | Non
     return arithmetic.neg(arithmetic.log1p(arithmetic.neg(draw("uniform", shape, dtype, generator))))
 
 
+def not_negative(name: str, argument: str, number: Any, *, zero: bool = True) -> None:
+    """Raises `ValueError` for a parameter of a distribution that is below 0, or 0 unless `zero`. Tensors are not looked at."""
+    if not isinstance(number, Tensor) and (number < 0 or not (zero or number)):
+        raise ValueError(f"{name}: {argument} is {'not negative' if zero else 'positive'}, not {number}")
+
+
+MAX_CATEGORIES: Final = 1 << 24
+"""Weights in a row of `multinomial`, as in PyTorch: float32 counts no further."""
+
+
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
@@ -357,6 +368,8 @@ def multinomial(
             f"multinomial takes one or two dimensions of floating-point weights, not {x.dtype} of {x.shape}"
         )
     columns = x.shape[-1]
+    if columns > MAX_CATEGORIES:
+        raise ShapeError(f"multinomial: at most {MAX_CATEGORIES} weights in a row, not {columns}")
     if num_samples < 1 or (num_samples > columns and not replacement):
         raise ShapeError(
             f"multinomial: {num_samples} draws of {columns} columns, each {'again' if replacement else 'once'}"

@@ -16,7 +16,7 @@ from gt.client.tensor import emission, views
 from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import MAX_UNROLLED, cast, clone, put, tensor_of, unrolled
 from gt.client.tensor.tensor import Tensor
-from gt.errors import AxisError, ShapeError
+from gt.errors import AxisError, DTypeError, ShapeError
 from gt.ir.dtypes import DType, int64
 
 __all__ = [
@@ -203,7 +203,10 @@ def squeeze(input: Any, dim: Any = None, *, axis: Any = None) -> Tensor:
     elif x.ndim == 0:
         drop = set()
     else:
-        drop = {axis_of("squeeze", each, x.shape) for each in (dim if isinstance(dim, Sequence) else (dim,))}
+        named = [axis_of("squeeze", each, x.shape) for each in (dim if isinstance(dim, Sequence) else (dim,))]
+        drop = set(named)
+        if len(drop) != len(named):
+            raise ShapeError(f"squeeze: axes {tuple(dim)} of shape {x.shape} repeat each other")
     return views.view_of(x, "reshape", tuple(s for i, s in enumerate(x.shape) if not (s == 1 and i in drop)))
 
 
@@ -232,10 +235,12 @@ def broadcast_to(input: Any, shape: Sequence[int]) -> Tensor:
 # parts
 
 
-def narrow(input: Any, dim: int, start: int, length: int) -> Tensor:
+def narrow(input: Any, dim: int, start: Any, length: int) -> Tensor:
     """`length` elements from `start` on along one axis: a view."""
     x = tensor_of("narrow", input)
     at = axis_of("narrow", dim, x.shape)
+    if isinstance(start, Tensor) and (start.ndim or start.dtype.kind != "i"):
+        raise DTypeError(f"narrow: start is an integer, not {start.dtype} of shape {start.shape}")
     size, start = x.shape[at], operator.index(start)
     first = start + size if start < 0 else start
     if length < 0 or not 0 <= first <= size - length:

@@ -115,6 +115,8 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     x = tensor_of("diff", input)
     at = axis_of("diff", spelled("diff", dim, axis, -1), x.shape)
     parts = [part for part in (prepend, x, append) if part is not None]
+    if n < 0:
+        raise ValueError(f"diff: differences are taken at least 0 times, not {n}")
     if n == 0:
         return clone(x)
     out = x if len(parts) == 1 else join_and_pad.cat(parts, at)
@@ -236,6 +238,8 @@ def _quantile(name: str, input: Any, q: Any, dim: Any, keep: bool, interpolation
     x = tensor_of(name, input)
     if x.dtype.kind != "f":
         raise DTypeError(f"{name} takes floating-point numbers, not {x.dtype}")
+    if not isinstance(q, Tensor) and not 0 <= q <= 1:
+        raise ValueError(f"{name}: a quantile lies between 0 and 1, not {q}")
     asked = q if isinstance(q, Tensor) else creation.tensor(float(q), dtype=x.dtype)
     if asked.dtype is not x.dtype or asked.ndim > 1:
         raise DTypeError(f"{name}: q is a number or a vector of {x.dtype}, not {asked.dtype} of shape {asked.shape}")

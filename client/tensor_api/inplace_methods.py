@@ -152,24 +152,30 @@ class InPlace:
     @also_named(**{"from": "a", "to": "b"})
     def uniform_(self, a: Any = 0.0, b: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Uniform numbers from `a` up to `b`."""
+        if not isinstance(a, Tensor) and not isinstance(b, Tensor) and a > b:
+            raise ValueError(f"uniform_: numbers from {a} up to {b}")
         return self._write("uniform_", random.uniform(a, b, self.shape, dtype=self.dtype, generator=generator))
 
     def normal_(self, mean: Any = 0.0, std: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Numbers of the normal distribution with this mean and standard deviation."""
+        random.not_negative("normal_", "std", std)
         draw = random.draw("normal", self.shape, self.dtype, generator)
         return self._write("normal_", arithmetic.add(arithmetic.mul(draw, std), mean))
 
     def log_normal_(self, mean: Any = 1.0, std: Any = 2.0, *, generator: Generator | None = None) -> Tensor:
         """Numbers whose logarithms have the normal distribution with this mean and standard deviation."""
+        random.not_negative("log_normal_", "std", std, zero=False)
         draw = arithmetic.add(arithmetic.mul(random.draw("normal", self.shape, self.dtype, generator), std), mean)
         return self._write("log_normal_", arithmetic.exp(draw))
 
     def exponential_(self, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Numbers of the exponential distribution with this rate."""
+        random.not_negative("exponential_", "lambd", lambd, zero=False)
         return self._write("exponential_", arithmetic.div(random.exponential(self.shape, self.dtype, generator), lambd))
 
     def cauchy_(self, median: Any = 0.0, sigma: Any = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Numbers of the Cauchy distribution with this median and half the width at half its height."""
+        random.not_negative("cauchy_", "sigma", sigma, zero=False)
         angle = arithmetic.mul(arithmetic.sub(random.draw("uniform", self.shape, self.dtype, generator), 0.5), math.pi)
         return self._write("cauchy_", arithmetic.add(arithmetic.mul(arithmetic.tan(angle), sigma), median))
 

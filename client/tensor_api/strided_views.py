@@ -133,5 +133,8 @@ def empty_permuted(
     size: Any, physical_layout: Any, *, dtype: Any = None, requires_grad: bool = False, device: Any = None,
     pin_memory: bool = False, layout: Any = None,
 ) -> Tensor:  # fmt: skip
-    """A tensor of this size, of zeros; the layout means nothing."""
+    """A tensor of this size, of zeros; the layout means nothing, and names each dimension once."""
+    order = [shape_ops.axis_of("empty_permuted", axis, tuple(size)) for axis in physical_layout]
+    if sorted(order) != list(range(len(size))):
+        raise ShapeError(f"empty_permuted: {tuple(physical_layout)} does not name each dimension of {tuple(size)} once")
     return creation.empty(tuple(size), dtype=dtype, requires_grad=requires_grad)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gt.client.ops import arithmetic, creation, special
 from gt.errors import DTypeError
-from gt.ir.dtypes import as_dtype, get_default_dtype
+from gt.ir.dtypes import HALF_DTYPES, as_dtype, get_default_dtype
 
 if TYPE_CHECKING:
     from gt.client.tensor.tensor import Tensor
@@ -22,8 +22,8 @@ __all__ = [
 def _places(name: str, M: int, sym: bool, dtype: Any) -> tuple[Tensor, int]:
     """The numbers from 0 to M − 1, and how far the last place would be."""
     chosen = get_default_dtype() if dtype is None else as_dtype(dtype)
-    if chosen.kind != "f":
-        raise DTypeError(f"{name}: a window is of floating-point numbers, not {chosen}")
+    if chosen.kind != "f" or chosen in HALF_DTYPES:
+        raise DTypeError(f"{name}: a window is of float32 or float64, not {chosen}")
     if M < 0:
         raise ValueError(f"{name}: a window has at least 0 places, not {M}")
     return creation.arange(M, dtype=chosen), max(M - 1 if sym else M, 1)
