@@ -575,7 +575,7 @@ class DispatcherShell:
         if pid > 0 and len(self.processes) < 4096:
             try:
                 descriptor = os.pidfd_open(pid)
-            except ProcessLookupError:
+            except (ProcessLookupError, FileNotFoundError):  # the second where it ends meanwhile
                 self._lost(Lost(peer, "its process ended", ended=True))  # before its Hello was read
             except (OSError, OverflowError):
                 log.debug("process %d cannot be watched", pid)

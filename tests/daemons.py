@@ -193,7 +193,7 @@ def ends(pid: int, timeout: float = TIMEOUT) -> bool:
     """Whether a process, of whomever, ends in time."""
     try:
         descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
+    except (ProcessLookupError, FileNotFoundError):  # the second where it ends meanwhile
         return True
     try:
         poll = select.poll()
