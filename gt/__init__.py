@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from . import random as random
     from . import signal as signal
     from . import special as special
+    from . import torch as torch
     from . import utils as utils
 
 _CONSTANTS: Final[dict[str, Any]] = {
@@ -73,6 +74,7 @@ _SUBMODULES: Final = (
     "random",
     "signal",
     "special",
+    "torch",
     "utils",
 )
 

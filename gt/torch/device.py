@@ -1,0 +1,134 @@
+"""Registers the device: its name, the functions of `torch.gtx`, and the operators that make tensors on it."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import torch
+
+import gt
+
+from .device_tensor import DeviceTensor
+from .operators import copy, function_of, operator_of
+from .pytorch_internals import check_version, install_device
+from .values import DTYPES
+
+__all__ = ["register"]
+
+
+class DeviceModule:
+    """The functions of `torch.gtx`."""
+
+    @staticmethod
+    def is_available() -> bool:
+        """Whether there is such a device: always, for a session starts by itself."""
+        return True
+
+    @staticmethod
+    def is_initialized() -> bool:
+        """True."""
+        return True
+
+    @staticmethod
+    def is_built() -> bool:
+        """True."""
+        return True
+
+    @staticmethod
+    def _is_in_bad_fork() -> bool:
+        return False
+
+    @staticmethod
+    def device_count() -> int:
+        """1: where tensors are is the business of the session's config."""
+        return 1
+
+    @staticmethod
+    def current_device() -> int:
+        """0."""
+        return 0
+
+    @staticmethod
+    def set_device(device: Any) -> None:
+        """Nothing: there is one."""
+
+    @staticmethod
+    def synchronize(device: Any = None) -> None:
+        """Wait until all that the program has asked for is computed. Raises what went wrong."""
+        gt.synchronize()
+
+    @staticmethod
+    def manual_seed(seed: int) -> None:
+        """Seed what draws on the device; `torch.manual_seed` calls it too."""
+        gt.manual_seed(seed)
+
+    @staticmethod
+    def manual_seed_all(seed: int) -> None:
+        """Seed what draws on the device; `torch.manual_seed` calls it too."""
+        gt.manual_seed(seed)
+
+    @staticmethod
+    def get_rng_state(device: Any = None) -> Any:
+        """What draws on the device go on from: the seed and the number of the next draw, as 16 bytes on the CPU."""
+        return torch.frombuffer(bytearray(struct.pack("=QQ", *gt.get_rng_state())), dtype=torch.uint8)
+
+    @staticmethod
+    def set_rng_state(new_state: Any, device: Any = None) -> None:
+        """Go on drawing from what `get_rng_state` gave."""
+        seed, number = struct.unpack("=QQ", bytes(new_state.tolist()))
+        gt.set_rng_state((seed, number))
+
+    @staticmethod
+    def empty_cache() -> None:
+        """Nothing: workers look after their memory themselves."""
+
+    @staticmethod
+    def get_amp_supported_dtype() -> list[Any]:
+        """The dtypes of `torch.autocast("gtx")`."""
+        return [torch.bfloat16, torch.float16]
+
+
+_MAKERS: Final = (
+    "empty.memory_format", "empty_strided", "arange", "arange.start", "arange.start_step", "linspace", "logspace", "eye", "eye.m",
+    "randperm", "tril_indices", "triu_indices", "full", "zeros", "ones", "scalar_tensor", "rand", "randn", "randint",
+    "randint.low", "_efficientzerotensor",
+)  # fmt: skip
+"""Operators that make a tensor from none."""
+_IMPLEMENTATIONS: Final[list[Any]] = []
+"""What is registered with PyTorch, which forgets it when this goes."""
+
+
+def register() -> None:
+    """Make the device known to PyTorch, once. Raises `ImportError` where this PyTorch cannot have it."""
+    if _IMPLEMENTATIONS:
+        return
+    check_version()
+    DeviceTensor.rule_of = operator_of
+    install_device(DeviceModule())
+    library = torch.library.Library("aten", "IMPL")
+    for name in _MAKERS:
+        library.impl(name, _maker(name), "PrivateUse1")
+    library.impl("_copy_from", _copy_from, "PrivateUse1")
+    _IMPLEMENTATIONS.append(library)
+
+
+def _copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
+    """What PyTorch calls where it copies between devices by itself, as for an index that is a list."""
+    return copy([target, source], {})
+
+
+def _maker(name: str) -> Any:
+    base, _, overload = name.partition(".")
+    function: Any = function_of(base, overload)
+    floating = base not in ("arange", "randperm", "tril_indices", "triu_indices", "full", "randint")
+
+    def make(*args: Any, dtype: Any = None, generator: Any = None, **ignored: Any) -> DeviceTensor:
+        if dtype is None and floating:
+            dtype = torch.get_default_dtype()
+        if dtype is None and base in ("randint", "randperm", "tril_indices", "triu_indices"):
+            dtype = torch.int64
+        out = function(*args) if dtype is None else function(*args, dtype=DTYPES[dtype])
+        return DeviceTensor(out)
+
+    return make

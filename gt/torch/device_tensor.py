@@ -1,0 +1,148 @@
+"""Tensors of PyTorch whose values are on the workers: each has a tensor of GT, and operators become GT's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+
+from .pytorch_internals import flat_graph_tensor, tree_map, wrapper
+from .values import TORCH_DTYPES, from_cpu, to_cpu
+
+if TYPE_CHECKING:
+    from gt import Tensor
+
+__all__ = ["DeviceTensor", "Rule", "graph_tensor", "held", "on_device"]
+
+Rule = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+"""Computes an operator from its arguments, by position and by name."""
+
+
+class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types here
+    """A tensor on the device. Its values are those of `held`; where PyTorch traces a graph, those of a tensor of the graph."""
+
+    held: Tensor | None
+    """The tensor on the workers; None in a graph."""
+    traced: Any
+    """The plain tensor that graphs know; None until one asks."""
+
+    rule_of: ClassVar[Callable[[Any], Rule]]
+    """How an operator is computed: `operators.operator_of`, which `device` puts here."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, held: Tensor | None, traced: Any = None) -> DeviceTensor:
+        if held is None:
+            made = wrapper(cls, traced.shape, traced.stride(), 0, traced.dtype)
+        else:
+            made = wrapper(cls, held.shape, held.stride(), held.storage_offset(), TORCH_DTYPES[held.dtype])
+        made.held = held
+        made.traced = traced
+        return made  # type: ignore[no-any-return]
+
+    def __init__(self, held: Tensor | None, traced: Any = None) -> None: ...
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        if self.traced is None:
+            self.traced = graph_tensor(self.held)
+        return ["traced"], None
+
+    @staticmethod
+    def __tensor_unflatten__(parts: dict[str, Any], context: None, size: Any, stride: Any) -> DeviceTensor:
+        traced = parts["traced"]
+        return DeviceTensor(getattr(traced, "held", None), traced)
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, operator: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        if _is_traced(args) or (named and _is_traced(tuple(named.values()))):
+            return _in_graph(operator, args, named)
+        return cls.rule_of(operator)(args, named)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        if self.held is None:
+            return f"DeviceTensor({self.traced!r})"
+        text = repr(to_cpu(self.held))
+        note = f", device='{self.device}'" + (", requires_grad=True" if self.requires_grad else "")
+        inside = f"{text[:-1]}{note})"
+        return f"Parameter containing:\n{inside}" if getattr(self, "_is_param", False) else inside
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
+
+    def tolist(self) -> Any:
+        """The values, as numbers in lists; waits."""
+        return self.detach().cpu().tolist()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceTensor:
+        if id(self) in memo:
+            return memo[id(self)]  # type: ignore[no-any-return]
+        if not self.is_leaf:
+            raise RuntimeError(
+                "only tensors that the program made itself, the leaves of its graphs, can be copied by deepcopy"
+            )
+        with torch.no_grad():
+            copy = self.detach().clone()
+        copy.requires_grad_(self.requires_grad)
+        if getattr(self, "_is_param", False):
+            copy._is_param = True
+        memo[id(self)] = copy
+        if self.grad is not None:
+            copy.grad = self.grad.__deepcopy__(memo)
+        return copy  # type: ignore[no-any-return]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        rebuild = torch._utils._rebuild_device_tensor_from_cpu_tensor
+        return rebuild, (self.detach().cpu(), self.dtype, str(self.device), self.requires_grad)
+
+
+def on_device(x: Tensor) -> DeviceTensor:
+    """A tensor of PyTorch with the values of one of GT, which it is from now on."""
+    return DeviceTensor(x)
+
+
+def held(x: Any) -> Tensor:
+    """The tensor of GT that a tensor of PyTorch is; one of the CPU is copied."""
+    if isinstance(x, DeviceTensor) and x.held is not None:
+        return x.held
+    found = getattr(x, "held", None)
+    return from_cpu(x) if found is None else found
+
+
+def graph_tensor(x: Tensor | None) -> Any:
+    """A plain tensor of the device that stands for `x` where PyTorch runs a graph."""
+    if x is None:
+        raise AssertionError("a tensor of the device has values or is traced")
+    made = flat_graph_tensor(tuple(x.shape), TORCH_DTYPES[x.dtype])
+    made.held = x
+    return made
+
+
+def _is_traced(args: Any) -> bool:
+    """Whether a tensor among arguments is one that is traced."""
+    for each in args:
+        if type(each) is DeviceTensor:
+            if each.held is None:
+                return True
+        elif type(each) in (list, tuple) and _is_traced(each):
+            return True
+    return False
+
+
+def _in_graph(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An operator of tensors that are traced, by what graphs know of them."""
+
+    def inner(x: Any) -> Any:
+        if not isinstance(x, DeviceTensor):
+            return x
+        x.__tensor_flatten__()
+        return x.traced
+
+    out = operator(*tree_map(inner, args), **tree_map(inner, kwargs))
+    if operator._schema.is_mutable and operator._schema.name.endswith("_"):
+        return args[0]
+    return tree_map(lambda x: DeviceTensor(None, x) if isinstance(x, torch.Tensor) else x, out)

@@ -1,0 +1,99 @@
+"""The backend of `torch.compile`: `torch.compile(model, backend="gt")`.
+
+PyTorch traces forward and backward passes into graphs of its core operators, each of which becomes one program of GT. What the
+program has on the device stays there; tensors of the CPU are copied to the workers at each call, and results back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+
+import gt
+
+from . import device
+from .device_tensor import graph_tensor, held
+from .graph import Graph, place
+from .pytorch_internals import (
+    DEVICE_TYPE,
+    aot_compiler,
+    decompositions,
+    forward_outputs,
+    make_boxed_func,
+    not_traced,
+    static_inputs,
+    trace_no_further_than,
+)
+from .values import to_cpu
+
+__all__ = ["backend"]
+
+KEPT_OPERATORS: Final = frozenset({
+    "native_layer_norm_backward", "_softmax_backward_data", "_log_softmax_backward_data", "embedding_dense_backward", "addcmul",
+    "addcdiv", "silu", "softplus", "baddbmm", "_log_softmax", "_softmax", "std", "var", "roll", "tril", "triu", "lerp", "stack",
+})  # fmt: skip
+"""Operators that PyTorch would compose of others, and GT has."""
+
+
+def backend(module: Any, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """Compile a graph of PyTorch for GT. Options of `torch.compile` say nothing here."""
+    device.register()
+    made: Callable[..., Any] = _compiler()(module, inputs)
+    return made
+
+
+def _compiler() -> Callable[..., Any]:
+    if not _MADE:
+        trace_no_further_than("gt", "gt.client", "gt.dispatcher", "gt.worker")
+        _MADE.append(aot_compiler(_forward, _backward, _inference, decompositions(KEPT_OPERATORS)))
+    return _MADE[0]
+
+
+_MADE: Final[list[Callable[..., Any]]] = []
+
+
+def _forward(module: Any, inputs: Sequence[Any]) -> Any:
+    return make_boxed_func(_compiled(module, inputs, seen=forward_outputs(), static=static_inputs()))
+
+
+def _inference(module: Any, inputs: Sequence[Any]) -> Any:
+    return make_boxed_func(_compiled(module, inputs, static=static_inputs()))
+
+
+def _backward(module: Any, inputs: Sequence[Any]) -> Any:
+    return make_boxed_func(_compiled(module, inputs, backward=True))
+
+
+def _compiled(
+    module: Any, inputs: Sequence[Any], *, seen: int | None = None, backward: bool = False, static: Sequence[int] = ()
+) -> Callable[..., list[Any]]:
+    """A graph as a function of tensors of PyTorch. The program sees the first `seen` results, all if it is None; inputs whose
+    numbers are `static` are parameters and buffers."""
+    graph = Graph(module, backward=backward)
+    program = gt.compile(graph)
+    devices = graph.output_devices
+    fetched = [device == "cpu" and (seen is None or number < seen) for number, device in enumerate(devices)]
+    placed = [(number, graph.input_signals[number]) for number in static if number < len(graph.input_signals)]
+
+    def run(*args: Any) -> list[Any]:
+        with gt.no_grad():
+            values = [held(each) if isinstance(each, torch.Tensor) else each for each in args]
+            for number, signals in placed:
+                each = args[number]
+                if signals and not getattr(each, "placed", False):
+                    place(values[number], signals)
+                    if each.device.type == DEVICE_TYPE:
+                        each.placed = True
+            results = program(*values)
+        return [_result(each, fetch) for each, fetch in zip(results, fetched, strict=True)]
+
+    return not_traced(run)
+
+
+def _result(value: Any, fetch: bool) -> Any:
+    """A result of a graph as PyTorch expects it."""
+    if not isinstance(value, gt.Tensor):
+        return value
+    return to_cpu(value) if fetch else graph_tensor(value)

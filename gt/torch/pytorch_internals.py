@@ -1,0 +1,146 @@
+"""All that GT asks of PyTorch's private interface, which may change without notice, in one place.
+
+It is written for PyTorch 2.9 to 2.13. Another version is used as long as it has the names below; one that lacks them is refused
+in a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch._functorch.aot_autograd import make_boxed_func
+from torch.utils._pytree import tree_map
+
+__all__ = [
+    "DEVICE", "DEVICE_TYPE", "aot_compiler", "check_version", "decomposition_of", "decompositions", "flat_graph_tensor",
+    "forward_outputs", "install_device", "make_boxed_func", "not_traced", "static_inputs", "trace_no_further_than",
+    "tree_map", "wrapper",
+]  # fmt: skip
+
+DEVICE_TYPE: Final = "gtx"
+"""The device's type: `gt` is taken, by the comparison."""
+DEVICE: Final = f"{DEVICE_TYPE}:0"
+OLDEST: Final = (2, 9)
+_NEEDED: Final = (
+    "torch._C._acc.create_empty_tensor", "torch.Tensor._make_wrapper_subclass", "torch._decomp.core_aten_decompositions",
+    "torch._decomp.decomposition_table", "torch._dynamo.backends.common.aot_autograd", "torch._guards.TracingContext",
+    "torch.utils.backend_registration._setup_privateuseone_for_python_backend",
+)  # fmt: skip
+"""What of it must be there."""
+
+
+def check_version() -> None:
+    """Raises `ImportError` where this PyTorch does not have what is asked of it."""
+    found = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if found < OLDEST:
+        raise ImportError(
+            f"GT's device and backend need PyTorch 2.9 or newer, and this is {torch.__version__}: upgrade it"
+        )
+    missing = [name for name in _NEEDED if not _has(name)]
+    if missing:
+        raise ImportError(
+            f"PyTorch {torch.__version__} has no {', '.join(missing)}, which GT's device and backend use: take a version from "
+            "2.9 to 2.13"
+        )
+
+
+def _has(name: str) -> bool:
+    """Whether there is something of a dotted name, some of whose first parts are modules."""
+    import importlib
+
+    parts = name.split(".")
+    found: Any = None
+    for count in range(1, len(parts) + 1):
+        found = getattr(found, parts[count - 1], None) if found is not None else None
+        if found is None:
+            try:
+                found = importlib.import_module(".".join(parts[:count]))
+            except ImportError:
+                return False
+    return True
+
+
+def install_device(module: Any) -> None:
+    """Give PyTorch's one place for a foreign device this name, with the functions of `torch.<name>`."""
+    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+    taken = torch._C._get_privateuse1_backend_name()
+    if taken not in ("privateuseone", DEVICE_TYPE):
+        raise ImportError(f"PyTorch has one place for a foreign device, and {taken!r} has it in this process")
+    _setup_privateuseone_for_python_backend(DEVICE_TYPE, backend_module=module)
+
+
+def wrapper(cls: type, size: Any, strides: Any, offset: int, dtype: Any) -> Any:
+    """A tensor of this subclass on the device, without memory."""
+    return torch.Tensor._make_wrapper_subclass(
+        cls, size, strides=strides, storage_offset=offset, dtype=dtype, device=DEVICE
+    )
+
+
+def flat_graph_tensor(shape: tuple[int, ...], dtype: Any) -> Any:
+    """A plain tensor of the device without memory, as graphs take and give them."""
+    return torch._C._acc.create_empty_tensor(shape, dtype)
+
+
+def decomposition_of(op: Any) -> Callable[..., Any] | None:
+    """PyTorch's own composition of an operator from others, if it has one."""
+    from torch._decomp import decomposition_table
+
+    found: Callable[..., Any] | None = decomposition_table.get(op)
+    return found
+
+
+def decompositions(leave: frozenset[str]) -> dict[Any, Callable[..., Any]]:
+    """Those to PyTorch's core operators, without operators of these names."""
+    from torch._decomp import core_aten_decompositions
+
+    return {
+        op: how for op, how in core_aten_decompositions().items() if op._schema.name.removeprefix("aten::") not in leave
+    }
+
+
+def aot_compiler(forward: Any, backward: Any, inference: Any, table: dict[Any, Any]) -> Callable[..., Any]:
+    """A backend of `torch.compile` that compiles the graphs of forward and backward passes, free of side effects."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    made: Callable[..., Any] = aot_autograd(
+        fw_compiler=forward, bw_compiler=backward, inference_compiler=inference, decompositions=table
+    )
+    return made
+
+
+def forward_outputs() -> int | None:
+    """How many of the forward graph's results the program sees; the others go to the backward graph. None outside of a
+    compilation."""
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return None
+    return int(context.fw_metadata.num_forward_returns)
+
+
+def not_traced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function into which `torch.compile` does not look."""
+    made: Callable[..., Any] = torch._dynamo.disable(function)
+    return made
+
+
+def trace_no_further_than(*packages: str) -> None:
+    """Let `torch.compile` run the functions of these packages as they are."""
+    from torch._dynamo import trace_rules
+
+    for each in packages:
+        trace_rules.add(each)
+
+
+def static_inputs() -> tuple[int, ...]:
+    """Which of the inputs of the graph that is compiled are parameters and buffers."""
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return ()
+    return tuple(context.fw_metadata.static_input_indices or ())

@@ -1,0 +1,156 @@
+"""`torch.compile` with GT's backend: values and gradients are those of the CPU, modules are signals, lines are the program's."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch_models import Pictures, Transformer, assert_same, moved, pictures, texts, trained
+
+import gt
+import gt.torch
+from gt.torch.graph import module_path, signals_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("place", ["cpu", "gtx"])
+@pytest.mark.parametrize(
+    ("model", "batches"), [(Transformer, texts), (Pictures, pictures)], ids=["transformer", "pictures"]
+)
+def test_a_compiled_model_trains_as_an_eager_one(model: Any, batches: Any, place: str) -> None:
+    """Also where its parameters are on the CPU, and with running statistics, which graphs write."""
+    torch.manual_seed(0)
+    here = model()
+    there = copy.deepcopy(here)
+    expected = trained(here, here, batches(4))
+    there.to(place)
+    data = moved(batches(4)) if place == "gtx" else batches(4)
+    assert_same(trained(there, torch.compile(there, backend=gt.torch.backend, fullgraph=True), data), expected)
+
+
+def test_results_stay_on_the_workers() -> None:
+    """What a program has on the device stays there; what it has on the CPU comes back."""
+    for place in ("cpu", "gtx"):
+        layer = torch.compile(nn.Linear(3, 2).to(place), backend=gt.torch.backend)
+        assert layer(torch.ones(1, 3, device=place)).device.type == place
+
+
+def test_a_graph_that_runs_again_is_one_message() -> None:
+    """From the third call on: known programs cost a run each."""
+    model = Transformer().to("gtx")
+    compiled = torch.compile(model, backend=gt.torch.backend)
+    batch = moved(texts(1))[0]
+    with torch.no_grad():
+        for _ in range(4):
+            compiled(*batch).item()
+        before = gt.stats()
+        compiled(*batch).item()
+    now = gt.stats()
+    assert now["plans_made"] == before["plans_made"]
+    assert now["definitions_made"] == before["definitions_made"]
+    assert now["service"]["runs"] - before["service"]["runs"] <= 2  # the graph, and its loss as a number
+
+
+def test_shapes_that_change() -> None:
+    """The second shape makes a graph for any, whose programs are one for each shape."""
+    layer = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).to("gtx")
+    compiled = torch.compile(layer, backend=gt.torch.backend)
+    for rows in (2, 3, 5, 7, 5):
+        x = torch.randn(rows, 3, device="gtx")
+        assert torch.allclose(compiled(x), layer(x), atol=1e-6)
+
+
+def test_dropout_draws_anew_each_time() -> None:
+    compiled = torch.compile(lambda x: nn.functional.dropout(x, 0.5), backend=gt.torch.backend)
+    x = torch.ones(256, device="gtx")
+    drawn = [tuple(compiled(x).tolist()) for _ in range(5)]
+    assert len(set(drawn)) == 5
+    assert set(drawn[-1]) == {0.0, 2.0}
+
+
+def test_code_between_graphs() -> None:
+    """A graph break leaves tensors on the device, where operators go on one by one."""
+
+    def function(x: Any) -> Any:
+        y = x * 2
+        if y.sum().item() > 0:
+            return y + 1
+        return y - 1
+
+    compiled = torch.compile(function, backend=gt.torch.backend)
+    for value in (1.0, -1.0, 2.0):
+        x = torch.full((3,), value, device="gtx")
+        assert compiled(x).tolist() == function(x).tolist()
+
+
+def test_an_optimizer_is_compiled_too() -> None:
+    torch.manual_seed(0)
+    here = nn.Linear(3, 2)
+    there = copy.deepcopy(here).to("gtx")
+    for model in (here, there):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        step = torch.compile(optimizer.step, backend=gt.torch.backend) if model is there else optimizer.step
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(2, 3, device=model.weight.device)).square().sum().backward()
+            step()
+    torch.testing.assert_close(there.weight.detach().cpu(), here.weight.detach())
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("L['self'].transformer.h.0.attn", "transformer.h.0.attn"), ("L['self']", ""),
+        ("L['self']._modules['h']._modules['0']", "h.0"), ("L['model'].layers[3].mlp", "layers.3.mlp"),
+    ],
+)  # fmt: skip
+def test_module_paths(text: str, path: str) -> None:
+    assert module_path(text) == path
+
+
+def test_signals_are_dotted_names_outermost_first() -> None:
+    node = SimpleNamespace(meta={"nn_module_stack": {"a": ("L['self'].h", None), "b": ("L['self'].h.0.up", None)}})
+    assert signals_of(node) == ("h", "h.0", "h.0.up")
+    assert signals_of(SimpleNamespace(meta={})) == ()
+
+
+def test_an_unmodified_model_is_sharded_by_a_config() -> None:
+    """Four workers, data and tensor parallel by the names of modules: the same losses, and a weight in four pieces."""
+    torch.manual_seed(0)
+    model = Transformer()
+    alone = copy.deepcopy(model).to("gtx")
+    expected = trained(alone, torch.compile(alone, backend=gt.torch.backend), moved(texts(3)))
+    gt.disconnect()
+    torch._dynamo.reset()
+    rules: list[dict[str, Any]] = [{"strategy": "data_parallel"}, {"strategy": "tensor_parallel", "dimension": 0}]
+    gt.connect("inproc", workers=4, config={"mesh": {"data": 2, "model": 2}, "sharding_config": {"h.*": rules}})
+    model.to("gtx")
+    found = trained(model, torch.compile(model, backend=gt.torch.backend), moved(texts(3)))
+    assert_same(found, expected)
+    said = gt.why(gt.torch.to_gt(model.h[0].up.weight))
+    assert "h.0.up" in said.text if hasattr(said, "text") else "h.0.up" in str(said)
+    assert "worker 3: 2,048 bytes" in str(said)
+
+
+def test_an_error_names_the_programs_line() -> None:
+    """What the workers refuse is raised where a value is asked for, with the line that PyTorch traced."""
+
+    def function(x: Any, places: Any) -> Any:
+        return x.index_select(0, places)
+
+    compiled = torch.compile(function, backend=gt.torch.backend)
+    with pytest.raises(gt.IndexOutOfRange, match=r"test_compile\.py:\d+"):
+        compiled(torch.ones(3, device="gtx"), torch.tensor([7], device="gtx")).tolist()

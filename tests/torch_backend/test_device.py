@@ -1,0 +1,186 @@
+"""Tensors of PyTorch on the device: what programs do with them beside operators."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch_models import Pictures, Transformer, assert_same, moved, pictures, texts, trained
+
+import gt
+import gt.torch
+
+
+def test_tensors_go_there_and_back() -> None:
+    """By `.to`, by the name in a factory, and by `.cpu`."""
+    x = torch.arange(6.0).reshape(2, 3)
+    there = x.to("gtx")
+    assert there.device == torch.device("gtx:0")
+    assert torch.equal((there + torch.ones(2, 3, device="gtx")).cpu(), x + 1)
+    assert torch.equal(there.to("cpu", torch.int64), x.long())
+    assert there.tolist() == x.tolist()
+    assert torch.equal(torch.arange(5, device="gtx").cpu(), torch.arange(5))
+    assert torch.equal(torch.eye(3, device="gtx").cpu(), torch.eye(3))
+    assert torch.full((2,), 7, device="gtx").dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, torch.float16, torch.float64, torch.int8, torch.bool, torch.complex64], ids=str
+)
+def test_dtypes_are_kept(dtype: Any) -> None:
+    x = torch.tensor([[0, 1], [1, 1]]).to(dtype)
+    assert torch.equal(x.to("gtx").cpu(), x)
+    assert x.to("gtx").dtype == dtype
+
+
+def test_text_of_a_tensor() -> None:
+    """Its values, and where it is."""
+    x = torch.tensor([1.5, 2.0], device="gtx")
+    assert repr(x) == "tensor([1.5000, 2.0000], device='gtx:0')"
+    assert repr(x.requires_grad_()) == "tensor([1.5000, 2.0000], device='gtx:0', requires_grad=True)"
+    assert f"{x[0].detach():.3f}" == "1.500"
+
+
+def test_views_share_their_values() -> None:
+    x = torch.zeros(3, 4, device="gtx")
+    x.t()[1].add_(2)
+    x.view(-1)[0] = 5
+    x.detach()[2, 3] = 7
+    x[[0, 1], 2] = torch.tensor([8.0, 9.0], device="gtx")
+    assert x.tolist() == [[5, 2, 8, 0], [0, 2, 9, 0], [0, 2, 0, 7]]
+    assert x.t().stride() == (1, 4)
+
+
+def test_operators_that_change_a_shape() -> None:
+    x = torch.arange(6.0, device="gtx").reshape(2, 1, 3)
+    assert x.squeeze_(1).shape == x.shape == (2, 3)
+    assert x.t_().shape == (3, 2)
+    assert x.unsqueeze_(0).tolist() == [[[0, 3], [1, 4], [2, 5]]]
+    out = torch.empty(0, device="gtx")
+    torch.add(x, 1, out=out)
+    assert out.tolist() == [[[1, 4], [2, 5], [3, 6]]]
+
+
+def test_gradients_flow_through_views_that_are_written() -> None:
+    """PyTorch gives the gradient of a write through a view by the view's operators."""
+    w = torch.ones(3, 3, device="gtx", requires_grad=True)
+    x = w * 1
+    x[:, 0] = torch.zeros(3, device="gtx")
+    x.t()[1].mul_(2)
+    x.sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [[0, 2, 1]] * 3
+
+
+def test_tensors_of_two_devices_do_not_meet() -> None:
+    """But for those without dimensions, as everywhere in PyTorch."""
+    x = torch.ones(2, device="gtx")
+    with pytest.raises(RuntimeError, match=r"Expected all tensors to be on the same device.*\.to\('gtx'\)"):
+        x + torch.ones(2)
+    with pytest.raises(RuntimeError, match="takes indices of the CPU"):
+        torch.ones(2)[x > 0]
+    assert (x + torch.tensor(2.0)).tolist() == [3, 3]
+    x.copy_(torch.tensor([4.0, 5.0]))
+    assert x[torch.tensor([1])].tolist() == [5]
+
+
+def test_random_numbers_are_seeded() -> None:
+    torch.manual_seed(5)
+    first = torch.randn(4, device="gtx").tolist()
+    torch.manual_seed(5)
+    assert torch.randn(4, device="gtx").tolist() == first
+    state = torch.get_device_module("gtx").get_rng_state()
+    second = torch.randn(4, device="gtx").tolist()
+    torch.get_device_module("gtx").set_rng_state(state)
+    assert torch.randn(4, device="gtx").tolist() == second != first
+    dropped = nn.functional.dropout(torch.ones(400, device="gtx"), 0.5)
+    assert set(dropped.tolist()) == {0.0, 2.0}
+
+
+def test_parameters_stay_who_they_are() -> None:
+    """A model that goes there has the same parameters, so an optimizer made before goes on; tied ones stay tied."""
+    model = Transformer()
+    before = list(model.parameters())
+    model.to("gtx")
+    assert all(now is then for now, then in zip(model.parameters(), before, strict=True))
+    assert model.head.weight is model.tokens.weight
+    assert isinstance(model.head.weight, nn.Parameter)
+    assert model.to("cpu").head.weight.device.type == "cpu"
+
+
+def test_copies_and_files() -> None:
+    """`deepcopy`, `pickle` and `state_dict` through `torch.save`."""
+    model = nn.Linear(3, 2).to("gtx")
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.weight.zero_()
+    assert isinstance(twin.weight, nn.Parameter)
+    assert bool(model.weight.abs().sum() > 0)
+    assert torch.equal(pickle.loads(pickle.dumps(model.weight.detach())).cpu(), model.weight.detach().cpu())
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    twin.load_state_dict(torch.load(file, weights_only=True))
+    assert torch.equal(twin.weight.detach().cpu(), model.weight.detach().cpu())
+
+
+@pytest.mark.parametrize(
+    ("model", "batches"), [(Transformer, texts), (Pictures, pictures)], ids=["transformer", "pictures"]
+)
+def test_a_model_trains_as_on_the_cpu(model: Any, batches: Any) -> None:
+    """Losses, gradients, parameters and running statistics after four steps of AdamW."""
+    torch.manual_seed(0)
+    here = model()
+    there = copy.deepcopy(here).to("gtx")
+    expected = trained(here, here, batches(4))
+    assert_same(trained(there, there, moved(batches(4))), expected)
+
+
+def test_hooks_and_checkpointing() -> None:
+    """What surrounds operators is PyTorch's own."""
+    from torch.utils.checkpoint import checkpoint
+
+    seen: list[float] = []
+    layer = nn.Linear(3, 3).to("gtx")
+    layer.weight.register_hook(lambda g: seen.append(g.abs().sum().item()))
+    x = torch.ones(2, 3, device="gtx")
+    checkpoint(layer, x, use_reentrant=False).sum().backward()
+    assert seen == [18.0]
+
+
+def test_tensors_of_both_libraries_are_one() -> None:
+    """`to_gt` and `from_gt` share values."""
+    x = torch.zeros(3, device="gtx")
+    mine = gt.torch.to_gt(x)
+    mine += 1
+    assert x.tolist() == [1, 1, 1]
+    assert gt.torch.from_gt(mine * 2).tolist() == [2, 2, 2]
+    with pytest.raises(TypeError, match=r"takes a torch\.Tensor, not list"):
+        gt.torch.to_gt([1])
+    with pytest.raises(TypeError, match=r"takes a gt\.Tensor, not int"):
+        gt.torch.from_gt(1)  # type: ignore[arg-type]
+
+
+def test_what_gt_lacks_is_computed_on_the_cpu_with_a_warning() -> None:
+    x = torch.tensor([0.5, 2.0], device="gtx")
+    with pytest.warns(UserWarning, match=r"gtx has no aten\.special_bessel_y0\.default: it is computed on the CPU"):
+        found = torch.special.bessel_y0(x)
+    assert found.device.type == "gtx"
+    assert torch.equal(found.cpu(), torch.special.bessel_y0(x.cpu()))
+
+
+def test_an_old_pytorch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gt.torch.pytorch_internals import check_version
+
+    monkeypatch.setattr(torch, "__version__", "2.8.1")
+    with pytest.raises(ImportError, match=r"need PyTorch 2\.9 or newer, and this is 2\.8\.1: upgrade it"):
+        check_version()
+    monkeypatch.setattr(torch, "__version__", "3.1.0")
+    monkeypatch.delattr(torch._C._acc, "create_empty_tensor")
+    with pytest.raises(ImportError, match=r"PyTorch 3\.1\.0 has no torch\._C\._acc\.create_empty_tensor"):
+        check_version()
