@@ -1,0 +1,75 @@
+"""Whether another thread helps a program with products of a tenth of a millisecond: as long as the program takes less time so.
+
+Where the client and the dispatcher leave a core idle it does; where they want that core, as on two cores while a program is not
+compiled, the other thread waits for it, and the worker's for the other one. So a hot program is timed both ways, and mostly
+runs as it takes less time. Both ways compute the same pieces: time has no say in any bit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from gt.worker.device.thread_pool import ThreadPool
+from gt.worker.kernels.matmul import has_halves
+from gt.worker.program.compiler import ProgramStep, Slots
+
+from .background_matmul import ActionSteps
+
+TRIAL_RUNS: Final = 8
+"""Runs of each way before one is preferred."""
+TRIAL_PERIOD: Final = 32
+"""The way that is not preferred has one run in so many."""
+MEMORY: Final = 8
+"""Runs that the estimate of a way's time goes back to, roughly."""
+MAX_OUTLIER: Final = 2.0
+"""How many times its estimate a run counts for at most: the machine may have stopped for a while."""
+
+
+class FasterWay:
+    """Which of two ways takes less time, by what runs took lately."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._seconds = [0.0, 0.0]
+        self._runs = 0
+        self._way = 0
+        self._began = 0.0
+
+    def begin(self) -> int:
+        """The way of the run that begins now."""
+        preferred = 0 if self._seconds[0] <= self._seconds[1] else 1
+        if self._runs < 2 * TRIAL_RUNS:
+            self._way = self._runs % 2  # in turns, for whatever else the machine does then
+        else:
+            self._way = 1 - preferred if self._runs % TRIAL_PERIOD == 0 else preferred
+        self._runs += 1
+        self._began = self._clock()
+        return self._way
+
+    def end(self) -> None:
+        """That run is over."""
+        took, known = self._clock() - self._began, self._seconds[self._way]
+        took = min(took, MAX_OUTLIER * known) if known else took
+        self._seconds[self._way] += (took - known) / MEMORY if known else took
+
+
+def timed(groups: list[ActionSteps], thread_pool: ThreadPool) -> list[ActionSteps]:
+    """A whole program whose products that are cut in two are shared, or not, as it takes less time."""
+    if thread_pool.threads == 1 or not any(_has_halves(step) for group in groups for step in group.steps):
+        return groups
+    way = FasterWay()
+
+    def begin(_: Slots) -> None:
+        thread_pool.halves = way.begin() == 0
+
+    def end(_: Slots) -> None:
+        way.end()
+        thread_pool.halves = True
+
+    return [ActionSteps(begin, []), *groups, ActionSteps(end, [])]
+
+
+def _has_halves(step: ProgramStep) -> bool:
+    return step.call is not None and has_halves(step.call)
