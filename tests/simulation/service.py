@@ -92,7 +92,7 @@ class DefaultSessions:
 class NoRegistration:
     """In place of an entry among this machine's services."""
 
-    def __init__(self, _address: str, _key: str = "", *, shared: bool = True) -> None:
+    def __init__(self, _address: str, _key: str = "", *, shared: bool = True, marks: Path | None = None) -> None:
         pass
 
     def close(self) -> None:
