@@ -70,6 +70,8 @@ class Connection:
         self.unknown = False
         self.accepted = False
         """Whether the dispatcher has ever answered."""
+        self.answered = False
+        """Whether it has answered by this connection. What comes before that may lack something, and comes again behind it."""
         self.resuming = False
         """Whether what is sent must wait until the dispatcher has said what it has heard."""
         self.closed = False
@@ -108,7 +110,7 @@ class Connection:
             polled = False
             stream = self.stream
             self._spoken = True
-            if not self.resuming and (owes := stream.take(frames)) is not None:
+            if self.answered and (owes := stream.take(frames)) is not None:
                 if owes:
                     self.send_unnumbered([b""])
                 return frames
@@ -125,13 +127,13 @@ class Connection:
                 if len(first) > HEADER_BYTES:
                     frames[0] = first[HEADER_BYTES:]
                     return frames
-            elif not self.resuming:  # before that nothing is in order; it comes again
+            elif self.answered:
                 stream.accept(sequence, acknowledged, 0)
         return None
 
     def _accept(self, acknowledged: int) -> None:
         """The dispatcher knows this session: send what it has not heard."""
-        self.accepted = True
+        self.accepted = self.answered = True
         if self.resuming:
             self.resuming = False
             for frames in self.stream.unheard(acknowledged):
@@ -195,7 +197,7 @@ class Connection:
         local = unanswered and self.address.startswith("ipc://")
         self._retry = min(2 * self._retry, MAX_LOCAL_RETRY_SECONDS if local else MAX_RETRY_SECONDS)
         self._attempt = now
-        self.resuming = True
+        self.answered, self.resuming = False, True
         self._dealer = transport.Dealer(self.address, self.identity, self.keys, heartbeats=self.heartbeats)
         self.socket = self._dealer.socket
         transport.send(self.socket, [self.stream.heartbeat(OPEN_AGAIN if self.accepted else OPEN_NEW)])

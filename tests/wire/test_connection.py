@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +19,10 @@ from gt.wire.connection import (
     SessionRouter,
     StreamBroken,
 )
+from gt.wire.reliable_stream import ReliableStream
 
 STEP_SECONDS = 0.05
+UNNUMBERED_FRAME = ReliableStream().heartbeat()
 
 
 class Ends:
@@ -154,6 +157,37 @@ def test_what_is_sent_before_its_receiver_connects_arrives(ends: Ends) -> None:
             break
     ends.router.forget(identity)
     assert not ends.router.expected
+
+
+def test_nothing_is_in_order_before_the_first_answer(ends: Ends) -> None:
+    """A router knows a connection before it has read its first words, and what it sent before that was lost: all comes again
+    behind the answer."""
+    ends.connection.send([b"first"])
+    for _ in ends.turns():
+        if ends.heard:
+            break
+    later = transport.new_identity()
+    ends.router.expect(later)
+    assert ends.router.send(later, [b"one"])
+    ends.connection.send([b"second"])
+    assert ends.router.socket.poll(1000)
+    connection = Connection(ends.connection.address, identity=later, lease=5.0, clock=lambda: ends.now)
+    heard = ends.router.receive()  # a Unix socket accepts who connects while it reads what others have sent
+    assert heard is not None
+    assert heard[0] == ends.connection.identity
+    until = time.monotonic() + 10.0
+    while not transport.send(ends.router.socket, [UNNUMBERED_FRAME], later):
+        assert time.monotonic() < until
+    assert ends.router.send(later, [b"two"])
+    assert connection.socket.poll(1000)
+    got: list[bytes] = []
+    for _ in ends.turns():
+        while (frames := connection.receive()) is not None:
+            got.append(bytes(frames[0]))
+        if len(got) == 2:
+            break
+    connection.close()
+    assert got == [b"one", b"two"]
 
 
 @pytest.mark.parametrize("silent", [False, True])
