@@ -1,6 +1,8 @@
 """A stand-in for `gt/wire/transport.py`: sockets of simulated processes, and links between them that delay, break and repeat.
 
-A connection keeps the order of what is sent on it, and nothing else does. When it breaks, what is in flight is lost; its ends
+A connection keeps the order of what is sent on it, and nothing else does. What comes twice on one does so at any time, though
+sockets repeat nothing: a router does, which answers the openings of earlier connections by the newest. But nothing that was sent
+before the answer to a connection's own opening comes behind it. When it breaks, what is in flight is lost; its ends
 are told, or hear nothing any more, as behind a router that has lost its state.
 """
 
@@ -15,6 +17,7 @@ from collections import Counter, deque
 from typing import Any
 
 from gt.wire import transport
+from gt.wire.reliable_stream import ACCEPTED, parse
 
 from .scheduler import Killed, Process, Scheduler, Source
 from .stand_ins import Descriptors, VirtualPoll
@@ -120,6 +123,8 @@ class Wire:
         self.alive = True
         self.noticed = False
         """Whether its beginning knows that it is broken."""
+        self.answered = False
+        """Whether the far end has answered its first words."""
         self.due = {True: 0.0, False: 0.0}
         """When what was sent last arrives, at the far end and at the near one."""
         network.wires[self] = None
@@ -133,9 +138,12 @@ class Wire:
         link, now = self.link, self.scheduler.now
         arrives = max(self.due[outward], now + self.random.random() ** 3 * link.delay)
         self.due[outward] = arrives
+        self.answered |= not outward and parse(frames[0])[0] == ACCEPTED
         self.scheduler.at(arrives, lambda: self._arrive(frames, outward))
         if link.repeats and self.random.random() < link.repeats:
             repeat = max(arrives, now + self.random.random() * REPEAT_SECONDS)
+            if not outward and not self.answered:
+                repeat = arrives  # nothing of before the answer comes behind it: it would not be known for a repeat
             self.scheduler.at(repeat, lambda: self._arrive(frames, outward))
 
     def _arrive(self, frames: Frames, outward: bool) -> None:
