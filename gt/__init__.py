@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from . import array_api as array_api
     from . import autograd as autograd
     from . import backends as backends
+    from . import compiler as compiler
     from . import config as config
     from . import cuda as cuda
     from . import data as data
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from . import distributions as distributions
     from . import fft as fft
     from . import func as func
+    from . import fx as fx
+    from . import hub as hub
     from . import jit as jit
     from . import linalg as linalg
     from . import masked as masked
@@ -41,15 +44,17 @@ if TYPE_CHECKING:
     from . import random as random
     from . import signal as signal
     from . import special as special
+    from . import testing as testing
     from . import torch as torch
     from . import utils as utils
+    from . import version as version
 
 _CONSTANTS: Final[dict[str, Any]] = {
     "e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None, "pi": math.pi, "strided": "strided",
     "channels_last": "channels_last", "channels_last_3d": "channels_last_3d", "contiguous_format": "contiguous_format",
-    "preserve_format": "preserve_format", "legacy_contiguous_format": "contiguous_format", "Size": tuple,
+    "preserve_format": "preserve_format", "legacy_contiguous_format": "contiguous_format",
 }  # fmt: skip
-"""Numbers, what shapes are, and PyTorch's layouts, which are accepted and mean nothing."""
+"""Numbers, and PyTorch's layouts, which are accepted and mean nothing."""
 
 _SUBMODULES: Final = (
     "accelerator",
@@ -57,6 +62,7 @@ _SUBMODULES: Final = (
     "array_api",
     "autograd",
     "backends",
+    "compiler",
     "config",
     "cuda",
     "data",
@@ -64,6 +70,8 @@ _SUBMODULES: Final = (
     "distributions",
     "fft",
     "func",
+    "fx",
+    "hub",
     "jit",
     "linalg",
     "masked",
@@ -74,8 +82,10 @@ _SUBMODULES: Final = (
     "random",
     "signal",
     "special",
+    "testing",
     "torch",
     "utils",
+    "version",
 )
 
 

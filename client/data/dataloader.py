@@ -19,7 +19,7 @@ from gt.client.tensor.tensor import Tensor
 from .datasets import stack_examples
 
 __all__ = [
-    "BatchSampler", "DataLoader", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler",
+    "BatchSampler", "DataLoader", "DistributedSampler", "RandomSampler", "Sampler", "SequentialSampler", "SubsetRandomSampler",
     "WeightedRandomSampler", "default_collate", "get_worker_info",
 ]  # fmt: skip
 
@@ -124,6 +124,43 @@ class WeightedRandomSampler(Sampler):
         shares = self.weights / self.weights.sum()
         numbers = random.numbers(self.generator)
         yield from numbers.choice(len(shares), self.num_samples, self.replacement, shares).tolist()
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class DistributedSampler(Sampler):
+    """The share of one of several processes in a data set: every `num_replicas`-th index from `rank` on.
+
+    A GT program is one process, so that by default its share is all. Shares are filled up from the beginning to one length,
+    or cut to one with `drop_last`. The order is drawn anew for each `set_epoch`; it is NumPy's, not PyTorch's.
+    """
+
+    def __init__(
+        self, dataset: Any, num_replicas: int | None = None, rank: int | None = None, shuffle: bool = True, seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:  # fmt: skip
+        self.dataset = dataset
+        self.num_replicas = 1 if num_replicas is None else num_replicas
+        self.rank = 0 if rank is None else rank
+        if not 0 <= self.rank < self.num_replicas:
+            raise ValueError(f"DistributedSampler: rank {self.rank} is none of {self.num_replicas}")
+        self.shuffle = shuffle
+        self.seed = seed
+        self.drop_last = drop_last
+        self.epoch = 0
+        size = len(dataset)
+        self.num_samples = size // self.num_replicas if drop_last else -(-size // self.num_replicas)
+        self.total_size = self.num_samples * self.num_replicas
+
+    def set_epoch(self, epoch: int) -> None:
+        """Has the next iteration be in the order of this epoch."""
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        size = len(self.dataset)
+        order = np.random.default_rng(self.seed + self.epoch).permutation(size) if self.shuffle else np.arange(size)
+        yield from np.resize(order, self.total_size)[self.rank :: self.num_replicas].tolist()
 
     def __len__(self) -> int:
         return self.num_samples

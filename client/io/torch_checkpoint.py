@@ -29,6 +29,7 @@ from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, GTError
 from gt.ir import dtypes
 from gt.ir.dtypes import DType
+from gt.ir.spec import Size
 
 ZIP_PREFIX: Final = b"PK\x03\x04"
 PICKLE_PREFIX: Final = b"\x80"
@@ -147,7 +148,7 @@ class PickleMachine:
         self._calls: dict[str, Callable[..., Any]] = {
             "_codecs.encode": _encoded,
             "collections.OrderedDict": OrderedDict,
-            "torch.Size": tuple,
+            "torch.Size": Size,
             "torch.device": device,
             "torch._utils._rebuild_tensor": self._tensor,
             "torch._utils._rebuild_tensor_v2": self._tensor,

@@ -317,7 +317,7 @@ def normal(
         raise TypeError("normal: the shape is that of a tensor, mean or std, or else it is size")
     if tensors:
         like = tensors[0] if len(tensors) == 1 else arithmetic.add(*tensors)
-        shape, chosen = like.shape, like.dtype
+        shape, chosen = tuple(like.shape), like.dtype
     else:
         shape, chosen = creation.shape_of("normal", (size,)), get_default_dtype() if dtype is None else as_dtype(dtype)
     out = arithmetic.add(arithmetic.mul(draw("normal", shape, chosen, generator), std), mean)

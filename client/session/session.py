@@ -221,7 +221,7 @@ class Session:
         from gt.ir.dtypes import as_dtype  # not at the top: this is the only use
 
         self.usable()
-        _interrupt("it puts data from the program's memory: do that outside, and pass the tensor")
+        interrupt_capture("it puts data from the program's memory: do that outside, and pass the tensor")
         wrong = size_error(array.shape)
         if wrong is not None:
             raise ShapeError(wrong)
@@ -279,7 +279,7 @@ class Session:
             raise SessionError(
                 "this tensor belongs to a session that has ended: fetch what you need before gt.disconnect()"
             )
-        _interrupt("it fetches a value")
+        interrupt_capture("it fetches a value")
         if owner is not builder():
             while not owner.flush_from_outside():
                 pass  # its thread is in the middle of one instruction
@@ -325,7 +325,7 @@ class Session:
         owned = value.owner.session is self
         shown = self.link.local_values(value.id) if owned and self.pid == os.getpid() else None
         if shown is not None:
-            _interrupt("it looks at a value")
+            interrupt_capture("it looks at a value")
             self.usable()
             return shown
         array: np.ndarray[Any, Any] = self.fetch(value).result()
@@ -335,14 +335,14 @@ class Session:
     def ask(self, topic: str) -> dict[str, Any]:
         """The service's answer to a question."""
         self.usable()
-        _interrupt("it asks the service")
+        interrupt_capture("it asks the service")
         self.flush()
         return self.inquire(topic, None)
 
     def inquire(self, topic: str, timeout: float | None) -> dict[str, Any]:
         """`ask` about how things are at this moment: nothing is flushed before. Raises `TimeoutError`."""
         self.usable()
-        _interrupt("it asks the service")
+        interrupt_capture("it asks the service")
         future = Future(self, f"the service's {topic}")
         with self.exclusive():
             self._open()
@@ -365,7 +365,7 @@ class Session:
 
     def snapshot(self, name: str, parts: str, values: list[TensorValue], body: bytes) -> Future:
         """Have workers write values to a snapshot. Flushes first. `parts` names the files, `body` says what is no tensor."""
-        _interrupt("it takes a snapshot")
+        interrupt_capture("it takes a snapshot")
         if any(value.owner.session is not self for value in values):
             raise SessionError("a tensor of the snapshot belongs to a session that has ended")
         self.flush()
@@ -377,7 +377,7 @@ class Session:
     def restore(self, known: Spec, path: tuple[str, ...], like: int, source: tuple[str, str, str]) -> TensorValue:
         """A tensor that workers read from a snapshot (its name, parts and key), placed as the tensor `like` is."""
         self.usable()
-        _interrupt("it restores a snapshot")
+        interrupt_capture("it restores a snapshot")
         mine = builder()
         with self.exclusive():
             self._open()
@@ -396,7 +396,7 @@ class Session:
     def configure(self, config: dict[str, Any]) -> None:
         """Load a sharding config (its wire form) into the service. Raises `ConfigError` when it does not fit."""
         self.usable()
-        _interrupt("it loads a config")
+        interrupt_capture("it loads a config")
         self.flush()
         future = Future(self, "the service to take the config")
         with self.exclusive():
@@ -409,7 +409,7 @@ class Session:
     def set_options(self, values: dict[str, Any]) -> None:
         """Tell the service of run-time options, which hold for what follows."""
         self.usable()
-        _interrupt("it sets an option of the session")
+        interrupt_capture("it sets an option of the session")
         self.flush()
         with self.exclusive():
             self._open()
@@ -755,11 +755,17 @@ def builder() -> Builder:
         return made
 
 
-def _interrupt(reason: str) -> None:
+def interrupt_capture(reason: str) -> None:
     """End this thread's capture: what comes next cannot be in a traced call."""
     mine = getattr(_threads, "builder", None)
     if mine is not None and mine.capture is not None:
         mine.capture.interrupt(reason)
+
+
+def is_capturing() -> bool:
+    """Whether what this thread emits is part of a traced call. Starts no session."""
+    mine = getattr(_threads, "builder", None)
+    return mine is not None and mine.capture is not None
 
 
 MAY_START: Final[ContextVar[bool]] = ContextVar("gt_may_start", default=True)

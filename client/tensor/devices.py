@@ -5,9 +5,11 @@ Where a tensor lives is the service's concern; programs that say `device="cuda"`
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 __all__ = ["device"]
+
+Function = TypeVar("Function")
 
 
 class device(str):  # noqa: N801  # PyTorch's name
@@ -30,6 +32,17 @@ class device(str):  # noqa: N801  # PyTorch's name
         """Which one of the kind."""
         number = self.partition(":")[2]
         return int(number) if number else None
+
+    def __enter__(self) -> device:
+        """Where tensors are made within: without effect."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing."""
+
+    def __call__(self, function: Function) -> Function:
+        """The function, which PyTorch would have make its tensors there."""
+        return function
 
     def __repr__(self) -> str:
         more = "" if self.index is None else f", index={self.index}"

@@ -5,6 +5,7 @@ A tensor's hooks hang on its place on the tape, never on the handle, so they mak
 
 from __future__ import annotations
 
+import itertools
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,17 +19,27 @@ if TYPE_CHECKING:
     from gt.client.tensor.tape import Hook
 
 
+_numbers = itertools.count()
+
+
 class HookHandle:
-    """The handle of a registered hook: `remove()` takes the hook away again, and so does the end of a `with`."""
+    """The handle of a registered hook: `remove()` takes the hook away again, and so does the end of a `with`.
 
-    __slots__ = ("_hook", "_hooks")
+    Of a program's own dict of hooks it is a handle for the key `id`, as PyTorch's `RemovableHandle(hooks)`.
+    """
 
-    def __init__(self, hooks: list[Any], hook: Any) -> None:
+    __slots__ = ("__weakref__", "_hook", "_hooks", "id")
+
+    def __init__(self, hooks: list[Any] | dict[int, Any], hook: Any = None) -> None:
         self._hooks = hooks
         self._hook = hook
+        self.id = next(_numbers)
 
     def remove(self) -> None:
         """Forget the hook; a second time does nothing."""
+        if isinstance(self._hooks, dict):
+            self._hooks.pop(self.id, None)
+            return
         for position, hook in enumerate(self._hooks):
             if hook is self._hook:
                 del self._hooks[position]

@@ -11,25 +11,27 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gt.client.segment.value import TensorValue
 from gt.errors import DTypeError
+from gt.ir.spec import Size
 
 from .devices import SERVICE_DEVICE
 
 if TYPE_CHECKING:
     from gt.client.tensor_api.methods import Methods as _Methods
     from gt.ir.dtypes import DType
+    from gt.ir.spec import Shape
 
     from .devices import device
     from .tape import Edge, Leaf
     from .views import SharedViewState, ViewDerivation
 
 
-class Size(int):
+class ElementCount(int):
     """`x.size` is how many elements there are; `x.size()` and `x.size(dim)` are the shape and one of its sizes."""
 
-    shape: tuple[int, ...]
+    shape: Shape
 
     def __call__(self, dim: int | None = None) -> Any:
-        return self.shape if dim is None else self.shape[dim]
+        return Size(self.shape) if dim is None else self.shape[dim]
 
 
 class TensorState:
@@ -58,9 +60,9 @@ class TensorState:
     # what is known without asking
 
     @property
-    def shape(self) -> tuple[int, ...]:
+    def shape(self) -> Shape:
         """Sizes, a tuple of ints."""
-        return self._value.spec.shape
+        return self._value.spec.sizes
 
     @property
     def dtype(self) -> DType:
@@ -88,10 +90,10 @@ class TensorState:
         return self._value.spec.nbytes
 
     @property
-    def size(self) -> Size:
+    def size(self) -> ElementCount:
         """The number of elements, as in NumPy and the Array API; called, as in PyTorch, the shape or one of its sizes."""
-        size = Size(self._value.spec.size)
-        size.shape = self._value.spec.shape
+        size = ElementCount(self._value.spec.size)
+        size.shape = self._value.spec.sizes
         return size
 
     def dim(self) -> int:

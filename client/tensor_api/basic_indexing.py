@@ -143,7 +143,7 @@ def set_(x: Tensor, key: Any, value: Any) -> None:
 
 def _fitted(value: Tensor, cut: BasicSubscript) -> Tensor:
     """A value in the shape of the window: broadcast as NumPy does, where leading ones do not count."""
-    shape = value.shape
+    shape = tuple(value.shape)
     if shape == cut.window:
         return value
     while len(shape) > len(cut.shape) and shape[0] == 1:

@@ -31,6 +31,7 @@ from . import strided_views
 if TYPE_CHECKING:
     from gt.client.ops.random import Generator
     from gt.ir.dtypes import DType
+    from gt.ir.spec import Shape
 
 
 def _mapped(x: Tensor, function: Callable[..., Any], *others: Tensor) -> Tensor:
@@ -49,7 +50,7 @@ class InPlace:
 
         def _write(self, name: str, new: Tensor) -> Tensor: ...
         @property
-        def shape(self) -> tuple[int, ...]: ...
+        def shape(self) -> Shape: ...
         @property
         def dtype(self) -> DType: ...
 

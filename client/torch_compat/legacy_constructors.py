@@ -8,6 +8,7 @@ from gt.client.ops import creation
 from gt.client.tensor.tensor import Tensor
 from gt.ir import dtypes
 from gt.ir.dtypes import DType, get_default_dtype
+from gt.ir.spec import Shape
 
 __all__ = [
     "BFloat16Tensor", "BoolTensor", "ByteTensor", "CharTensor", "DoubleTensor", "FloatTensor", "HalfTensor", "IntTensor",
@@ -18,6 +19,8 @@ __all__ = [
 def constructed(*data: Any, dtype: DType | None = None) -> Tensor:
     """A tensor with the values of a list, an array or another tensor, or zeros of sizes; in the default dtype unless told."""
     chosen = get_default_dtype() if dtype is None else dtype
+    if len(data) == 1 and isinstance(data[0], Shape):
+        return creation.zeros(data[0], dtype=chosen)
     if len(data) == 1 and not isinstance(data[0], int):
         return creation.tensor(data[0], dtype=chosen)
     return creation.zeros(data or (0,), dtype=chosen)

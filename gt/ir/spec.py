@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, SupportsIndex, overload
 from weakref import WeakValueDictionary
 
 from gt.errors import ProtocolError
@@ -16,14 +16,47 @@ MAX_DIMENSIONS = 32
 MAX_ELEMENTS = 1 << 48
 
 
+class Shape(tuple[int, ...]):
+    """What `x.shape` is: a tuple of sizes that knows their product. Slices are plain tuples, as GT itself takes many."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return math.prod(self)
+
+
+class SizeType(type):
+    """The type of `Size`, of which every shape is an instance."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Shape)
+
+
+class Size(Shape, metaclass=SizeType):
+    """PyTorch's class of shapes, which `x.size()` gives: its slices are shapes too."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> Size: ...
+    def __getitem__(self, at: Any) -> Any:
+        found = tuple.__getitem__(self, at)
+        return Size(found) if type(at) is slice else found
+
+
 class Spec:
     """dtype and shape, interned: equal specs are one object, so they compare and hash by identity. Build with `spec()`."""
 
-    __slots__ = ("__weakref__", "dtype", "nbytes", "ndim", "shape", "size")
+    __slots__ = ("__weakref__", "dtype", "nbytes", "ndim", "shape", "size", "sizes")
 
     def __init__(self, dtype: DType, shape: tuple[int, ...]) -> None:
         self.dtype = dtype
         self.shape = shape
+        self.sizes = Shape(shape)
+        """The shape, for programs."""
         self.ndim = len(shape)
         self.size = math.prod(shape)
         self.nbytes = self.size * dtype.itemsize

@@ -22,6 +22,7 @@ NAMES: Final[dict[str, str]] = {
         "ConfigError, ProtocolError, SnapshotError, ConnectionFailed, SessionError, Cancelled, WorkerError, WorkerLost, "
         "PlanRefused, OutOfMemory, IndexOutOfRange, VerificationError, OutOfMemory as OutOfMemoryError"
     ),
+    "gt.ir.spec": "Size",
     "gt.tools.inventory": "devices, memory",
     "gt.ir.dtype_limits": "finfo, iinfo",
     "gt.service.session": (

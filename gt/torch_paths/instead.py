@@ -16,7 +16,6 @@ PROCESSES: Final = (
 INSTEAD: Final = {
     "ao": "quantised tensors are not supported; for half precision use `gt.autocast` or `model.bfloat16()`",
     "export": "programs are not exported; `gt.save(model.state_dict(), path)` writes a safetensors file for other libraries",
-    "hub": "nothing is downloaded; `gt.load` reads files that `torch.save` wrote",
     "library": "custom ops are not registered; write the function in GT's own, with `gt.autograd.Function` for its gradient",
     "nested": "nested tensors are not supported; use `gt.nn.utils.rnn.pad_sequence` and a mask",
     "ops": "custom ops are not registered; the functions of `gt` and `gt.nn.functional` are what there is",
@@ -26,7 +25,6 @@ INSTEAD: Final = {
     "sparse": "sparse tensors are not supported; use dense ones, or gather and `scatter_add` over the list of indices",
     "sparse_coo_tensor": "sparse tensors are not supported; use dense ones, or gather and `scatter_add` over the list of indices",
     "sparse_csr_tensor": "sparse tensors are not supported; use dense ones, or gather and `scatter_add` over the list of indices",
-    "testing": "use `gt.allclose`, or `numpy.testing` on `t.numpy()`",
     "vmap": "write the batch as a dimension: all functions take leading dimensions",
 }  # fmt: skip
 # fmt: on

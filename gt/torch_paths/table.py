@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 # fmt: off
-PATHS: Final[dict[str, Row]] = {
+PATHS: dict[str, Row] = {
     "gt.accelerator": Row("What programs ask of PyTorch's `accelerator`: as for `gt.cuda`, this process has none.", {
         "gt.torch_paths.accelerator": "*",
         "gt.cuda":
@@ -63,6 +63,12 @@ PATHS: Final[dict[str, Row]] = {
     "gt.backends.cudnn": Row("What programs set in PyTorch's `backends.cudnn`: kept, and without effect.", {
         "gt.torch_paths.cudnn": "*",
     }),
+    "gt.compiler": Row("What programs ask of PyTorch's `compiler`: whether a call is traced, and what is not to be.", {
+        "gt.torch_paths.compiler":
+            "allow_in_graph, assume_constant_result, cudagraph_mark_step_begin, disable, is_compiling, is_dynamo_compiling, "
+            "is_exporting, list_backends, reset, set_stance",
+        "gt.client.compile.compile": "compile",
+    }),
     "gt.cuda": Row("What programs ask of PyTorch's `cuda`: workers may have GPUs, this process has none to manage.", {
         "gt.torch_paths.cuda": "*",
         "gt.cuda": "amp",
@@ -93,6 +99,8 @@ PATHS: Final[dict[str, Row]] = {
         "gt.client.autograd.func":
             "functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, value_and_grad, vjp",
     }),
+    "gt.fx": Row("What programs say to PyTorch's `fx`.", {"gt.torch_paths.compiler": "wrap"}),
+    "gt.hub": Row("PyTorch's `hub`, which GT has not: what downloads raises an error.", {"gt.torch_paths.hub": "*"}),
     "gt.jit": Row("What programs say to PyTorch's script compiler: functions and modules stay what they are.", {
         "gt.torch_paths.jit": "*",
         "gt.client.nn": "Module as ScriptModule",
@@ -211,7 +219,13 @@ PATHS: Final[dict[str, Row]] = {
     "gt.signal": Row("Signals, to which the YAML binds rules.", {"gt.client.tensor.signal_context": "*"}),
     "gt.signal.windows": Row("Windows for spectra.", {"gt.client.ops.spectral.window_functions": "*"}),
     "gt.special": Row("Special functions.", {"gt.client.ops.special": "*"}, out="*"),
-    "gt.utils": Row("PyTorch's package of this name: what GT has of it.", {"gt.utils": "checkpoint, data"}),
+    "gt.testing": Row("Comparisons with PyTorch's tolerances, and random tensors for tests.", {
+        "gt.client.torch_compat.testing": "*",
+    }),
+    "gt.utils": Row("PyTorch's package of this name: what GT has of it.", {"gt.utils": "checkpoint, data, hooks"}),
+    "gt.utils._pytree": Row("Nested containers as leaves and a form.", {
+        "gt.client.torch_compat.pytree": "*, register_pytree_node as _register_pytree_node",
+    }),
     "gt.utils.checkpoint": Row("Activation recomputation.", {
         "gt.client.autograd.checkpoint": "checkpoint, checkpoint_sequential",
     }),
@@ -220,13 +234,36 @@ PATHS: Final[dict[str, Row]] = {
         "gt.client.data.dataloader": "DataLoader, default_collate, get_worker_info",
     }),
     "gt.utils.data.dataset": Row("Data sets.", {"gt.client.data.datasets": "*"}),
+    "gt.utils.data.distributed": Row("The share of one of several processes in a data set.", {
+        "gt.client.data.dataloader": "DistributedSampler",
+    }),
     "gt.utils.data.sampler": Row("Samplers.", {
         "gt.client.data.dataloader":
             "BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler",
     }),
+    "gt.utils.hooks": Row("Handles of hooks.", {"gt.client.tensor.hooks": "HookHandle as RemovableHandle"}),
+    "gt.version": Row("The version of GT.", {"gt.torch_paths.version": "*, __version__"}),
+}
+"""By path."""
+_DISTRIBUTIONS: Final = {
+    "bernoulli": "Bernoulli", "beta": "Beta", "binomial": "Binomial", "categorical": "Categorical", "cauchy": "Cauchy",
+    "chi2": "Chi2", "continuous_bernoulli": "ContinuousBernoulli", "dirichlet": "Dirichlet", "distribution": "Distribution",
+    "exp_family": "ExponentialFamily", "exponential": "Exponential", "fishersnedecor": "FisherSnedecor", "gamma": "Gamma",
+    "geometric": "Geometric", "gumbel": "Gumbel", "half_cauchy": "HalfCauchy", "half_normal": "HalfNormal",
+    "independent": "Independent", "inverse_gamma": "InverseGamma", "kumaraswamy": "Kumaraswamy", "laplace": "Laplace",
+    "log_normal": "LogNormal", "logistic_normal": "LogisticNormal",
+    "lowrank_multivariate_normal": "LowRankMultivariateNormal", "mixture_same_family": "MixtureSameFamily",
+    "multinomial": "Multinomial", "multivariate_normal": "MultivariateNormal", "negative_binomial": "NegativeBinomial",
+    "normal": "Normal", "one_hot_categorical": "OneHotCategorical, OneHotCategoricalStraightThrough", "pareto": "Pareto",
+    "poisson": "Poisson", "relaxed_bernoulli": "RelaxedBernoulli", "relaxed_categorical": "RelaxedOneHotCategorical",
+    "studentT": "StudentT", "transformed_distribution": "TransformedDistribution", "uniform": "Uniform", "weibull": "Weibull",
 }
 # fmt: on
-"""By path."""
+"""PyTorch's modules of distributions, and what is in each."""
+PATHS |= {
+    f"gt.distributions.{path}": Row("A distribution of random numbers.", {"gt.client.distributions": names})
+    for path, names in _DISTRIBUTIONS.items()
+}
 
 
 class Name(NamedTuple):

@@ -75,7 +75,7 @@ def test_numbers_and_settings() -> None:
     gt.set_float32_matmul_precision("highest")
 
 
-def test_backends_are_set_as_in_pytorch() -> None:
+def test_backends_are_set_as_in_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
     """TF32 is one option under its three names; what chooses among PyTorch's libraries is kept, and means nothing."""
     matmul = gt.backends.cuda.matmul
     assert matmul.allow_tf32 is False
@@ -84,7 +84,7 @@ def test_backends_are_set_as_in_pytorch() -> None:
     assert gt.config.get("tf32") is True
     gt.set_float32_matmul_precision("highest")
     assert matmul.allow_tf32 is False
-    gt.backends.cudnn.benchmark = True
+    monkeypatch.setattr(gt.backends.cudnn, "benchmark", True)
     assert gt.backends.cudnn.benchmark is True
     assert not gt.backends.mps.is_available()
 
