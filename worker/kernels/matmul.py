@@ -175,7 +175,7 @@ class HalvedMatmul:
             for left, right, place in turn:
                 np.matmul(left, right, out=place)
 
-        if self.thread_pool.halves:
+        if self.thread_pool.helps:
             self.thread_pool.run(part)
         else:
             part(0)

@@ -121,7 +121,7 @@ def test_two_pieces_have_the_same_bits_whoever_computes_them(shape: tuple[int, i
     for threads in (1, 2, 4):
         for halves in (True, False):
             pool = ThreadPool(threads)
-            pool.halves = halves
+            pool.helps = halves
             found |= {HalvedMatmul(pool)(a, b).tobytes() for _ in range(5)}
     assert len(found) == 1
 

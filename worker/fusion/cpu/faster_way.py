@@ -62,11 +62,11 @@ def timed(groups: list[ActionSteps], thread_pool: ThreadPool) -> list[ActionStep
     way = FasterWay()
 
     def begin(_: Slots) -> None:
-        thread_pool.halves = way.begin() == 0
+        thread_pool.helps = way.begin() == 0
 
     def end(_: Slots) -> None:
         way.end()
-        thread_pool.halves = True
+        thread_pool.helps = True
 
     return [ActionSteps(begin, []), *groups, ActionSteps(end, [])]
 

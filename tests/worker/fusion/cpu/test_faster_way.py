@@ -79,7 +79,7 @@ def test_the_bits_are_the_same_both_ways() -> None:
 
     class Pool(ThreadPool):
         def run(self, part: Callable[[int], None]) -> None:
-            shared.append(self.halves)
+            shared.append(self.helps)
             super().run(part)
 
     pool = Pool(2)
@@ -94,7 +94,7 @@ def test_the_bits_are_the_same_both_ways() -> None:
         for action in program.actions[0]:
             action(slots)
         found.add(slots[program.survivors[0][1]].tobytes())
-        assert pool.halves
+        assert pool.helps
     assert len(found) == 1
     assert len(shared) == 2 + 2 * TRIAL_RUNS, "each product of every other run, and of the cold one"
 
