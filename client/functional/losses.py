@@ -348,6 +348,8 @@ def cross_entropy(
         _check_classes("cross_entropy", x, known)
         scores = emission.emit("log_softmax", (x,), axis)
         return _pick("cross_entropy", scores, known, weight, ignore_index, reduction, label_smoothing)
+    if ignore_index is not None and ignore_index >= 0:
+        raise ValueError(f"cross_entropy: of probabilities no class is left out, so ignore_index is not {ignore_index}")
     if known.shape != x.shape:
         raise ShapeError(f"cross_entropy: logits {x.shape} and probabilities {known.shape} differ in shape")
     scores = emission.emit("log_softmax", (x,), axis)

@@ -74,6 +74,8 @@ def batch_norm(
     x = _wide("batch_norm", input)
     if x.ndim < 2:
         raise ShapeError(f"batch_norm takes (N, C, …), not shape {x.shape}")
+    if training and eps <= 0:
+        raise ValueError(f"batch_norm: in training eps is positive, not {eps}")
     dtype = tensor_of("batch_norm", input).dtype
     if not training:
         if running_mean is None or running_var is None:

@@ -9,6 +9,7 @@ from typing import Any
 from gt.client.functional import functional
 from gt.client.functional.losses import reduction_of
 from gt.client.tensor.tensor import Tensor
+from gt.errors import ShapeError
 
 from .linear import Linear
 from .module import Module
@@ -73,6 +74,8 @@ class HuberLoss(_Loss):
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction=reduction)
+        if not isinstance(delta, (int, float)):
+            raise TypeError(f"HuberLoss: delta is a number, not {delta!r}")
         self.delta = delta
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
@@ -416,6 +419,10 @@ class LinearCrossEntropyLoss(_WeightedLoss):
         options: Any = None,
     ) -> None:
         super().__init__(weight, reduction=reduction)
+        if weight is not None and tuple(weight.shape) != (num_classes,):
+            raise ShapeError(f"LinearCrossEntropyLoss: a weight of shape ({num_classes},), not {weight.shape}")
+        if not 0 <= label_smoothing <= 1:
+            raise ValueError(f"LinearCrossEntropyLoss: label_smoothing lies from 0 to 1, not {label_smoothing}")
         self.num_classes, self.out_features = num_classes, tuple(out_features)
         self.ignore_index, self.label_smoothing, self.options = ignore_index, label_smoothing, options
         self.linear = Linear(in_features, math.prod(self.out_features, start=num_classes), bias=bias, dtype=dtype)

@@ -191,6 +191,11 @@ class RNNBase(Module):
         dtype: Any = None,
     ) -> None:
         super().__init__()
+        for name, choice in (("bias", bias), ("batch_first", batch_first)):
+            if not isinstance(choice, bool):
+                raise TypeError(f"{mode}: {name} is True or False, not {choice!r}")
+        if input_size <= 0:
+            raise ValueError(f"{mode}: input_size is greater than 0, not {input_size}")
         if hidden_size <= 0 or num_layers <= 0:
             raise ValueError(f"{mode}: hidden_size and num_layers are greater than 0, not {hidden_size}, {num_layers}")
         if not 0 <= dropout <= 1:

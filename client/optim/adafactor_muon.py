@@ -75,6 +75,8 @@ class Adafactor(Optimizer):
     Stern, 2018, arXiv:1804.04235).
     """
 
+    _complex = False
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -144,6 +146,8 @@ def _length(x: Tensor) -> Tensor:
 
 class Muon(Optimizer):
     """Matrices' momentum made orthogonal by Newton and Schulz's steps, in bfloat16 (Jordan, 2024)."""
+
+    _complex = False
 
     def __init__(
         self,

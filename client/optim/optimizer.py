@@ -15,7 +15,7 @@ from gt.client.ops import creation
 from gt.client.session import session
 from gt.client.tensor import emission, emission_context, grad_mode, hooks
 from gt.client.tensor.tensor import Tensor
-from gt.errors import StateError
+from gt.errors import DTypeError, StateError
 
 Group = dict[str, Any]
 State = dict[str, Any]
@@ -27,6 +27,9 @@ NUMBER_ENTRIES = ("step", "mu_product", "eta", "mu")
 
 class Optimizer:
     """Base class: parameters in groups, each with its own settings, and a state for each parameter."""
+
+    _complex = True
+    """Whether parameters may be complex."""
 
     def __init__(self, params: Iterable[Any], defaults: Group) -> None:
         if defaults.get("differentiable"):
@@ -46,6 +49,8 @@ class Optimizer:
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters (or pairs of names and parameters) with settings of their own; the rest is as for the others."""
+        if not isinstance(param_group, dict):
+            raise TypeError(f"a group of parameters is a dict, not {type(param_group).__name__}")
         params = param_group["params"]
         params = [params] if isinstance(params, Tensor) else list(params)
         group: Group = {"params": params}
@@ -63,6 +68,11 @@ class Optimizer:
             if id(p) in known:
                 raise ValueError("a parameter is in two groups, or twice in one")
             known.add(id(p))
+        named = {"param_names" in other for other in (*self.param_groups, group)}
+        if len(named) > 1:
+            raise ValueError("parameters have names in all groups, or in none")
+        if not self._complex and any(p.is_complex() for p in params):
+            raise DTypeError(f"{type(self).__name__} updates real numbers")
         self._check(group)
         self.param_groups.append(group)
 
