@@ -16,8 +16,9 @@ from gt.client.tensor.tensor import Tensor
 from . import device
 from .device_tensor import DeviceTensor, held, on_device
 from .dynamo_backend import backend
+from .training_step import step
 
-__all__ = ["DeviceTensor", "backend", "from_gt", "to_gt"]
+__all__ = ["DeviceTensor", "backend", "from_gt", "step", "to_gt"]
 
 device.register()
 

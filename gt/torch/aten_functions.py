@@ -529,3 +529,32 @@ def bernoulli(x: Tensor, p: float | None = None) -> Tensor:
 def bernoulli_(x: Tensor, p: Any = 0.5) -> Tensor:
     """In place: ones with a probability, or with those that a tensor has."""
     return x.copy_(bernoulli(p) if isinstance(p, gt.Tensor) else bernoulli(x, p))
+
+
+def drawn(name: str) -> Callable[..., Tensor]:
+    """Random numbers of the shape of a tensor, by GT's in-place method of that name."""
+    return lambda x, *args, **named: getattr(x.clone(), name)(*args, **named)
+
+
+def copy(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    """The values of another tensor, in the shape and dtype of `x`."""
+    return source.to(x.dtype).expand(x.shape).clone()
+
+
+def trilinear(
+    first: Tensor,
+    second: Tensor,
+    third: Tensor,
+    of_first: Any,
+    of_second: Any,
+    of_third: Any,
+    summed: Any,
+    unroll: int = 1,
+) -> Tensor:
+    """The sum over dimensions of the product of three tensors, each with dimensions of one element put in."""
+    parts = []
+    for x, places in ((first, of_first), (second, of_second), (third, of_third)):
+        for place in sorted(places):
+            x = x.unsqueeze(place)
+        parts.append(x)
+    return (parts[0] * parts[1] * parts[2]).sum(list(summed))

@@ -40,11 +40,15 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
             made = wrapper(cls, held.shape, held.stride(), held.storage_offset(), TORCH_DTYPES[held.dtype])
         made.held = held
         made.traced = traced
+        if StateWatch.active is not None and held is not None:
+            StateWatch.active.made(held)
         return made  # type: ignore[no-any-return]
 
     def __init__(self, held: Tensor | None, traced: Any = None) -> None: ...
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
+        if StateWatch.active is not None:
+            StateWatch.active.note((self,))
         if self.traced is None:
             self.traced = graph_tensor(self.held)
         return ["traced"], None
@@ -59,6 +63,8 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
         cls, operator: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         named = kwargs or {}
+        if StateWatch.active is not None:
+            StateWatch.active.note((args, named))
         if _is_traced(args) or (named and _is_traced(tuple(named.values()))):
             return _in_graph(operator, args, named)
         return cls.rule_of(operator)(args, named)
@@ -98,6 +104,47 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
     def __reduce_ex__(self, protocol: Any) -> Any:
         rebuild = torch._utils._rebuild_device_tensor_from_cpu_tensor
         return rebuild, (self.detach().cpu(), self.dtype, str(self.device), self.requires_grad)
+
+
+class StateWatch:
+    """Watches which tensors a function finds on the device, inside a `with`: those that were there before."""
+
+    active: ClassVar[StateWatch | None] = None
+
+    def __init__(self) -> None:
+        self.state: list[Tensor] = []
+        self.leaves: dict[int, DeviceTensor] = {}
+        """By their ids, tensors that may have a gradient of their own."""
+        self._known: dict[int, Tensor] = {}
+        """By their ids, tensors that were found or made, which therefore live on."""
+
+    def __enter__(self) -> StateWatch:
+        StateWatch.active = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        StateWatch.active = None
+
+    def made(self, x: Tensor) -> None:
+        """A tensor was made."""
+        self._known.setdefault(id(x), x)
+
+    def found(self, x: Tensor) -> None:
+        """A tensor was read."""
+        if id(x) not in self._known:
+            self._known[id(x)] = x
+            self.state.append(x)
+
+    def note(self, args: Any) -> None:
+        """An operator has these arguments."""
+        for each in args.values() if type(args) is dict else args:
+            if type(each) is DeviceTensor:
+                if each.held is not None:
+                    self.found(each.held)
+                if each.requires_grad and each.is_leaf:
+                    self.leaves[id(each)] = each
+            elif type(each) in (list, tuple, dict):
+                self.note(each)
 
 
 def on_device(x: Tensor) -> DeviceTensor:

@@ -14,8 +14,8 @@ import torch
 import gt
 
 from . import device
-from .device_tensor import graph_tensor, held
-from .graph import Graph, place
+from .device_tensor import StateWatch, graph_tensor, held
+from .graph import Graph, alone, place
 from .pytorch_internals import (
     DEVICE_TYPE,
     aot_compiler,
@@ -72,7 +72,7 @@ def _compiled(
     """A graph as a function of tensors of PyTorch. The program sees the first `seen` results, all if it is None; inputs whose
     numbers are `static` are parameters and buffers."""
     graph = Graph(module, backward=backward)
-    program = gt.compile(graph)
+    program = gt.compile(alone(graph, "a graph of PyTorch"))
     devices = graph.output_devices
     fetched = [device == "cpu" and (seen is None or number < seen) for number, device in enumerate(devices)]
     placed = [(number, graph.input_signals[number]) for number in static if number < len(graph.input_signals)]
@@ -86,9 +86,14 @@ def _compiled(
                     place(values[number], signals)
                     if each.device.type == DEVICE_TYPE:
                         each.placed = True
+            if StateWatch.active is not None:
+                for each in values:
+                    if isinstance(each, gt.Tensor):
+                        StateWatch.active.found(each)
             results = program(*values)
         return [_result(each, fetch) for each, fetch in zip(results, fetched, strict=True)]
 
+    run.graph = graph  # type: ignore[attr-defined]  # which the program refers to weakly
     return not_traced(run)
 
 
@@ -96,4 +101,8 @@ def _result(value: Any, fetch: bool) -> Any:
     """A result of a graph as PyTorch expects it."""
     if not isinstance(value, gt.Tensor):
         return value
-    return to_cpu(value) if fetch else graph_tensor(value)
+    if fetch:
+        return to_cpu(value)
+    if StateWatch.active is not None:
+        StateWatch.active.made(value)
+    return graph_tensor(value)

@@ -6,17 +6,18 @@ in a sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 from torch._functorch.aot_autograd import make_boxed_func
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = [
-    "DEVICE", "DEVICE_TYPE", "aot_compiler", "check_version", "decomposition_of", "decompositions", "flat_graph_tensor",
-    "forward_outputs", "install_device", "make_boxed_func", "not_traced", "static_inputs", "trace_no_further_than",
-    "tree_map", "wrapper",
+    "DEVICE", "DEVICE_TYPE", "aot_compiler", "as_compiling", "check_version", "decomposition_of", "decompositions",
+    "flat_graph_tensor", "forward_outputs", "install_device", "make_boxed_func", "not_traced", "static_inputs",
+    "trace_no_further_than", "tree_flatten", "tree_map", "tree_unflatten", "wrapper",
 ]  # fmt: skip
 
 DEVICE_TYPE: Final = "gtx"
@@ -26,7 +27,7 @@ OLDEST: Final = (2, 9)
 _NEEDED: Final = (
     "torch._C._acc.create_empty_tensor", "torch.Tensor._make_wrapper_subclass", "torch._decomp.core_aten_decompositions",
     "torch._decomp.decomposition_table", "torch._dynamo.backends.common.aot_autograd", "torch._guards.TracingContext",
-    "torch.utils.backend_registration._setup_privateuseone_for_python_backend",
+    "torch.compiler._is_compiling_flag", "torch.utils.backend_registration._setup_privateuseone_for_python_backend",
 )  # fmt: skip
 """What of it must be there."""
 
@@ -126,6 +127,17 @@ def not_traced(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function into which `torch.compile` does not look."""
     made: Callable[..., Any] = torch._dynamo.disable(function)
     return made
+
+
+@contextmanager
+def as_compiling() -> Iterator[None]:
+    """`torch.compiler.is_compiling()` is true inside: programs then leave out what looks at values, as whether a mask is full."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
 
 
 def trace_no_further_than(*packages: str) -> None:

@@ -1,0 +1,88 @@
+"""`gt.torch.step`: a whole training step, forward, backward and optimizer, as one program of GT.
+
+Two calls run as they are, by which it learns what state the function has on the device: parameters, what the optimizer keeps,
+statistics. The next two are traced by `gt.compile`, with that state as arguments that change. From then on a call is one message.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+import gt
+
+from .device_tensor import DeviceTensor, StateWatch
+from .graph import alone
+from .pytorch_internals import as_compiling, tree_flatten, tree_unflatten
+
+if TYPE_CHECKING:
+    from gt import Tensor
+
+__all__ = ["TrainingStep", "step"]
+
+WATCHED_CALLS: Final = 2
+"""Calls that run as they are: an optimizer makes its state in the first."""
+
+
+class TrainingStep:
+    """A function of tensors of the device that is called again and again. `stats` are those of `gt.compile`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._function = function
+        self._calls = 0
+        self._state: list[Tensor] = []
+        self._leaves: list[DeviceTensor] = []
+        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._shape: Any = None
+        self._compiled = gt.compile(alone(self._run, getattr(function, "__qualname__", "step")))
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """How many calls were traced and replayed."""
+        return dict(self._compiled.stats)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._calls < WATCHED_CALLS:
+            self._calls += 1
+            with StateWatch() as watch:
+                out = self._function(*args, **kwargs)
+            self._state, self._leaves = watch.state, list(watch.leaves.values())
+            return out
+        self._arguments = args, kwargs
+        leaves, _ = tree_flatten((args, kwargs))
+        given = [each.held if isinstance(each, DeviceTensor) else each for each in leaves]
+        found, gradients = self._compiled(self._state, given)
+        for leaf, gradient in zip(self._leaves, gradients, strict=True):
+            leaf.grad = None if gradient is None else DeviceTensor(gradient)
+        return tree_unflatten(
+            [DeviceTensor(each) if isinstance(each, gt.Tensor) else each for each in found], self._shape
+        )
+
+    def _run(self, state: list[Tensor], given: list[Any]) -> tuple[list[Any], list[Any]]:
+        """What is traced: the results, and the gradients that are left. The function finds the tensors by itself."""
+        args, kwargs = self._arguments
+        with (
+            as_compiling(),
+            torch.autograd.set_multithreading_enabled(False),
+        ):  # else gradients have a thread of their own
+            leaves, self._shape = tree_flatten(self._function(*args, **kwargs))
+        gradients = [None if leaf.grad is None else leaf.grad.held for leaf in self._leaves]
+        for leaf in self._leaves:
+            leaf.grad = None
+        return [each.held if isinstance(each, DeviceTensor) else each for each in leaves], gradients
+
+
+def step(function: Callable[..., Any]) -> TrainingStep:
+    """Make a function of tensors on the device, such as a whole training step, one message a call.
+
+    From its fifth call on the function itself is not run any more: what it does beside computing on the device (printing,
+    counting) happens in the first four alone. `optimizer.zero_grad()` belongs into it. Numbers that it computes with are those of
+    the fourth call too. If they change from call to call it runs as it is, as before, with a warning that says where: optimizers
+    that count their steps need `capturable=True`. Shapes and plain arguments that are new are traced anew. The results are
+    tensors of the device, or what the fourth call gave.
+    """
+    return TrainingStep(function)
