@@ -34,6 +34,9 @@ FIRST ?= 0
 # What `make soak` draws by; empty takes another one each time.
 SEED ?=
 
+# Which of Hugging Face's architectures `make torch-zoo` takes; all if there are none.
+ZOO ?=
+
 # What `make pretend-test` runs.
 TESTS ?= tests/gpu
 
@@ -54,7 +57,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke gpu-test gpu-bench docs-images native torch browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke gpu-test gpu-bench docs-images native torch torch-zoo browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -94,6 +97,9 @@ gpu-test: $(VENV)/.gpu ## the tests that need a GPU; where there is none, say so
 
 gpu-bench: $(VENV)/.gpu ## measure a GPU worker beside bare CuPy and PyTorch on the same card
 	@$(ON_GPU) benchmarks/gpu.py
+
+torch-zoo: $(VENV)/.zoo ## compare small models of Hugging Face's architectures on the device with PyTorch; ZOO="gpt2 llama" takes some
+	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m torch_zoo $(ZOO)
 
 native: $(VENV)/.installed ## compile a few modules of the client, which then cost half; needs a C compiler, half a minute
 	@$(BIN)/python -m gt.native.build
@@ -156,6 +162,9 @@ $(VENV)/.bench: $(VENV)/.installed
 	@if [ -z "$(TORCH)" ]; then echo "PyTorch was left out"; \
 	elif $(PIP) install '$(TORCH)' expecttest matplotlib; then touch $@; \
 	else echo "PyTorch could not be installed: going on without it"; fi
+
+$(VENV)/.zoo: $(VENV)/.bench
+	@$(PIP) install 'transformers>=4.50' && touch $@
 
 # Of its own, since whoever finds CuPy imports it: tests beside it would only be slower.
 $(VENV)/.cuda: $(VENV)/.python pyproject.toml

@@ -558,3 +558,22 @@ def trilinear(
             x = x.unsqueeze(place)
         parts.append(x)
     return (parts[0] * parts[1] * parts[2]).sum(list(summed))
+
+
+def unscale_(gradients: Sequence[Tensor], found: Tensor, inverse: Tensor) -> None:
+    """Multiplies gradients by a number, in place, and sets `found` to 1 where one was not finite before (`GradScaler`)."""
+    for gradient in gradients:
+        found.copy_(gt.maximum(found, (~gt.isfinite(gradient)).any().to(found.dtype)))
+        gradient.mul_(inverse.to(gradient.dtype))
+
+
+def update_scale_(scale: Tensor, sound: Tensor, found: Tensor, growth: float, backoff: float, interval: int) -> Tensor:
+    """The next scale of `GradScaler`, in place: smaller after gradients that were not finite, larger after `interval` sound
+    steps."""
+    bad, count = found > 0, sound + 1
+    grows = count >= interval
+    larger = scale * growth
+    larger = gt.where(gt.isfinite(larger), larger, scale)
+    scale.copy_(gt.where(bad, scale * backoff, gt.where(grows, larger, scale)))
+    sound.copy_(gt.where(bad | grows, gt.zeros_like(sound), count.to(sound.dtype)))
+    return scale

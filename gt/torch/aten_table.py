@@ -159,6 +159,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 
 IN_PLACE: Final[dict[str, Callable[..., Any]]] = {
     "bernoulli_": a.bernoulli_,
+    "_amp_foreach_non_finite_check_and_unscale_": a.unscale_,
+    "_amp_update_scale_": a.update_scale_,
 }
 """Operators that write to their first argument, in another way than GT's method of that name."""
 

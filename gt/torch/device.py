@@ -9,6 +9,7 @@ import torch
 
 import gt
 
+from .autocast import register_autocast
 from .device_tensor import DeviceTensor
 from .operators import copy, function_of, operator_of
 from .pytorch_internals import check_version, install_device
@@ -110,7 +111,10 @@ def register() -> None:
     for name in _MAKERS:
         library.impl(name, _maker(name), "PrivateUse1")
     library.impl("_copy_from", _copy_from, "PrivateUse1")
-    _IMPLEMENTATIONS.append(library)
+    register_autocast(library)
+    rest = torch.library.Library("_", "IMPL")
+    rest.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
+    _IMPLEMENTATIONS.extend((library, rest))
 
 
 def _copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:

@@ -145,7 +145,7 @@ def _in_place(operator: Any, name: str) -> Rule:
 
     def rule(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         function(*[_operand(each) for each in args], **_named(kwargs))
-        return args[0]
+        return args[0] if operator._schema.returns else None
 
     return rule
 

@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = [
     "DEVICE", "DEVICE_TYPE", "aot_compiler", "as_compiling", "check_version", "decomposition_of", "decompositions",
-    "flat_graph_tensor", "forward_outputs", "install_device", "make_boxed_func", "not_traced", "static_inputs",
-    "trace_no_further_than", "tree_flatten", "tree_map", "tree_unflatten", "wrapper",
+    "flat_graph_tensor", "forward_outputs", "install_device", "make_boxed_func", "not_traced", "outside_of_autocast",
+    "static_inputs", "trace_no_further_than", "tree_flatten", "tree_map", "tree_unflatten", "wrapper",
 ]  # fmt: skip
 
 DEVICE_TYPE: Final = "gtx"
@@ -138,6 +138,12 @@ def as_compiling() -> Iterator[None]:
         yield
     finally:
         torch.compiler._is_compiling_flag = before
+
+
+def outside_of_autocast() -> Any:
+    """A context in which operators are not cast."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
+    return torch._C._ExcludeDispatchKeyGuard(keys)
 
 
 def trace_no_further_than(*packages: str) -> None:

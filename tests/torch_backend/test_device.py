@@ -184,3 +184,40 @@ def test_an_old_pytorch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch._C._acc, "create_empty_tensor")
     with pytest.raises(ImportError, match=r"PyTorch 3\.1\.0 has no torch\._C\._acc\.create_empty_tensor"):
         check_version()
+
+
+def test_autocast_computes_products_in_half_precision() -> None:
+    """And sums, softmax and losses in float32, as PyTorch's accelerators do; what meets is computed in the wider dtype."""
+    layer = nn.Linear(4, 3).to("gtx")
+    x = torch.randn(2, 4, device="gtx")
+    with torch.autocast("gtx", dtype=torch.bfloat16):
+        out = layer(x)
+        assert out.dtype == torch.bfloat16
+        assert (out @ out.t()).dtype == torch.bfloat16
+        assert out.softmax(-1).dtype == torch.float32
+        assert nn.functional.mse_loss(out, torch.zeros_like(out)).dtype == torch.float32
+        assert torch.cat([out, x[:, :3]]).dtype == torch.float32
+        with torch.autocast("gtx", enabled=False):
+            assert layer(x).dtype == torch.float32
+        out.float().sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.dtype == torch.float32
+    assert layer(x).dtype == torch.float32
+
+
+def test_a_gradient_scaler_skips_steps_with_infinite_gradients() -> None:
+    layer = nn.Linear(2, 1).to("gtx")
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("gtx", init_scale=8.0, growth_interval=1)
+    before = layer.weight.detach().cpu().clone()
+    scales = []
+    for value in (float("inf"), 1.0):
+        optimizer.zero_grad()
+        scaler.scale(layer(torch.full((1, 2), value, device="gtx")).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+        if value == float("inf"):
+            assert torch.equal(layer.weight.detach().cpu(), before)
+    assert scales == [4.0, 8.0]
+    torch.testing.assert_close(layer.weight.detach().cpu(), before - 0.1)
