@@ -8,6 +8,7 @@ runs as it takes less time. Both ways compute the same pieces: time has no say i
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -17,14 +18,11 @@ from gt.worker.program.compiler import ProgramStep, Slots
 
 from .background_matmul import ActionSteps
 
-TRIAL_RUNS: Final = 8
-"""Runs of each way before one is preferred."""
-TRIAL_PERIOD: Final = 32
+TRIAL_PERIOD: Final = 16
 """The way that is not preferred has one run in so many."""
-MEMORY: Final = 8
-"""Runs that the estimate of a way's time goes back to, roughly."""
-MAX_OUTLIER: Final = 2.0
-"""How many times its estimate a run counts for at most: the machine may have stopped for a while."""
+MEMORY: Final = 5
+"""The runs of a way by whose median it is judged. So few forget soon what it was like while the client and the dispatcher did all
+of this for the first time, and what the machine did in one or two of them counts for nothing."""
 
 
 class FasterWay:
@@ -32,15 +30,16 @@ class FasterWay:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._seconds = [0.0, 0.0]
+        self._seconds: tuple[deque[float], deque[float]] = (deque(maxlen=MEMORY), deque(maxlen=MEMORY))
+        self._medians = [0.0, 0.0]
         self._runs = 0
         self._way = 0
         self._began = 0.0
 
     def begin(self) -> int:
         """The way of the run that begins now."""
-        preferred = 0 if self._seconds[0] <= self._seconds[1] else 1
-        if self._runs < 2 * TRIAL_RUNS:
+        preferred = 0 if self._medians[0] <= self._medians[1] else 1
+        if self._runs < 2 * MEMORY:
             self._way = self._runs % 2  # in turns, for whatever else the machine does then
         else:
             self._way = 1 - preferred if self._runs % TRIAL_PERIOD == 0 else preferred
@@ -50,9 +49,9 @@ class FasterWay:
 
     def end(self) -> None:
         """That run is over."""
-        took, known = self._clock() - self._began, self._seconds[self._way]
-        took = min(took, MAX_OUTLIER * known) if known else took
-        self._seconds[self._way] += (took - known) / MEMORY if known else took
+        lately = self._seconds[self._way]
+        lately.append(self._clock() - self._began)
+        self._medians[self._way] = sorted(lately)[len(lately) // 2]
 
 
 def timed(groups: list[ActionSteps], thread_pool: ThreadPool) -> list[ActionSteps]:
