@@ -15,13 +15,21 @@ MAX_FILE_LENGTH: Final = MAX_SITE_LENGTH // 8
 scopes: dict[int, tuple[dict[str, Any], bool]] = {}
 """By the id of a module's globals: these globals, kept alive, and whether the module is GT's own."""
 
+_libraries = {"gt"}
+"""Packages whose lines are not the program's."""
+
+
+def add_library(package: str) -> None:
+    """Take no line of this package for the program's: PyTorch's, where it is the front end."""
+    _libraries.add(package)
+    scopes.clear()
+
 
 def is_internal(scope: dict[str, Any]) -> bool:
-    """Whether a frame with these globals is GT's own."""
+    """Whether a frame with these globals is GT's own, or that of another library in front of it."""
     known = scopes.get(id(scope))
     if known is None:
-        name = str(scope.get("__name__", ""))
-        known = (scope, name == "gt" or name.startswith("gt."))
+        known = (scope, str(scope.get("__name__", "")).partition(".")[0] in _libraries)
         if len(scopes) >= MAX_SCOPES:
             scopes.clear()
         scopes[id(scope)] = known

@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 
 import gt
+from gt.client.tensor import call_site
 
 from .autocast import register_autocast
 from .device_tensor import DeviceTensor
@@ -106,6 +107,7 @@ def register() -> None:
         return
     check_version()
     DeviceTensor.rule_of = operator_of
+    call_site.add_library("torch")
     install_device(DeviceModule())
     library = torch.library.Library("aten", "IMPL")
     for name in _MAKERS:

@@ -221,3 +221,11 @@ def test_a_gradient_scaler_skips_steps_with_infinite_gradients() -> None:
             assert torch.equal(layer.weight.detach().cpu(), before)
     assert scales == [4.0, 8.0]
     torch.testing.assert_close(layer.weight.detach().cpu(), before - 0.1)
+
+
+def test_an_error_names_the_programs_line_and_not_pytorchs() -> None:
+    x = torch.ones(3, device="gtx").index_select(0, torch.tensor([7], device="gtx"))
+    with pytest.raises(gt.IndexOutOfRange, match=r"test_device\.py:\d+"):
+        nn.functional.relu(x).tolist()
+    layer = nn.Linear(3, 2).to("gtx")
+    assert "test_device.py" in str(gt.why(gt.torch.to_gt(layer(torch.ones(1, 3, device="gtx")))))
