@@ -98,7 +98,7 @@ gpu-test: $(VENV)/.gpu ## the tests that need a GPU; where there is none, say so
 gpu-bench: $(VENV)/.gpu ## measure a GPU worker beside bare CuPy and PyTorch on the same card
 	@$(ON_GPU) benchmarks/gpu.py
 
-torch-zoo: $(VENV)/.zoo ## compare small models of Hugging Face's architectures on the device with PyTorch; ZOO="gpt2 llama" takes some
+torch-zoo: $(VENV)/.bench ## compare small models of Hugging Face's architectures on the device with PyTorch; ZOO="gpt2 llama" takes some
 	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m torch_zoo $(ZOO)
 
 native: $(VENV)/.installed ## compile a few modules of the client, which then cost half; needs a C compiler, half a minute
@@ -107,7 +107,7 @@ native: $(VENV)/.installed ## compile a few modules of the client, which then co
 docs-images: $(VENV)/.browser ## draw the pictures in the documents anew, from real runs
 	@for script in docs/img/*.py; do $(BIN)/python $$script || exit 1; done
 
-torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, and what its operator samples need
+torch: $(VENV)/.bench ## install the peer and outside judge, PyTorch, what its operator samples need, and Hugging Face's models
 
 browser: $(VENV)/.browser ## install what drives a browser, and Perfetto's page: with them tests look at reports and traces
 
@@ -160,11 +160,8 @@ $(VENV)/.installed: $(VENV)/.python pyproject.toml
 # A machine that cannot have PyTorch measures the rest; the next run tries again.
 $(VENV)/.bench: $(VENV)/.installed
 	@if [ -z "$(TORCH)" ]; then echo "PyTorch was left out"; \
-	elif $(PIP) install '$(TORCH)' expecttest matplotlib; then touch $@; \
+	elif $(PIP) install '$(TORCH)' expecttest matplotlib 'transformers>=5'; then touch $@; \
 	else echo "PyTorch could not be installed: going on without it"; fi
-
-$(VENV)/.zoo: $(VENV)/.bench
-	@$(PIP) install 'transformers>=4.50' && touch $@
 
 # Of its own, since whoever finds CuPy imports it: tests beside it would only be slower.
 $(VENV)/.cuda: $(VENV)/.python pyproject.toml

@@ -62,7 +62,7 @@ def _config(name: str) -> Any:
             given[setting] = SETTINGS[setting]
         elif any(part in setting for part in RANDOM) and isinstance(value, float):
             given[setting] = 0.0
-    layers = getattr(default, "layer_types", None)
+    layers = vars(default).get("layer_types")
     if isinstance(layers, list):
         given["layer_types"] = layers[:2]
     return kind(**given)
