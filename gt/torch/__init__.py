@@ -7,7 +7,7 @@ private interface.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,12 +15,24 @@ from gt.client.tensor.tensor import Tensor
 
 from . import device
 from .device_tensor import DeviceTensor, held, on_device
-from .dynamo_backend import backend
 from .training_step import step
+
+if TYPE_CHECKING:
+    from .dynamo_backend import backend as backend
 
 __all__ = ["DeviceTensor", "backend", "from_gt", "step", "to_gt"]
 
 device.register()
+
+
+def __getattr__(name: str) -> Any:
+    """`backend`, for which PyTorch loads its compiler, which takes a second."""
+    if name != "backend":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .dynamo_backend import backend
+
+    globals()[name] = backend
+    return backend
 
 
 def to_gt(x: Any) -> Tensor:

@@ -13,13 +13,13 @@ from .pytorch_internals import DEVICE_TYPE, outside_of_autocast
 
 __all__ = ["register_autocast"]
 
-LOWER: Final = (
+HALF_OPERATORS: Final = (
     "addbmm", "addmm", "addmv", "addr", "baddbmm", "bmm", "chain_matmul", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
     "conv_transpose2d.input", "conv_transpose3d.input", "convolution", "einsum", "linalg_multi_dot", "linalg_vecdot", "linear",
     "matmul", "mm", "mv", "prelu", "scaled_dot_product_attention", "lstm.input", "gru.input",
 )  # fmt: skip
 """Products: in the dtype of the region."""
-WIDE: Final = (
+FLOAT32_OPERATORS: Final = (
     "acos", "asin", "cosh", "cosine_embedding_loss", "cdist", "cosine_similarity", "cross_entropy_loss", "cumprod", "cumsum",
     "dist", "erfinv", "exp", "expm1", "group_norm", "hinge_embedding_loss", "huber_loss", "kl_div", "l1_loss", "layer_norm",
     "log", "log10", "log1p", "log2", "log_softmax.int", "logsumexp", "margin_ranking_loss", "mse_loss", "multi_margin_loss",
@@ -29,17 +29,17 @@ WIDE: Final = (
     "binary_cross_entropy_with_logits",
 )  # fmt: skip
 """What loses too much in half precision: in float32."""
-WIDEST: Final = (
+WIDEST_DTYPE_OPERATORS: Final = (
     "addcdiv", "addcmul", "atan2", "bilinear", "cat", "cross", "dot", "grid_sampler", "index_put", "scatter_add", "stack",
     "tensordot",
 )  # fmt: skip
 """In the widest dtype of their arguments."""
-_HALF: Final = (torch.float16, torch.bfloat16)
+_HALF_DTYPES: Final = (torch.float16, torch.bfloat16)
 
 
 def register_autocast(library: Any) -> None:
     """Make the lists known to PyTorch."""
-    for names, target in ((LOWER, _lower), (WIDE, _wide), (WIDEST, _widest)):
+    for names, target in ((HALF_OPERATORS, _lower), (FLOAT32_OPERATORS, _wide), (WIDEST_DTYPE_OPERATORS, _widest)):
         for name in names:
             packet, _, overload = name.partition(".")
             operator = getattr(getattr(torch.ops.aten, packet), overload or "default", None)
@@ -76,7 +76,7 @@ def _wide(args: Any) -> Any:
 
 def _widest(args: Any) -> Any:
     found = [each.dtype for each in _tensors(args) if each.is_floating_point()]
-    wide = [dtype for dtype in found if dtype not in _HALF]
+    wide = [dtype for dtype in found if dtype not in _HALF_DTYPES]
     return wide[0] if wide else found[0] if len(set(found)) == 1 else torch.float32
 
 

@@ -7,11 +7,12 @@ program has on the device stays there; tensors of the CPU are copied to the work
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 import gt
+from gt.client.session import session as sessions
 
 from . import device
 from .device_tensor import StateWatch, graph_tensor, held
@@ -28,7 +29,13 @@ from .pytorch_internals import (
 )
 from .values import to_cpu
 
+if TYPE_CHECKING:
+    from gt import Tensor
+    from gt.client.session.session import Session
+
 __all__ = ["backend"]
+
+trace_no_further_than("gt", "gt.client", "gt.dispatcher", "gt.worker")
 
 KEPT_OPERATORS: Final = frozenset({
     "native_layer_norm_backward", "_softmax_backward_data", "_log_softmax_backward_data", "embedding_dense_backward", "addcmul",
@@ -46,7 +53,6 @@ def backend(module: Any, inputs: Sequence[Any], **options: Any) -> Callable[...,
 
 def _compiler() -> Callable[..., Any]:
     if not _MADE:
-        trace_no_further_than("gt", "gt.client", "gt.dispatcher", "gt.worker")
         _MADE.append(aot_compiler(_forward, _backward, _inference, decompositions(KEPT_OPERATORS)))
     return _MADE[0]
 
@@ -72,7 +78,8 @@ def _compiled(
     """A graph as a function of tensors of PyTorch. The program sees the first `seen` results, all if it is None; inputs whose
     numbers are `static` are parameters and buffers."""
     graph = Graph(module, backward=backward)
-    program = gt.compile(alone(graph, "a graph of PyTorch"))
+    program = gt.compile(alone(graph, "a graph of PyTorch")) if graph.computes else graph
+    constants = Constants(graph.constants)
     devices = graph.output_devices
     fetched = [device == "cpu" and (seen is None or number < seen) for number, device in enumerate(devices)]
     placed = [(number, graph.input_signals[number]) for number in static if number < len(graph.input_signals)]
@@ -90,11 +97,26 @@ def _compiled(
                 for each in values:
                     if isinstance(each, gt.Tensor):
                         StateWatch.active.found(each)
-            results = program(*values)
+            results = program(*values, *constants.of_this_session())
         return [_result(each, fetch) for each, fetch in zip(results, fetched, strict=True)]
 
     run.graph = graph  # type: ignore[attr-defined]  # which the program refers to weakly
     return not_traced(run)
+
+
+class Constants:
+    """Tensors of a graph itself, on the workers of the session that asks."""
+
+    def __init__(self, tensors: Sequence[Any]) -> None:
+        self._tensors = tensors
+        self._session: Session | None = None
+        self._held: list[Tensor] = []
+
+    def of_this_session(self) -> list[Tensor]:
+        """One tensor for each, copied there at the first call."""
+        if self._tensors and self._session is not sessions.current():
+            self._session, self._held = sessions.current(), [held(each) for each in self._tensors]
+        return self._held
 
 
 def _result(value: Any, fetch: bool) -> Any:

@@ -51,7 +51,8 @@ class Graph:
         self._module = module
         self._phase = "backward" if backward else "forward"
         self._steps: list[_Step] = []
-        self._constants: list[tuple[int, Any]] = []
+        self.constants: list[Any] = []
+        """Tensors of the graph itself, which a call gets after its inputs."""
         numbers = {node: number for number, node in enumerate(module.graph.nodes)}
         last = {used: node for node in module.graph.nodes for used in node.all_input_nodes}
         self._inputs = [numbers[node] for node in module.graph.nodes if node.op == "placeholder"]
@@ -59,7 +60,8 @@ class Graph:
         """The signals of the first module that reads each input."""
         for node in module.graph.nodes:
             if node.op == "get_attr":
-                self._constants.append((numbers[node], operator.attrgetter(node.target)(module)))
+                self._inputs.append(numbers[node])
+                self.constants.append(operator.attrgetter(node.target)(module))
             elif node.op == "call_function":
                 dead = tuple(numbers[used] for used in node.all_input_nodes if last[used] is node)
                 self._steps.append(self._step(node, numbers, dead))
@@ -70,6 +72,11 @@ class Graph:
             elif node.op != "placeholder":
                 raise NotImplementedError(f"a graph with {node.op} {node.target}")
         self._count = len(numbers)
+
+    @property
+    def computes(self) -> bool:
+        """Whether it has an operator."""
+        return bool(self._steps)
 
     def _step(self, node: Any, numbers: dict[Any, int], dead: tuple[int, ...]) -> _Step:
         kwargs = {name: _slots(each, numbers) for name, each in node.kwargs.items() if name != "device"}
@@ -83,8 +90,6 @@ class Graph:
         values: list[Any] = [None] * self._count
         for number, value in zip(self._inputs, inputs, strict=True):
             values[number] = DeviceTensor(value) if isinstance(value, gt.Tensor) else value
-        for number, constant in self._constants:
-            values[number] = constant.to("gtx") if isinstance(constant, torch.Tensor) else constant
         outer = emission_context.current()
         try:
             for rule, args, kwargs, context, result, dead in self._steps:

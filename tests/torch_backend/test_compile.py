@@ -73,6 +73,23 @@ def test_shapes_that_change() -> None:
         assert torch.allclose(compiled(x), layer(x), atol=1e-6)
 
 
+def test_constants_of_a_graph_go_to_the_workers_once() -> None:
+    """And again in another session."""
+
+    def function(x: Any) -> Any:
+        return x * torch.tensor([5.0, 6.0, 7.0])
+
+    compiled = torch.compile(function, backend=gt.torch.backend, fullgraph=True)
+    for _ in range(2):
+        for _ in range(4):
+            assert compiled(torch.ones(3)).tolist() == [5, 6, 7]
+        before = gt.stats()["service"]["puts"]
+        compiled(torch.ones(3)).tolist()
+        assert gt.stats()["service"]["puts"] == before + 1
+        gt.disconnect()
+        gt.connect("inproc", workers=1)
+
+
 def test_dropout_draws_anew_each_time() -> None:
     compiled = torch.compile(lambda x: nn.functional.dropout(x, 0.5), backend=gt.torch.backend)
     x = torch.ones(256, device="gtx")
