@@ -1,7 +1,7 @@
 """Composition: gives the class `Tensor` its methods, and emission its gradient rules.
 
 Tensors, emission and the tape are below the functions that are composed of them, and so know neither methods nor rules. This
-is the one place that knows both; no module registers itself. `gt.client` imports it first.
+is the one place that knows both; no module registers itself. einops hears of the class here, too. `gt.client` imports it first.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, Final
 from gt.client.autograd.rules.gradient_table import GRADIENTS
 from gt.client.tensor import emission
 from gt.client.tensor.tensor import Tensor
+from gt.client.tensor_api import einops_backend
 from gt.client.tensor_api.function_methods import function_methods
 from gt.client.tensor_api.inplace_methods import InPlace
 from gt.client.tensor_api.methods import Methods
@@ -47,4 +48,5 @@ def bind_methods() -> None:
 
 
 bind_methods()
+einops_backend.register()
 emission.GRADIENT_RULES.update(GRADIENTS)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gt.client.tensor import emission
+from gt.client.tensor.argument_names import also_named
 from gt.client.tensor.operands import cast, dtype_of, tensor_of
 from gt.errors import ShapeError
 from gt.ir.dtypes import bool_
@@ -33,6 +34,7 @@ _ELLIPSIS: Final = "0123456789"
 """Labels of the dimensions that an ellipsis stands for, from the right: no user can name them."""
 
 
+@also_named(axes="dims")
 def tensordot(a: Any, b: Any, dims: Any = 2) -> Tensor:
     """Σ over the last `dims` dimensions of a and the first of b, or over two lists of dimensions, pair by pair."""
     x, y = tensor_of("tensordot", a), tensor_of("tensordot", b)
