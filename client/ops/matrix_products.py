@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gt.client.tensor import emission
-from gt.client.tensor.operands import cast, tensor_of
+from gt.client.tensor.operands import cast, meet, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, ShapeError
-from gt.ir.dtypes import HALF_DTYPES, as_dtype, float32
+from gt.ir.dtypes import HALF_DTYPES, as_dtype, float32, get_conventions
 
 __all__ = ["bmm", "dot", "matmul", "mm"]
 
@@ -16,6 +16,8 @@ __all__ = ["bmm", "dot", "matmul", "mm"]
 def matmul(input: Any, other: Any) -> Tensor:
     """The matrix product: vectors count as a row or a column, leading dimensions broadcast."""
     a, b = tensor_of("matmul", input), tensor_of("matmul", other)
+    if a._value.spec.dtype is not b._value.spec.dtype and get_conventions() == "array_api":
+        a, b = meet("matmul", a, b)
     left, right = a._value.spec.shape, b._value.spec.shape
     if len(left) >= 2 and len(right) >= 2:
         return emission.emit_binary("matmul", a, b)

@@ -35,6 +35,18 @@ def put(array: np.ndarray[Any, Any]) -> Tensor:
     )
 
 
+def is_foreign_array(value: Any) -> bool:
+    """Whether it is an array of another library (PyTorch's, JAX's), which no function takes unconverted."""
+    return hasattr(type(value), "__dlpack__") and not isinstance(value, (Tensor, np.ndarray))
+
+
+def foreign_array_hint(value: Any) -> str:
+    """What an error says of another library's array: what it is, and how it becomes a tensor or a tensor becomes its like."""
+    name = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+    way, back = ("from_torch", "torch") if name.startswith("torch.") else ("from_dlpack", "numpy")
+    return f"{name}: convert it with gt.{way}(x), or the GT tensor with .{back}()"
+
+
 def plain(op: str, value: Any) -> Any:
     """An operand as a tensor or a Python bool, int, float or complex. Raises `DTypeError` for anything else."""
     if isinstance(value, Tensor) or type(value) in _PYTHON:
@@ -46,6 +58,8 @@ def plain(op: str, value: Any) -> Any:
     for kind in _PYTHON:
         if isinstance(value, kind):
             return kind(value)
+    if is_foreign_array(value):
+        raise DTypeError(f"{op} takes no {foreign_array_hint(value)}")
     raise DTypeError(f"{op}: {value!r} ({type(value).__name__}) is neither a tensor nor a number")
 
 
@@ -55,6 +69,8 @@ def tensor_of(op: str, value: Any) -> Tensor:
         return value
     if isinstance(value, np.ndarray):
         return put(value)
+    if is_foreign_array(value):
+        raise DTypeError(f"{op} takes no {foreign_array_hint(value)}")
     raise DTypeError(f"{op} takes a tensor, not {value!r} ({type(value).__name__})")
 
 

@@ -7,6 +7,7 @@ business: it gets the values, as an array, and gives arrays.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,7 +17,7 @@ import numpy as np
 from gt.client.functional import functional
 from gt.client.ops import comparisons, creation
 from gt.client.tensor.tensor import Tensor
-from gt.ir.dtypes import as_dtype, bfloat16
+from gt.ir.dtypes import as_dtype, bfloat16, promote
 
 _RENAMED: Final = {
     "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan",
@@ -56,7 +57,6 @@ _ARGUMENTS: Final[dict[str, dict[str, str]]] = {
     "tile": {"A": "input", "reps": "dims"},
     "tril": {"m": "input", "k": "diagonal"},
     "triu": {"m": "input", "k": "diagonal"},
-    "dot": {"a": "input", "b": "other"},
     "outer": {"a": "input", "b": "vec2"},
     "inner": {"a": "input", "b": "other"},
     "kron": {"a": "input", "b": "other"},
@@ -156,6 +156,19 @@ def _transpose(a: Tensor, axes: Any = None) -> Tensor:
     return functional.permute(a, tuple(range(a.ndim))[::-1] if axes is None else tuple(axes))
 
 
+def _dot(a: Any, b: Any, out: Any = None) -> Any:
+    """NumPy's: a product with a number, or over the last dimension of `a` and the last but one (or only one) of `b`."""
+    if out is not None:
+        raise TypeError("np.dot of a GT tensor takes no out=")
+    if np.isscalar(a) or np.isscalar(b):
+        return functional.mul(a, b)
+    x, y = (each if isinstance(each, Tensor) else _operand(np.asarray(each)) for each in (a, b))
+    if not x.ndim or not y.ndim:
+        return functional.mul(x, y)
+    dtype = promote(x.dtype, y.dtype)
+    return functional.tensordot(x.to(dtype), y.to(dtype), ([x.ndim - 1], [max(y.ndim - 2, 0)]))
+
+
 def _spread(name: str) -> Callable[..., Tensor]:
     """var and std: NumPy's divide by n, GT's (PyTorch's) by n − 1 unless told otherwise."""
 
@@ -174,6 +187,7 @@ def _spread(name: str) -> Callable[..., Tensor]:
 _SPECIAL: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     np.transpose: _transpose,
     np.reshape: lambda a, shape, order="C", **_: functional.reshape(a, shape),
+    np.dot: _dot,
     np.var: _spread("var"),
     np.std: _spread("std"),
     np.shape: lambda a: a.shape,
@@ -202,7 +216,9 @@ def dlpack(
         raise BufferError("the values of a GT tensor live on its workers: DLPack has to copy them")
     if dl_device not in (None, CPU):
         raise BufferError(f"the values of a GT tensor are copied to this process's memory, not to device {dl_device}")
-    return self.numpy().__dlpack__(max_version=max_version)
+    if self.dtype is not bfloat16:
+        return self.numpy().__dlpack__(max_version=max_version)
+    return _renamed(self.numpy().view(np.int16).__dlpack__(max_version=max_version), _BFLOAT)
 
 
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
@@ -211,7 +227,43 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         return ext_tensor
     if copy is False:
         raise BufferError("from_dlpack: the values go to the workers, so they are copied")
-    return creation.from_numpy(np.from_dlpack(ext_tensor))
+    if str(getattr(ext_tensor, "dtype", "")).removeprefix("torch.") != bfloat16.name:
+        return creation.from_numpy(np.from_dlpack(ext_tensor))
+    if tuple(ext_tensor.__dlpack_device__()) != CPU:
+        raise BufferError("from_dlpack: bfloat16 is copied from a CPU's memory only")
+    integers = np.from_dlpack(_Capsule(_renamed(ext_tensor.__dlpack__(), _INTEGER)))
+    return creation.from_numpy(integers.view(bfloat16.numpy))
+
+
+_INTEGER: Final = 0
+_BFLOAT: Final = 4
+"""DLPack's codes of integers and of bfloat16, which NumPy does not know: it takes and gives the 16 bits as integers."""
+
+_DTYPE_CODE_AT: Final = {b"dltensor": 20, b"dltensor_versioned": 52}
+"""Where the dtype's code is in what a capsule of this name points to: `DLManagedTensor`, `DLManagedTensorVersioned`."""
+
+
+def _renamed(capsule: Any, code: int) -> Any:
+    """The capsule, of which nobody has taken the tensor yet, with another code of its dtype."""
+    name_of, pointer_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    name = name_of(capsule)
+    ctypes.c_uint8.from_address(pointer_of(capsule, name) + _DTYPE_CODE_AT[name]).value = code
+    return capsule
+
+
+class _Capsule:
+    """A capsule on a CPU, as NumPy takes it."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CPU
 
 
 # PyTorch

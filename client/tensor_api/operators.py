@@ -13,6 +13,7 @@ import numpy as np
 from gt.client.ops import arithmetic, elementwise
 from gt.client.ops.matrix_products import matmul
 from gt.client.tensor import emission
+from gt.client.tensor.operands import foreign_array_hint, is_foreign_array
 from gt.client.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -25,8 +26,12 @@ _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 
 
 def _foreign(other: Any) -> bool:
-    """Whether an operator leaves `other` to its own reflected method."""
-    return not isinstance(other, (Tensor, *_NUMBERS))
+    """Whether an operator leaves `other` to its own reflected method. Raises `TypeError` for another library's array."""
+    if isinstance(other, (Tensor, *_NUMBERS)):
+        return False
+    if is_foreign_array(other):
+        raise TypeError(f"an operator of a GT tensor takes no {foreign_array_hint(other)}")
+    return True
 
 
 def _general(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
@@ -112,8 +117,10 @@ class Operators:
         return NotImplemented if _foreign(other) else self._write("pow_", arithmetic.pow(self, other))
 
     def __matmul__(self, other: Any) -> Tensor:
-        if type(other) is Tensor and len(self._value.spec.shape) >= 2 <= len(other._value.spec.shape):
-            return emission.emit_binary("matmul", self, other)
+        if type(other) is Tensor:
+            a, b = self._value.spec, other._value.spec
+            if a.dtype is b.dtype and len(a.shape) >= 2 <= len(b.shape):
+                return emission.emit_binary("matmul", self, other)
         return NotImplemented if _foreign(other) else matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Tensor:

@@ -41,6 +41,8 @@ def _session(request: pytest.FixtureRequest) -> Iterator[None]:
         lambda x: np.zeros_like(x), lambda x: np.isfinite(x), lambda x: np.any(x > 1, axis=1), lambda x: np.dot(x[0, 0], x[1, 1]),
         lambda x: np.broadcast_to(x[0, 0], (3, 5)), lambda x: np.sum(x, dtype=np.float64), lambda x: np.moveaxis(x, 0, 2),
         lambda x: np.arange(5, dtype=np.float32) * x, lambda x: np.power(x, 2), lambda x: np.less(x, 0),
+        lambda x: np.dot(x[0], x[1].T), lambda x: np.dot(x, x[0].T), lambda x: np.dot(x, np.swapaxes(x, 1, 2)),
+        lambda x: np.dot(x, np.ones(5)), lambda x: np.dot(np.float32(2), x), lambda x: np.dot(x[0, 0], x[1].T),
     ],
 )  # fmt: skip
 def test_numpys_functions_stay_on_the_workers(of: Callable[[Any], Any]) -> None:
@@ -77,6 +79,50 @@ def test_dlpack_both_ways() -> None:
     assert x.__dlpack_device__() == (1, 0)
     with pytest.raises(BufferError, match="copied"):
         gt.from_dlpack(X, copy=False)
+
+
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("versioned", [False, True])
+def test_bfloat16_goes_through_dlpack_both_ways(strided: bool, versioned: bool) -> None:
+    """NumPy, which makes and takes the capsules, does not know the dtype."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    given = torch.from_numpy(X).mul(3).to(torch.bfloat16)
+    given = given[:, ::2] if strided else given
+    found = gt.from_dlpack(given)
+    assert found.dtype is gt.bfloat16
+    assert torch.equal(found.torch(), given)
+    back = torch.from_dlpack(found.__dlpack__(max_version=(1, 0)) if versioned else found)
+    assert back.dtype is torch.bfloat16
+    del found
+    assert torch.equal(back, given)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda x, y: x + y, lambda x, y: y + x, lambda x, y: x @ y, lambda x, y: y @ x, lambda x, y: x == y,
+        lambda x, y: y != x, lambda x, y: x.__iadd__(y), gt.add, gt.matmul, gt.maximum, lambda x, y: gt.sum(y),
+    ],
+)  # fmt: skip
+def test_another_librarys_array_is_refused_with_the_way_to_convert_it(of: Callable[[Any, Any], Any]) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    with pytest.raises(TypeError, match=r"takes no torch\.Tensor: convert it with gt\.from_torch\(x\)"):
+        of(gt.ones(2, 2), torch.ones(2, 2))
+
+
+def test_arrays_of_libraries_without_a_function_of_their_own_go_through_dlpack() -> None:
+    class Array:
+        """What JAX's and others' have: an array that says how it is read."""
+
+        def __dlpack__(self, **_: Any) -> Any:
+            return X.__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return X.__dlpack_device__()
+
+    with pytest.raises(TypeError, match=r"takes no .*\.Array: convert it with gt\.from_dlpack\(x\)"):
+        gt.ones(2) * Array()
+    np.testing.assert_array_equal(gt.from_dlpack(Array()).numpy(), X)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "uint8", "bool", "complex64"])
