@@ -14,6 +14,7 @@ from gt.ir.dtypes import bool_ as bool
 from gt.ir.dtypes import (
     complex64,
     complex128,
+    float16,
     float32,
     float64,
     int8,
@@ -58,8 +59,8 @@ def __array_namespace_info__() -> Info:  # noqa: N807  # the name is the standar
 
 
 __all__ = [
-    "__array_api_version__", "__array_namespace_info__", "bool", "complex128", "complex64", "e", "float32", "float64",
-    "inf", "int16", "int32", "int64", "int8", "matmul", "matrix_transpose", "nan", "newaxis", "pi", "tensordot",
+    "__array_api_version__", "__array_namespace_info__", "bool", "complex128", "complex64", "e", "float16", "float32",
+    "float64", "inf", "int16", "int32", "int64", "int8", "matmul", "matrix_transpose", "nan", "newaxis", "pi", "tensordot",
     "uint16", "uint32", "uint64", "uint8", "vecdot",
 ]  # fmt: skip
 __all__ += creation.__all__

@@ -11,14 +11,14 @@ from gt.client.tensor import emission
 from gt.client.tensor import tensor as tensors
 from gt.client.tensor.operands import cast, clone
 from gt.client.tensor_api.interop import from_dlpack
-from gt.ir.dtypes import as_dtype, get_default_dtype, int64
+from gt.ir.dtypes import as_dtype, float64, get_default_dtype, int64
 
 if TYPE_CHECKING:
     from gt.client.tensor.tensor import Tensor
 
 __all__ = [
-    "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace", "meshgrid", "ones",
-    "ones_like", "tril", "triu", "zeros", "zeros_like",
+    "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace",
+    "logspace", "meshgrid", "ones", "ones_like", "tril", "triu", "zeros", "zeros_like",
 ]  # fmt: skip
 
 
@@ -92,6 +92,14 @@ def linspace(
         return core.linspace(start, stop, num, dtype=dtype)
     more = core.linspace(start, stop, num + 1, dtype=dtype)
     return emission.emit("slice", (more, 0), (0,), (num,), (1,))
+
+
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: float = 10.0, dtype: Any = None
+) -> Tensor:
+    """`base` to `num` evenly spaced powers, as of NumPy's namespace: the standard has no such function."""
+    powers = linspace(start, stop, num, dtype=float64, endpoint=endpoint)
+    return cast(arithmetic.pow(base, powers), get_default_dtype() if dtype is None else dtype)
 
 
 def meshgrid(*arrays: Tensor, indexing: str = "xy") -> list[Tensor]:

@@ -45,6 +45,11 @@ class DType:
         return self.name if self.name != "bool" else "bool_"
 
     @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The dtype of NumPy, by which `np.dtype(gt.float32)` and `np.zeros(2, dtype=gt.float32)` know it."""
+        return self.numpy
+
+    @property
     def is_floating_point(self) -> bool:
         """Whether it holds floating-point numbers (complex ones are not)."""
         return self.kind == "f"

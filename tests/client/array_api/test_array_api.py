@@ -21,7 +21,7 @@ from beside_numpy import agree, both, mine
 
 import gt
 import gt.array_api as xp
-from gt.ir.dtypes import DType
+from gt.ir.dtypes import ALL_DTYPES, DType
 
 pytestmark = pytest.mark.usefixtures("shared")
 
@@ -280,3 +280,42 @@ def test_what_does_not_fit_is_refused() -> None:
         assert message in str(found.value)
     with pytest.raises(TypeError, match="at least one tensor or dtype"):
         xp.result_type(1, 2)
+
+
+# beyond the standard, as NumPy's namespace has it
+
+
+@pytest.mark.parametrize("dtype", ALL_DTYPES, ids=str)
+def test_numpy_takes_a_dtype_for_its_own(dtype: DType) -> None:
+    assert np.dtype(dtype) == dtype.numpy  # type: ignore[call-overload]  # by its attribute `dtype`
+    assert np.zeros(2, dtype=dtype).dtype == dtype.numpy  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda of: of.logspace(0, 2, 5), lambda of: of.logspace(-1, 3, 4, endpoint=False, base=2.0),
+        lambda of: of.logspace(0, 3, 4, dtype=of.float32), lambda of: of.ones(3, dtype=of.float16) * 2,
+        lambda of: of.logspace(1, 1, 1), lambda of: of.logspace(0, 1, 0),
+    ],
+)  # fmt: skip
+def test_names_that_numpy_adds(call: Call) -> None:
+    got, want = call(xp), call(np)
+    assert "float16" not in xp.__array_namespace_info__().dtypes()
+    np.testing.assert_allclose(got.numpy(), want.astype(got.dtype.numpy), rtol=1e-6)
+
+
+@pytest.mark.usefixtures("conventions")
+@pytest.mark.parametrize("first", [(3,), (2, 3)])
+@pytest.mark.parametrize("second", [(3,), (3, 4), (2, 3, 4)])
+def test_a_matrix_product_promotes_only_by_the_standards_rules(first: Any, second: Any) -> None:
+    for a, b in itertools.product((np.float32, np.float64, np.complex64), (np.float64, np.float32)):
+        if a == b:
+            continue
+        x, y = np.ones(first, a), np.ones(second, b)
+        with pytest.raises(gt.DTypeError):
+            mine(x) @ mine(y)
+        gt.set_conventions("array_api")
+        agree(mine(x) @ mine(y), x @ y)
+        agree(mine(y).__rmatmul__(mine(x)), x @ y)
+        gt.set_conventions("pytorch")
