@@ -64,7 +64,6 @@ def function_of(name: str, overload: str) -> Function | None:
 
 
 def _computed(function: Function) -> Rule:
-
     def rule(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         named = _named(kwargs) if kwargs else kwargs
         out = function(*[_operand(each) for each in args], **named)
