@@ -67,8 +67,6 @@ _ARGUMENTS: Final[dict[str, dict[str, str]]] = {
     "ones_like": {"a": "input"},
     "full_like": {"a": "input"},
     "empty_like": {"a": "input"},
-    "isclose": {"a": "input", "b": "other"},
-    "allclose": {"a": "input", "b": "other"},
     "nan_to_num": {"x": "input"},
     "take_along_axis": {"arr": "input", "axis": "dim"},
     "count_nonzero": {"a": "input", "axis": "dim"},
@@ -169,6 +167,16 @@ def _dot(a: Any, b: Any, out: Any = None) -> Any:
     return functional.tensordot(x.to(dtype), y.to(dtype), ([x.ndim - 1], [max(y.ndim - 2, 0)]))
 
 
+def _close(name: str) -> Callable[..., Any]:
+    """isclose and allclose: NumPy's take numbers and lists for either operand, GT's (PyTorch's) only tensors."""
+
+    def function(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+        x, y = (each if isinstance(each, Tensor) else _operand(np.asarray(each)) for each in (a, b))
+        return getattr(functional, name)(x, y, rtol, atol, equal_nan)
+
+    return function
+
+
 def _spread(name: str) -> Callable[..., Tensor]:
     """var and std: NumPy's divide by n, GT's (PyTorch's) by n − 1 unless told otherwise."""
 
@@ -187,7 +195,9 @@ def _spread(name: str) -> Callable[..., Tensor]:
 _SPECIAL: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     np.transpose: _transpose,
     np.reshape: lambda a, shape, order="C", **_: functional.reshape(a, shape),
+    np.allclose: _close("allclose"),
     np.dot: _dot,
+    np.isclose: _close("isclose"),
     np.var: _spread("var"),
     np.std: _spread("std"),
     np.shape: lambda a: a.shape,

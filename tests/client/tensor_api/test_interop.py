@@ -42,7 +42,8 @@ def _session(request: pytest.FixtureRequest) -> Iterator[None]:
         lambda x: np.broadcast_to(x[0, 0], (3, 5)), lambda x: np.sum(x, dtype=np.float64), lambda x: np.moveaxis(x, 0, 2),
         lambda x: np.arange(5, dtype=np.float32) * x, lambda x: np.power(x, 2), lambda x: np.less(x, 0),
         lambda x: np.dot(x[0], x[1].T), lambda x: np.dot(x, x[0].T), lambda x: np.dot(x, np.swapaxes(x, 1, 2)),
-        lambda x: np.dot(x, np.ones(5)), lambda x: np.dot(np.float32(2), x), lambda x: np.dot(x[0, 0], x[1].T),
+        lambda x: np.isclose(x, 0, atol=0.5), lambda x: np.isclose(0.0, x, rtol=0.1, atol=1), lambda x: np.isclose(X[0], x),
+        lambda x: np.isclose([0, 1, 2, 3, 4], x), lambda x: np.isclose(b=x, a=0), lambda x: np.dot(x, np.ones(5)), lambda x: np.dot(np.float32(2), x), lambda x: np.dot(x[0, 0], x[1].T),
     ],
 )  # fmt: skip
 def test_numpys_functions_stay_on_the_workers(of: Callable[[Any], Any]) -> None:
@@ -62,6 +63,13 @@ def test_numpys_other_functions_get_the_values() -> None:
     assert np.shape(x) == X.shape
     with pytest.raises(TypeError, match="out="):
         np.add(X, x, out=X.copy())
+
+
+@pytest.mark.parametrize("atol", [0.0, 10.0])
+def test_numpys_allclose_takes_numbers(atol: float) -> None:
+    x = gt.from_numpy(X)
+    assert np.allclose(x, 0, atol=atol) == np.allclose(0, x, atol=atol) == np.allclose(X, 0, atol=atol)
+    assert np.allclose(x, X)
 
 
 def test_gradients_flow_through_numpys_names() -> None:
