@@ -11,10 +11,11 @@ from gt.client.tensor import emission
 from gt.client.tensor import tensor as tensors
 from gt.client.tensor.operands import cast, clone
 from gt.client.tensor_api.interop import from_dlpack
-from gt.ir.dtypes import as_dtype, float64, get_default_dtype, int64
+from gt.ir.dtypes import as_dtype, float64, get_default_dtype, int64, result_type
 
 if TYPE_CHECKING:
     from gt.client.tensor.tensor import Tensor
+    from gt.ir.dtypes import DType
 
 __all__ = [
     "arange", "asarray", "empty", "empty_like", "eye", "from_dlpack", "full", "full_like", "linspace",
@@ -31,7 +32,24 @@ def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | 
         return clone(obj) if out is obj and copy else out
     if copy is False:
         raise ValueError("asarray: what a program holds goes to the workers, so it is copied")
-    return core.tensor(_stacked(obj), dtype=dtype)
+    return core.tensor(_stacked(obj), dtype=_met(obj) if dtype is None else dtype)
+
+
+def _met(obj: Any) -> DType | None:
+    """The dtype in which the elements of lists meet, if tensors are among them; else what `tensor` makes of numbers holds."""
+    dtypes: list[DType] = []
+    numbers: list[Any] = []
+    rest, found = [obj], False
+    while rest:
+        each = rest.pop()
+        if isinstance(each, (list, tuple)):
+            rest.extend(each)
+        elif hasattr(each, "dtype"):
+            dtypes.append(as_dtype(each.dtype))
+        else:
+            numbers.append(each)
+        found = found or isinstance(each, tensors.Tensor)
+    return result_type([(dtype, False) for dtype in dtypes], numbers) if found else None
 
 
 def _stacked(obj: Any) -> Any:

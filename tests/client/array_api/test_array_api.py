@@ -117,6 +117,20 @@ def test_dtypes_meet_as_the_standard_says() -> None:
     assert xp.result_type(xp.int8, 3) is xp.int8
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_lists_of_tensors_keep_the_dtype_in_which_they_meet(dtype: DType) -> None:
+    x = xp.asarray([1, 0], dtype=dtype)
+    for made in ([x[0], x[1]], [(x[0], x[1]), (x[1], x[1])], [x, x], [[x]]):
+        out = xp.asarray(made)
+        assert out.dtype is dtype
+        assert out.tolist() == [xp.asarray(each).tolist() for each in made]
+    if dtype.kind != "b":
+        assert xp.asarray([x[0], 1]).dtype is xp.asarray([1, x[0]]).dtype is dtype
+    assert xp.asarray([x[0], 2.5]).dtype is xp.result_type(x, 2.5)
+    third = xp.asarray(1 / 3, dtype=xp.float64)
+    assert xp.asarray([third, xp.asarray(1, dtype=xp.float32)])[0].item() == 1 / 3
+
+
 @pytest.fixture
 def conventions() -> Iterator[None]:
     """The operators' rules are PyTorch's again, whatever a test makes of them."""

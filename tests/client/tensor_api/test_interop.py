@@ -43,7 +43,8 @@ def _session(request: pytest.FixtureRequest) -> Iterator[None]:
         lambda x: np.arange(5, dtype=np.float32) * x, lambda x: np.power(x, 2), lambda x: np.less(x, 0),
         lambda x: np.dot(x[0], x[1].T), lambda x: np.dot(x, x[0].T), lambda x: np.dot(x, np.swapaxes(x, 1, 2)),
         lambda x: np.isclose(x, 0, atol=0.5), lambda x: np.isclose(0.0, x, rtol=0.1, atol=1), lambda x: np.isclose(X[0], x),
-        lambda x: np.isclose([0, 1, 2, 3, 4], x), lambda x: np.isclose(b=x, a=0), lambda x: np.dot(x, np.ones(5)), lambda x: np.dot(np.float32(2), x), lambda x: np.dot(x[0, 0], x[1].T),
+        lambda x: np.isclose([0, 1, 2, 3, 4], x), lambda x: np.isclose(b=x, a=0), lambda x: np.dot(x, np.ones(5)),
+        lambda x: np.dot(np.float32(2), x), lambda x: np.dot(x[0, 0], x[1].T),
     ],
 )  # fmt: skip
 def test_numpys_functions_stay_on_the_workers(of: Callable[[Any], Any]) -> None:
