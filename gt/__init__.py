@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from . import func as func
     from . import fx as fx
     from . import hub as hub
+    from . import jax as jax
     from . import jit as jit
     from . import linalg as linalg
     from . import masked as masked
@@ -72,6 +73,7 @@ _SUBMODULES: Final = (
     "func",
     "fx",
     "hub",
+    "jax",
     "jit",
     "linalg",
     "masked",

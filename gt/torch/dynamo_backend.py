@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 import gt
+from gt.client.compile.stateless import alone
 from gt.client.session import session as sessions
 
 from . import device
 from .device_tensor import StateWatch, graph_tensor, held
-from .graph import Graph, alone, place
+from .graph import Graph, place
 from .pytorch_internals import (
     DEVICE_TYPE,
     aot_compiler,

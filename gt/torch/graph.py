@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import re
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from gt import Tensor
     from gt.client.tensor.emission_context import Context
 
-__all__ = ["Graph", "alone", "module_path", "place", "signals_of"]
+__all__ = ["Graph", "module_path", "place", "signals_of"]
 
 _PART: Final = re.compile(r"_modules\['([^']+)'\]|\['([^']+)'\]|\[(\d+)\]|([A-Za-z_]\w*|\d+)")
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
@@ -194,21 +193,6 @@ def _site(node: Any) -> str | None:
         if f"{torch.__path__[0]}/" not in file:
             found = f"{file}:{line}"
     return found
-
-
-def alone(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """`function`, by this name, called through a weak reference. `gt.compile` looks for state in all that a function can reach,
-    and watches it at each call; what is known to depend on its arguments alone need not be searched."""
-    reference = weakref.WeakMethod(function) if hasattr(function, "__self__") else weakref.ref(function)
-
-    def call(*args: Any) -> Any:
-        target = reference()
-        if target is None:
-            raise AssertionError("whoever made a program keeps its function")
-        return target(*args)
-
-    call.__name__ = call.__qualname__ = name
-    return call
 
 
 def place(x: Tensor, signals: tuple[str, ...]) -> None:

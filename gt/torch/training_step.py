@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 import gt
+from gt.client.compile.stateless import alone
 
 from .device_tensor import DeviceTensor, StateWatch
-from .graph import alone
 from .pytorch_internals import as_compiling, tree_flatten, tree_unflatten
 
 if TYPE_CHECKING:
