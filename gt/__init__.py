@@ -90,6 +90,9 @@ _SUBMODULES: Final = (
     "version",
 )
 
+_FRONT_ENDS: Final = frozenset({"jax", "torch"})
+"""Submodules that are there where the library of the same name is installed."""
+
 
 def _start_session() -> None:
     from gt.service import session
@@ -131,7 +134,10 @@ def __getattr__(name: str) -> Any:
     elif name in _SUBMODULES:
         value = importlib.import_module(f".{name}", __name__)
     elif name == "__all__":
-        value = [*_SUBMODULES, *_CONSTANTS, *_defined()]
+        from importlib.util import find_spec
+
+        there = [each for each in _SUBMODULES if each not in _FRONT_ENDS or find_spec(each) is not None]
+        value = [*there, *_CONSTANTS, *_defined()]
     elif name == "__version__":
         from importlib.metadata import version
 

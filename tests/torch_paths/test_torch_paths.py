@@ -432,3 +432,15 @@ def test_the_tree_for_editors_leads_a_program_to_the_sources(backend: ModuleType
     assert (tree / "py.typed").exists()
     backend.editor_tree(tmp_path / "tree")  # again, over what is there
     assert (tree / "nn" / "__init__.pyi").read_text() == stubs.stub("gt.nn")
+
+
+def test_everything_can_be_imported_without_the_libraries_of_front_ends() -> None:
+    """`from gt import *` takes `gt.jax` and `gt.torch` only where JAX and PyTorch are installed."""
+    program = (
+        "import sys, importlib.util as util\n"
+        "found = util.find_spec\n"
+        "util.find_spec = lambda name, *rest: None if name in ('jax', 'torch') else found(name, *rest)\n"
+        "from gt import *\n"
+        "print('gt.jax' in sys.modules, 'gt.torch' in sys.modules)"
+    )
+    assert run(program) == "False False\n"
