@@ -20,6 +20,7 @@ from jax.extend.core import Literal
 from jax.extend.random import threefry_prng_impl
 
 import gt
+from gt.client.session import session as sessions
 from gt.client.tensor import emission_context
 from gt.ir.signal_path import path_error
 
@@ -73,9 +74,9 @@ class JaxprProgram:
         self._site: str | None = None
         self._signals: dict[int, tuple[str, ...]] = {}
         self._constants: dict[int, int] = {}
-        self.constants: list[Tensor] = []
-        """The arrays that the program has beside its inputs, on the workers."""
         self._kept: list[Any] = []
+        self._session: Any = self  # none yet
+        self._copies: list[Tensor] = []
         self._constant_slots: list[int] = []
         self._inputs = [self._new() for _ in closed.jaxpr.invars]
         self._outputs = [
@@ -107,6 +108,13 @@ class JaxprProgram:
             emission_context.enter(outer)
         return [values[each.number] for each in self._outputs]
 
+    def constants(self) -> list[Tensor]:
+        """The arrays that the program has beside its inputs, on the workers of this session."""
+        session = sessions.current()
+        if self._session is not session:
+            self._session, self._copies = session, [on_workers(value) for value in self._kept]
+        return self._copies
+
     # making it
 
     def _new(self) -> Slot:
@@ -118,9 +126,8 @@ class JaxprProgram:
         found = self._constants.get(id(value))
         if found is None:
             found = self._constants[id(value)] = self._new().number
-            self._kept.append(value)  # so that nothing else gets its id
+            self._kept.append(value)  # for sessions to come, and so that nothing else gets its id
             self._constant_slots.append(found)
-            self.constants.append(on_workers(value))
         return Slot(found)
 
     def _context(self) -> Context:

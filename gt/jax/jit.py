@@ -57,7 +57,7 @@ class Jitted:
             made = self._made[key] = self._make(args, static, structure, shapes)
         with gt.no_grad():
             values = [_given(each, signals) for each, signals in zip(leaves, made.placed, strict=True)]
-            found = made.run(made.program.constants, values)
+            found = made.run(made.program.constants(), values)
         return jax.tree.unflatten(made.results, [Array(each) for each in found])
 
     def _make(self, args: tuple[Any, ...], static: Sequence[int], structure: Any, shapes: Sequence[Any]) -> _Made:

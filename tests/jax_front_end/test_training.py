@@ -206,3 +206,13 @@ def test_arguments_and_results() -> None:
     assert np.asarray(function(4, x, scale=2)["a"]).tolist() == [8, 8]
     assert function.programs == 2
     assert int(gt.jax.jit(lambda: jnp.int32(7))()) == 7
+
+
+def test_a_function_outlives_a_session() -> None:
+    """Its constants are copied to the workers of the next."""
+    function = gt.jax.jit(lambda x: x @ jnp.arange(6.0).reshape(3, 2))
+    for _ in range(2):
+        for _ in range(3):
+            assert np.asarray(function(np.ones(3, np.float32))).tolist() == [6, 9]
+        gt.disconnect()
+        gt.connect("inproc", workers=1)
