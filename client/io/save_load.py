@@ -33,7 +33,7 @@ PLAIN_TYPES: Final = (bool, int, float, str, type(None))
 
 File = str | os.PathLike[str]
 Stream = IO[bytes]
-"""What has `read` or `write`, such as an open file or `io.BytesIO`."""
+"""An object with `read` or `write`, such as an open file or `io.BytesIO`."""
 
 
 def save(obj: Any, f: File | Stream, pickle_module: Any = None, pickle_protocol: int = 2) -> None:

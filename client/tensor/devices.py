@@ -34,7 +34,7 @@ class device(str):  # noqa: N801  # PyTorch's name
         return int(number) if number else None
 
     def __enter__(self) -> device:
-        """Where tensors are made within: without effect."""
+        """Enters a region whose device new tensors would have in PyTorch: without effect."""
         return self
 
     def __exit__(self, *_: object) -> None:

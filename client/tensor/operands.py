@@ -41,7 +41,7 @@ def is_foreign_array(value: Any) -> bool:
 
 
 def foreign_array_hint(value: Any) -> str:
-    """What an error says of another library's array: what it is, and how it becomes a tensor or a tensor becomes its like."""
+    """The text of an error about another library's array: its kind, and how to convert it to a tensor, or a tensor to it."""
     name = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
     way, back = ("from_torch", "torch") if name.startswith("torch.") else ("from_dlpack", "numpy")
     return f"{name}: convert it with gt.{way}(x), or the GT tensor with .{back}()"

@@ -76,7 +76,7 @@ def _subclass(module: ModuleType) -> None:
 
 
 class _Methods:
-    """What einops asks of a backend, beyond what its own class does."""
+    """The backend that einops calls for tensors of GT; what it does not define, einops' own class does."""
 
     def is_appropriate_type(self, tensor: Any) -> bool:
         return isinstance(tensor, Tensor)
