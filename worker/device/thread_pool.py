@@ -36,8 +36,6 @@ class ThreadPool:
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
-        self.helps = True
-        """Whether other threads take a part of what is a tenth of a millisecond (`worker/fusion/cpu/faster_way.py`)."""
         self._memory: dict[int, np.ndarray[Any, Any]] = {}
         self._zeros = np.zeros(0, np.uint8)
         self._work: SimpleQueue[PoolTask] = SimpleQueue()

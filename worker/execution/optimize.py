@@ -17,7 +17,6 @@ from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.fusion.chains import Chain, fusing
 from gt.worker.fusion.cpu import chain_lowering, strip_executor
 from gt.worker.fusion.cpu.background_matmul import ActionSteps, set_aside
-from gt.worker.fusion.cpu.faster_way import timed
 from gt.worker.fusion.cpu.row_parallel import RowParallelAction, RowParallelGroup, with_row_parallel_groups
 from gt.worker.fusion.cuda import fused_kernel
 from gt.worker.fusion.incremental import Incremental, at_once, finished
@@ -77,7 +76,7 @@ def fusing_program(program: Program, executor: ChainExecutor) -> Incremental[Pro
     actions: list[list[Action]] = []
     starts: list[Sequence[int]] = []
     for number in range(len(program.blocks) - 1, -1, -1):
-        block, acts, firsts = yield from _fused_block(program.blocks[number], wanted, executor, whole=not program.moves)
+        block, acts, firsts = yield from _fused_block(program.blocks[number], wanted, executor)
         blocks.append(block)
         actions.append(acts)
         starts.append(firsts)
@@ -89,16 +88,14 @@ def fusing_program(program: Program, executor: ChainExecutor) -> Incremental[Pro
 
 
 def _fused_block(
-    steps: list[ProgramStep], wanted: set[int], executor: ChainExecutor, *, whole: bool
+    steps: list[ProgramStep], wanted: set[int], executor: ChainExecutor
 ) -> Incremental[tuple[list[ProgramStep], list[Action], list[int]]]:
-    """The steps of a block in the order in which they run as chains, the actions, and the index of each action's first step.
-    `whole`: it is all of the program."""
+    """The steps of a block in the order in which they run as chains, the actions, and the index of each action's first step."""
     order = yield from fusing(steps, wanted, executor.able, executor.worth, loose=executor.loose)
-    units = order if executor.thread_pool is None else with_row_parallel_groups(steps, order, executor.thread_pool)
-    groups = yield from _grouped(steps, units, wanted, executor)
+    whole = order if executor.thread_pool is None else with_row_parallel_groups(steps, order, executor.thread_pool)
+    groups = yield from _grouped(steps, whole, wanted, executor)
     if executor.thread_pool is not None:
         groups = yield from set_aside(groups, wanted, executor.thread_pool)
-        groups = timed(groups, executor.thread_pool) if whole else groups
     starts = list(itertools.accumulate((len(group.steps) for group in groups), initial=0))[:-1]
     return [step for group in groups for step in group.steps], [group.action for group in groups], starts
 

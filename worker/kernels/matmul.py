@@ -2,9 +2,8 @@
 
 BLAS's own threads wait by spinning. Beside a client and a dispatcher that want the same cores, or anybody else's work, they
 took ten times as long as one thread takes (docs/performance.md). So what is small is computed by one thread, and what is large
-is cut into pieces that threads take one after the other: a thread whose core is busy takes fewer. Between, where a product takes
-a tenth of a millisecond, it is cut in two, of which the caller has the larger piece while another thread wakes. The pieces follow
-from the shapes alone, so bits depend neither on time nor on how many threads there are. On a GPU what CuPy has no product for is
+is cut into pieces that threads take one after the other: a thread whose core is busy takes fewer. The pieces follow from the
+shapes alone, so bits depend neither on time nor on how many threads there are. On a GPU what CuPy has no product for is
 `worker/device/cublas.py`'s, and all others where they can be captured that way.
 """
 
@@ -26,12 +25,6 @@ from .elementwise import wide
 
 MIN_SHARED_MULTIPLICATIONS: Final = 100_000_000
 """Multiplications from which a product is shared: milliseconds of one core, where waking another takes tens of microseconds."""
-MIN_HALVED_MULTIPLICATIONS: Final = 8_000_000
-"""Multiplications from which a product of two matrices is cut in two: some 70 µs of a core."""
-WAKING_MULTIPLICATIONS: Final = 1_500_000
-"""Multiplications by which the first of two pieces is more than half: what a core does until another thread has begun."""
-HALVES_ALIGNMENT: Final = 16
-"""Of these many rows or columns the first of two pieces is a multiple: BLAS computes full blocks there."""
 MAX_PIECES: Final = 8
 MIN_STACK_PIECES: Final = 4
 """The size of a dimension of a stack, at least, along which it is cut: pieces of whole matrices take the least time."""
@@ -66,16 +59,6 @@ def has_parts(call: KernelCall) -> bool:
     )
 
 
-def has_halves(call: KernelCall) -> bool:
-    """Whether a product is cut in two: one of two matrices, or of a stack that is one matrix on top of the other."""
-    if call.op != "matmul" or call.thread_pool is None or call.xp is not np or call.result.dtype.kind not in "fc":
-        return False
-    a, b = call.tensor(0), call.tensor(1)
-    if a.ndim < 2 or b.ndim != 2 or has_parts(call):
-        return False
-    return MIN_HALVED_MULTIPLICATIONS <= call.result.size * a.shape[-1] < MIN_SHARED_MULTIPLICATIONS
-
-
 def in_parts(a: Any, b: Any) -> Any:
     """Computes a product that has parts, by one thread."""
     out = np.empty((*a.shape[:-1], b.shape[-1]), np.result_type(a, b))
@@ -105,8 +88,6 @@ def product(call: KernelCall, multiplications: int, dtype: DType) -> Kernel:
         and (dtype not in HALF_DTYPES or on_tensor_cores(call.xp, dtype))
     ):
         return Gemm(call.xp, dtype, call.direct, exact=True)
-    if thread_pool is not None and has_halves(call):
-        return HalvedMatmul(thread_pool)
     if thread_pool is None or multiplications < MIN_SHARED_MULTIPLICATIONS:
         return call.xp.matmul  # type: ignore[no-any-return]  # xp is Any
     return SharedMatmul(thread_pool)
@@ -150,42 +131,6 @@ class SharedMatmul:
 
         self.thread_pool.run(part)
         return out
-
-
-class HalvedMatmul:
-    """`np.matmul` of two matrices in two pieces. Two threads of a pool compute them, or one does while the pool says so."""
-
-    def __init__(self, thread_pool: ThreadPool) -> None:
-        self.thread_pool = thread_pool
-
-    def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
-        rows, columns = a.shape[0], b.shape[1]
-        if out is None:
-            out = np.empty((rows, columns), np.result_type(a, b))
-        first = first_of_two(max(rows, columns), rows * a.shape[1] * columns)
-        if first >= max(rows, columns):
-            return np.matmul(a, b, out=out)
-        if rows > columns:
-            pieces = [(a[:first], b, out[:first]), (a[first:], b, out[first:])]
-        else:
-            pieces = [(a, b[:, :first], out[:, :first]), (a, b[:, first:], out[:, first:])]
-        turn = iter(pieces)  # of which no two threads take the same
-
-        def part(_: int) -> None:
-            for left, right, place in turn:
-                np.matmul(left, right, out=place)
-
-        if self.thread_pool.helps:
-            self.thread_pool.run(part)
-        else:
-            part(0)
-        return out
-
-
-def first_of_two(size: int, multiplications: int) -> int:
-    """How many of so many rows or columns are the first piece's."""
-    first = size / 2 + size * WAKING_MULTIPLICATIONS / multiplications
-    return math.ceil(first / HALVES_ALIGNMENT) * HALVES_ALIGNMENT
 
 
 def _cut(array: Any, axis: int, bounds: list[int]) -> list[Any]:

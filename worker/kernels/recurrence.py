@@ -2,9 +2,8 @@
 
 What inputs bring to the gates comes as one product for the whole sequence. Here each step adds what the hidden state recalls and
 computes all gates at once, in few calls, whose results lie where they are kept: a gate of a step is one stretch of memory. On
-the way back all that does not wait for a later step, the slopes, is computed for many steps at once, on a CPU by another thread
-where one is free; a step then takes two products with the slopes and one with the weight. The gradient of the weight
-is no part of it: it is one product of all steps, by `matmul`.
+the way back all that does not wait for a later step is computed for many steps at once; a step then takes two products with the
+slopes and one with the weight. The gradient of the weight is no part of it: it is one product of all steps, by `matmul`.
 
 Cells are those of PyTorch: Elman's; Hochreiter and Schmidhuber, 1997; Cho et al., 2014, with the reset after the product. Half
 precision is computed in float32. Examples do not meet each other.
@@ -12,9 +11,7 @@ precision is computed in float32. Examples do not meet each other.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -285,51 +282,11 @@ _BACKWARD: Final[dict[str, Backward]] = {
 }
 
 
-class _Ahead:
-    """What is computed before it is needed, by another thread, or else when it is needed."""
-
-    def __init__(self, compute: Callable[[], None]) -> None:
-        self._compute = compute
-        self._error: BaseException | None = None
-        self._claim, self._done = threading.Lock(), threading.Lock()
-        self._done.acquire()
-
-    def join(self, _thread: int = 0) -> None:
-        """Compute it, unless somebody does."""
-        if not self._claim.acquire(blocking=False):
-            return
-        try:
-            self._compute()
-        except BaseException as error:  # noqa: BLE001 — it is raised where it is needed
-            self._error = error
-        finally:
-            self._compute = _nothing  # before anybody hears of it: what it refers to may be written to
-            self._done.release()
-
-    def needed(self) -> None:
-        """Wait until it is there; raises what computing raised."""
-        self.join()
-        with self._done:
-            pass
-        if self._error is not None:
-            raise self._error
-
-
-def _nothing() -> None:
-    pass
-
-
 def slopes_span(call: KernelCall) -> int:
     """The steps of which slopes are computed at once."""
     steps, _, rows, size = call.tensor(0).shape
     nbytes = _BACKWARD[call.op].arrays * rows * size * wide(call.result.dtype).numpy.itemsize
     return steps if call.xp is not np else max(1, min(steps, SLOPES_BYTES // max(1, nbytes)))
-
-
-def slopes_buffers(call: KernelCall) -> int:
-    """How many spans of slopes there are at a time: two where another thread computes them ahead."""
-    shared = call.thread_pool is not None and call.thread_pool.threads > 1
-    return 2 if shared and slopes_span(call) < call.tensor(0).shape[0] else 1
 
 
 def recurrence_grad(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
@@ -339,9 +296,6 @@ def recurrence_grad(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
     if call.result.size == 0:
         return lambda *_: xp.zeros(call.result.shape, k.dtype)
     span, size, width = slopes_span(call), k.size, call.result.shape[-1]
-    parts = [(start, min(k.steps, start + span)) for start in reversed(range(0, k.steps, span))]
-    buffers = slopes_buffers(call)
-    pool = call.thread_pool if buffers > 1 else None
     columns = slice(cell.products.start * size, cell.products.stop * size)
     passes = call.op == "gru_grad"
 
@@ -354,26 +308,17 @@ def recurrence_grad(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
         gates = rows.reshape(k.rows, k.steps, width // size, size).transpose(1, 2, 0, 3)
         state = [xp.array(each) for each in last]
         recalled, gradient, part = state[0], k.empty(k.rows, size), k.empty(k.rows, size)
-        memory = [k.empty(span, cell.arrays, k.rows, size) for _ in range(buffers)]
-
-        def compute(number: int) -> None:
-            start, stop = parts[number]
+        held = k.empty(span, cell.arrays, k.rows, size)
+        for start in reversed(range(0, k.steps, span)):
+            stop = min(k.steps, start + span)
             (whole,) = k.cast(kept[start:stop])
             before = None
             if cell.state is not None:
                 before = k.empty(stop - start, k.rows, size)
                 (before[0],) = k.cast(kept[start - 1, cell.state] if start else first)
                 before[1:] = whole[:-1, cell.state]
-            slopes = memory[number % buffers][: stop - start]
+            slopes = held[: stop - start]
             cell.slopes(k, slopes.swapaxes(0, 1), whole.swapaxes(0, 1), before)
-
-        ahead = [_Ahead(partial(compute, number)) for number in range(len(parts))]
-        for number, (start, stop) in enumerate(parts):
-            if pool is not None and pool.helps and number + 1 < len(parts):
-                pool.leave(ahead[number + 1])
-            ahead[number].needed()
-            (whole,) = k.cast(kept[start:stop])
-            slopes = memory[number % buffers]
             for at in reversed(range(start, stop)):
                 xp.add(given[at], recalled, gradient)
                 cell.step(k, slopes[at - start], whole[at - start], gradient, gates[at], state, part)
@@ -396,7 +341,7 @@ def scratch(call: KernelCall) -> int:
     if call.op.endswith("_grad"):
         rows, span = call.tensor(0).shape[2], slopes_span(call)
         cell = _BACKWARD[call.op]
-        arrays, weight = slopes_buffers(call) * span * (cell.arrays + (0 if cell.state is None else 2)) + 5, 0
+        arrays, weight = span * (cell.arrays + (0 if cell.state is None else 2)) + 5, 0
     else:
         rows = call.tensor(0).shape[0]
         arrays = 2 * call.tensor(1).shape[0] // size + 3

@@ -21,7 +21,7 @@ from gt.worker.base.kernel_call import KernelCall, OperandPart
 from gt.worker.device.cublas import Gemm
 from gt.worker.device.exclusive_array import take_exclusive
 from gt.worker.kernels.compare import comparison
-from gt.worker.kernels.matmul import HalvedMatmul, SharedMatmul
+from gt.worker.kernels.matmul import SharedMatmul
 from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS, IN_PLACE_KERNELS, KERNELS, workspace
 from gt.worker.spill.memory_accounting import SignalsByOffset, signals_of
 from gt.worker.transfer.move import Move, compile_move, local_result, reducer
@@ -268,7 +268,7 @@ class _Compiler:
             plan.tf32,
         )
         run = (DETERMINISTIC_KERNELS if plan.blocks else KERNELS)[instruction.op](call)
-        product = run is self.backend.xp.matmul or isinstance(run, (HalvedMatmul, SharedMatmul, Gemm))
+        product = run is self.backend.xp.matmul or isinstance(run, (SharedMatmul, Gemm))
         if product and instruction.outputs[0] in self.turned:
             run = _transposed(run)
         into = IN_PLACE_KERNELS[instruction.op](call) if instruction.op in IN_PLACE_KERNELS else None

@@ -13,7 +13,6 @@ from gt.ir.dtypes import as_dtype
 from gt.ir.infer import infer
 from gt.ir.spec import spec
 from gt.worker.base.kernel_call import KernelCall, OperandPart
-from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.kernels import recurrence as module
 from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS, KERNELS
 
@@ -128,51 +127,6 @@ def test_gradients_are_differences(
             up[position][place] += 1e-6
             down[position][place] -= 1e-6
             assert part[place] == pytest.approx((total(*up) - total(*down)) / 2e-6, rel=1e-5, abs=1e-7)
-
-
-class Idle(ThreadPool):
-    """Threads of which none ever comes."""
-
-    def leave(self, work: Any) -> None:
-        pass
-
-
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize(("op", "inner", "relu"), CASES)
-def test_slopes_have_the_same_bits_whoever_computes_them(
-    op: str, inner: bool, relu: bool, reverse: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The one thread, another one that is ahead, or in place of another one that never comes or may not help."""
-    steps, rows, size = 23, 5, 6
-    monkeypatch.setattr(module, "SLOPES_BYTES", 4 * 6 * rows * size * 8)
-    kept = {"lstm": 6, "gru": 5, "rnn": 1}[op]
-    shapes = [(steps, kept, rows, size), (GATES[op] * size, size), *([] if op == "rnn" else [(rows, size)])]
-    shapes += [(steps, rows, size), *[(rows, size)] * (2 if op == "lstm" else 1)]
-    operands = [R.standard_normal(shape) for shape in shapes]
-    operands[0] = np.tanh(operands[0])
-    specs = tuple(spec(as_dtype(each.dtype), each.shape) for each in operands)
-    attributes = attributes_of(f"{op}_grad", reverse, relu, states=True)
-    (result,) = infer(f"{op}_grad", specs, attributes)
-    box = tuple((0, length) for length in result.shape)
-    pools = [None, ThreadPool(1), ThreadPool(2), ThreadPool(3), Idle(2), ThreadPool(2)]
-    pools[-1].helps = False  # type: ignore[union-attr]
-    found = set()
-    for pool in pools:
-        call = KernelCall(np, f"{op}_grad", attributes, specs, result, result.shape, box, thread_pool=pool)
-        kernel = KERNELS[f"{op}_grad"](call)
-        found |= {np.asarray(kernel(*operands)).tobytes() for _ in range(5)}
-    assert len(found) == 1
-
-
-def test_what_computing_ahead_raises_is_raised_where_it_is_needed() -> None:
-    """As often as it is asked for, whoever computed."""
-    for by_another in (False, True):
-        ahead = module._Ahead(lambda: int("no number"))  # type: ignore[arg-type, return-value]
-        if by_another:
-            ahead.join(1)
-        for _ in range(2):
-            with pytest.raises(ValueError, match="no number"):
-                ahead.needed()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
