@@ -246,14 +246,16 @@ class WorkerShell:
             if self.dispatcher_process is not None and self.dispatcher_process in ready:
                 self._join_anew(f"the dispatcher at {self.address} has ended")
                 continue
+            if self.bulk is not None and self.bulk.socket in ready:
+                self._hear_bulk(
+                    self.bulk
+                )  # first: what is lent already need not be asked for by the puts that are heard of next
             if self.control.socket in ready:
                 self._hear(self.control.receive(polled=True), self.control.receive)
             if self.published.socket in ready:
                 self._hear(self.published.receive(), self.published.receive)
             if self.peers_in in ready:
                 self._hear_peers()
-            if self.bulk is not None and self.bulk.socket in ready:
-                self._hear_bulk(self.bulk)
             cut_off = self.control.accepted or bool(self.search.address)  # what was may still go on
             patience = self.lease if cut_off else self.patience
             if self.bulk is None and now - self.joins_since > patience:
