@@ -247,9 +247,8 @@ class WorkerShell:
                 self._join_anew(f"the dispatcher at {self.address} has ended")
                 continue
             if self.bulk is not None and self.bulk.socket in ready:
-                self._hear_bulk(
-                    self.bulk
-                )  # first: what is lent already need not be asked for by the puts that are heard of next
+                # first: what is lent already need not be asked for by the puts that are heard of next
+                self._hear_bulk(self.bulk)
             if self.control.socket in ready:
                 self._hear(self.control.receive(polled=True), self.control.receive)
             if self.published.socket in ready:
