@@ -107,7 +107,7 @@ class WorkerShell:
     def __init__(
         self, address: str, device: str | None, *, watch: int | None = None, folder: str | None = None,
         listen: str | None = None, announce: str | None = None, logs: DaemonLog | None = None, marks: str | None = None,
-        spare: bool = False,
+        spare: bool = False, supervised: bool = False,
     ) -> None:  # fmt: skip
         if announce:
             # it must be an address, or every other worker would stumble over it
@@ -119,6 +119,8 @@ class WorkerShell:
         self.watch = watch
         self.spare = spare
         """Whether it asks to wait until another worker is lost."""
+        self.supervised = supervised or watch is not None
+        """Whether another one is started when this one ends."""
         limit = environment_number("GT_SHARED_MEMORY", DEFAULT_SHARED_BYTES)
         self.memory = LentMemory(limit)
         timeout = environment_number("GT_PEER_TIMEOUT", PEER_TIMEOUT_SECONDS)
@@ -226,7 +228,7 @@ class WorkerShell:
         self.facts = {
             **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
-            "nvlink_group_size": self.group_size, "supervised": self.watch is not None, "spare": self.spare,
+            "nvlink_group_size": self.group_size, "supervised": self.supervised, "spare": self.spare,
             **mark_facts(self.mark_folder), **self.search.known, **self.core.facts,
             **({} if self.running_plan is None else {"running": self.running_plan.where}),
             **measured(self.core.backend, time.time()),
@@ -744,13 +746,15 @@ def serve(
     log_format: str = "text",
     marks: str | None = None,
     spare: bool = False,
+    supervised: bool = False,
 ) -> int:
     """Runs a worker of the dispatcher at `address`. Returns the exit status. `watch` is a descriptor whose end of file
     means: stop.
 
     Other workers reach it at `announce`, which leads to where it listens. `marks` is a folder for the files of marks, the same
     for all workers of the service; by default it is in `folder`, and without that one it is that of a dispatcher of this user on
-    this machine, if that has one. A `spare` waits until another worker is lost.
+    this machine, if that has one. A `spare` waits until another worker is lost. `supervised`: another one is started when this
+    one ends, also without `watch`.
     """
     logs = DaemonLog("worker", level=log_level, form=log_format, folder=folder)
     keep_freed_arrays()
@@ -763,7 +767,7 @@ def serve(
             marks = find_marks(dispatcher)
         shell = WorkerShell(
             address, device, watch=watch, folder=folder, listen=listen, announce=announce, logs=logs, marks=marks,
-            spare=spare,
+            spare=spare, supervised=supervised,
         )  # fmt: skip
     except GTError as error:
         if is_orphaned(watch):  # whoever started it ended before it was up, and took the folder along: that is no error

@@ -234,6 +234,13 @@ def worker(
     spare: Annotated[
         bool, typer.Option("--spare", help="Wait until a worker is lost, and take its place then.")
     ] = False,
+    supervised: Annotated[
+        bool,
+        typer.Option(
+            "--supervised",
+            help="systemd, Kubernetes or a loop starts a worker again when this one ends: its sessions wait for that.",
+        ),
+    ] = False,
 ) -> None:
     """Run one worker of the dispatcher at ADDRESS, until Ctrl-C, SIGTERM or the dispatcher's end."""
     with errors_as_lines():
@@ -251,6 +258,7 @@ def worker(
         status = serve(
             address or _own_service(), device=device, log_level=log_level.value, listen=listen, announce=announce,
             log_format=log_format.value, marks=None if marks is None else str(marks.absolute()), spare=spare,
+            supervised=supervised,
         )  # fmt: skip
     raise typer.Exit(status)
 

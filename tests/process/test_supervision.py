@@ -5,13 +5,14 @@ from __future__ import annotations
 import grp
 import os
 import re
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
-from daemons import Machine, Process
+from daemons import Machine, Process, left_by_kill
 from effort import EFFORT
 
 import gt
@@ -96,3 +97,26 @@ def test_a_closed_terminal_ends_a_service_in_order(machine: Machine) -> None:
     service.signal(signal.SIGHUP)
     assert service.wait() == 0
     assert machine.left() == []
+
+
+def test_sessions_wait_for_a_worker_that_others_start_again(machine: Machine) -> None:
+    """`gt worker --supervised`: systemd or a loop starts the next one, and what was computed is there again."""
+    machine.environment["GT_LOG_LEVEL"] = "info"
+    address = f"ipc://{machine.temp}/service"
+    service = machine.command("dispatcher", "--address", address, "--marks", f"{machine.temp}/marks", "--workers", "1")
+    service.expect("listening at")
+    options = ["worker", "--address", address, "--device", "cpu", "--supervised", "--marks", f"{machine.temp}/marks"]
+    first = machine.command(*options)
+    first.expect("at your service")
+    gt.connect(address)
+    x = gt.ones(3) * 2
+    assert x.sum().item() == 6
+    first.signal(signal.SIGKILL)
+    service.expect("worker 0 was lost")
+    asked = x.sum()
+    machine.command(*options).expect("at your service")
+    assert asked.item() == 6
+    gt.disconnect()
+    machine.close()
+    left_by_kill(machine, first)
+    shutil.rmtree(f"{machine.temp}/marks")
