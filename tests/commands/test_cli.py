@@ -227,10 +227,16 @@ def test_a_worker_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gt.worker.__main__.serve", lambda *args, **options: calls.append((args, options)) or 0)
     monkeypatch.delenv("GT_LOG_LEVEL", raising=False)
     monkeypatch.setenv("GT_SNAPSHOTS", "/elsewhere")  # which is as it was after the test
-    more = ("--listen", "tcp://127.0.0.1:7101", "--snapshots", "/kept", "--marks", "/lasting")
+    more = ("--listen", "tcp://127.0.0.1:7101", "--snapshots", "/kept", "--marks", "/lasting", "--supervised")
     assert gt("worker", "--address", "ipc:///x", "--device", "cpu", *more).exit_code == 0
     assert os.environ["GT_SNAPSHOTS"] == "/kept"
-    where = {"listen": "tcp://127.0.0.1:7101", "announce": None, "marks": "/lasting", "spare": False}
+    where = {
+        "listen": "tcp://127.0.0.1:7101",
+        "announce": None,
+        "marks": "/lasting",
+        "spare": False,
+        "supervised": True,
+    }
     assert calls == [(("ipc:///x",), {"device": "cpu", "log_level": "info", "log_format": "text", **where})]
 
 
