@@ -42,6 +42,7 @@ from gt.worker.kernels.elementwise import (
     ufunc,
     where,
 )  # fmt: skip
+from gt.worker.kernels.error_function import erf, erf_into
 from gt.worker.kernels.fft import fourier
 from gt.worker.kernels.indexing import gather, scatter, scatter_add, segment_sum, slice_, take, update_slice
 from gt.worker.kernels.linalg import linalg, permutation, solve
@@ -197,7 +198,7 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     "asinh": _ufunc("arcsinh", cuda="asinh({0})"),
     "acosh": _ufunc("arccosh", cuda="acosh({0})"),
     "atanh": _ufunc("arctanh", cuda="atanh({0})"),
-    "erf": _special("erf", cuda="erf({0})"),
+    "erf": OpRow(erf, lower=by_ufunc(erf_into), cuda="erf({0})", capturable=ALWAYS),
     "erfc": _special("erfc", cuda="erfc({0})"),
     "erfinv": _special("erfinv", cuda=LEFT_TO_CUPY),
     "lgamma": _special("gammaln", cuda="({0} == ({t})-INF ? {0} : lgamma({0}))"),
