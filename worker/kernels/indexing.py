@@ -302,13 +302,15 @@ def segment_sum(call: KernelCall) -> Kernel:
         places = _places(call, index, size).reshape(-1) - first
         out = xp.zeros((last - first, *rest), work)
         if out.size and value.size:
-            lines = xp.moveaxis(value.reshape(rows), axis, 0)
+            lines = value.reshape(rows)
+            lines = lines if axis == 0 else xp.moveaxis(lines, axis, 0)
             if last - first < size:
                 inside = (places >= 0) & (places < last - first)
                 places, lines = places[inside], lines[inside]
             if places.size:
                 add(out, places, lines.astype(work, copy=False))
-        return xp.moveaxis(out, 0, axis).astype(result.dtype.numpy, copy=False)
+        out = out if axis == 0 else xp.moveaxis(out, 0, axis)
+        return out.astype(result.dtype.numpy, copy=False)
 
     return kernel
 
@@ -337,6 +339,8 @@ def _places(call: KernelCall, index: Any, size: int) -> Any:
     """An index in int64 with all its places counted from the front. Raises `IndexOutOfRange`."""
     index = index.astype(np.int64, copy=False)
     index = _refuse(call, index, size)
+    if call.xp is np and not (index.size and index.min() < 0):
+        return index
     return call.xp.where(index < 0, index + size, index)
 
 
@@ -348,8 +352,10 @@ def _add_rows(out: Any, places: Any, rows: Any) -> None:
     """
     order = places.argsort(kind="stable")
     places = places[order]
-    starts = np.flatnonzero(np.concatenate(([True], places[1:] != places[:-1])))
-    counts = np.diff(starts, append=places.size)
+    first = np.ones(places.size + 1, bool)  # also behind the last
+    np.not_equal(places[1:], places[:-1], first[1:-1])
+    ends = first.nonzero()[0]
+    starts, counts = ends[:-1], ends[1:] - ends[:-1]
     most = int(counts.max())
     if most * MIN_ROWS_PER_TURN > starts.size:
         out[places[starts]] = np.add.reduceat(rows[order], starts, axis=0, dtype=out.dtype)
