@@ -126,6 +126,13 @@ def casts(op: str) -> Iterator[Sample]:
         yield Sample(op, (x,), {"dtype": as_dtype(to)})
 
 
+def bitcasts(op: str) -> Iterator[Sample]:
+    for make, to in ((floats, "int32"), (floats, "int64"), (ints, "uint8"), (bools, "int16"), (halves, "bool")):
+        yield Sample(op, (make(5, 16),), {"dtype": as_dtype(to)})
+    yield Sample(op, (floats(),), {"dtype": as_dtype("int64")}, edge=True)
+    yield Sample(op, (floats(0, 4),), {"dtype": as_dtype("uint8")}, edge=True)
+
+
 def binaries(op: str) -> Iterator[Sample]:
     for make in MAKERS[OPS[op].domain]:
 
@@ -434,7 +441,8 @@ def follows(op: str) -> Iterator[Sample]:
 
 
 FAMILIES = {
-    "creation": creations, "random": creations, "unary": unaries, "cast": casts, "binary": binaries, "where": wheres,
+    "creation": creations, "random": creations, "unary": unaries, "cast": casts, "bitcast": bitcasts,
+    "binary": binaries, "where": wheres,
     "reduction": reductions, "arg": args, "reshape": reshapes, "permute": permutes, "expand": expands, "cat": cats,
     "slice": slices, "update_slice": slices, "gather": gathers, "scatter_add": gathers, "take": takes,
     "scatter": gathers, "segment_sum": segment_sums, "matmul": matmuls,

@@ -14,7 +14,7 @@ from typing import Any
 
 from gt.client.tensor import emission, views
 from gt.client.tensor.argument_names import also_named
-from gt.client.tensor.operands import MAX_UNROLLED, cast, clone, put, tensor_of, unrolled
+from gt.client.tensor.operands import MAX_UNROLLED, cast, clone, tensor_of, unrolled
 from gt.client.tensor.tensor import Tensor
 from gt.errors import AxisError, DTypeError, ShapeError
 from gt.ir.dtypes import DType, int64
@@ -80,8 +80,8 @@ def reshape(input: Any, *sizes: Any, shape: Any = None) -> Tensor:
 
 
 def view(input: Any, *sizes: Any, size: Any = None, dtype: Any = None) -> Tensor:
-    """Like `reshape`, but raises an error if that would need a copy. Of a dtype: the same bytes as numbers of that dtype,
-    which are fetched, put again, and no view.
+    """Like `reshape`, but raises an error if that would need a copy. Of a dtype: the same bytes as numbers of that dtype, in
+    memory of their own and without a gradient; as booleans, whether a byte is not 0.
     """
     x = tensor_of("view", input)
     if size is not None or dtype is not None:
@@ -95,15 +95,9 @@ def view(input: Any, *sizes: Any, size: Any = None, dtype: Any = None) -> Tensor
 
 
 def _reinterpreted(x: Tensor, dtype: DType) -> Tensor:
-    """The bytes of a tensor as numbers of another dtype; the last dimension becomes longer or shorter where sizes differ."""
     if dtype is x.dtype:
         return views.view_of(x, "reshape", x.shape)
-    size, wanted = x.dtype.itemsize, dtype.itemsize
-    if size != wanted and not x.ndim:
-        raise ShapeError(f"view: a tensor without dimensions of {x.dtype} cannot be seen as {dtype}: sizes differ")
-    if x.ndim and x.shape[-1] * size % wanted:
-        raise ShapeError(f"view: rows of {x.shape[-1]} elements of {x.dtype} cannot be seen as {dtype}")
-    return put(x.detach().numpy().view(dtype.numpy))
+    return emission.emit("bitcast", (x,), dtype)
 
 
 def reshape_as(input: Any, other: Tensor) -> Tensor:

@@ -145,6 +145,15 @@ def _elementwise(schema: OpSchema) -> Iterable[ShardingOption]:
     return _lettered(_all(schema.result), terms)
 
 
+def _bitcast(schema: OpSchema) -> Iterable[ShardingOption]:
+    """As element-wise ops; where sizes of elements differ, the last dimension is whole."""
+    x, result = schema.tensor(0), schema.result
+    if x.dtype.itemsize == result.dtype.itemsize:
+        return _lettered(_all(result), [_all(x)])
+    last = (x.ndim - 1,)
+    return _lettered(_all_but(last, result), [_all_but(last, x)])
+
+
 _PARTIAL_RESULTS: Final = {
     "sum": Partial("sum"),
     "prod": Partial("prod"),
@@ -372,6 +381,7 @@ RULES: Final[dict[str, Rule]] = {
     "random": _creation,
     "unary": _elementwise,
     "cast": _elementwise,
+    "bitcast": _bitcast,
     "binary": _elementwise,
     "where": _elementwise,
     "reduction": _reduction,

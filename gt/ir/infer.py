@@ -151,6 +151,19 @@ def _cast(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes
     return (spec(attributes["dtype"], x.shape),)
 
 
+def _bitcast(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    (x,) = _tensors(operands)
+    dtype = attributes["dtype"]
+    if x.dtype.itemsize == dtype.itemsize:
+        return (spec(dtype, x.shape),)
+    if not x.ndim:
+        raise ShapeError(f"{name}: a tensor without dimensions of {x.dtype} has no bytes for one of {dtype}")
+    nbytes = x.shape[-1] * x.dtype.itemsize
+    if nbytes % dtype.itemsize:
+        raise ShapeError(f"{name}: rows of {x.shape[-1]} elements of {x.dtype} are no whole number of {dtype}")
+    return (spec(dtype, (*x.shape[:-1], nbytes // dtype.itemsize)),)
+
+
 def _elementwise(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
     dtype = _one_dtype(name, operands)
     return (spec(_result(op, dtype), broadcast(name, [t.shape for t in _tensors(operands)])),)
@@ -578,6 +591,7 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "random": _creation,
     "unary": _unary,
     "cast": _cast,
+    "bitcast": _bitcast,
     "binary": _elementwise,
     "where": _where,
     "reduction": _reduction,

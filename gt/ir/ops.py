@@ -125,6 +125,13 @@ OPS: Final[dict[str, Op]] = {
     "logical_not": _unary("bool", "not x"),
     "bitwise_not": _unary("integer", "each bit inverted"),
     "cast": Op("cast", 1, result="attribute", attributes={"dtype": "dtype"}, doc="the same values in another dtype"),
+    "bitcast": Op(
+        "bitcast",
+        1,
+        result="attribute",
+        attributes={"dtype": "dtype"},
+        doc="the same bytes as numbers of another dtype; the last dimension is longer or shorter where sizes differ",
+    ),
     # element-wise, two operands that broadcast
     "add": _binary("any", "a + b"),
     "sub": _binary("number", "a − b"),

@@ -175,17 +175,14 @@ def _converted(x: Tensor, *, new_dtype: Any, **_: Any) -> Tensor:
 
 
 def _reread(x: Tensor, *, new_dtype: Any) -> Tensor:
-    """The bits of uint32 as float32, in arithmetic that is exact in float64; other pairs of dtypes are refused."""
-    if (x.dtype, dtype_of(new_dtype)) != (gt.uint32, gt.float32):
-        raise NotImplementedError(
-            f"gt.jax cannot compute JAX's primitive bitcast_convert_type of {x.dtype} to {new_dtype}"
-        )
-    exponent = gt.cast(gt.bitwise_and(gt.bitwise_right_shift(x, 23), 0xFF), gt.float64)
-    fraction = gt.cast(gt.bitwise_and(x, 0x7FFFFF), gt.float64)
-    whole = gt.where(gt.gt(exponent, 0), gt.add(fraction, 1 << 23), fraction)
-    size = gt.mul(whole, gt.exp2(gt.sub(gt.maximum(exponent, 1), 150)))
-    size = gt.where(gt.lt(exponent, 255), size, gt.where(gt.eq(fraction, 0), math.inf, math.nan))
-    return gt.where(gt.eq(gt.bitwise_right_shift(x, 31), 0), size, gt.neg(size))
+    """The same bits as numbers of another dtype: one dimension more or fewer at the end where sizes differ."""
+    dtype = dtype_of(new_dtype)
+    size, wanted = x.dtype.itemsize, dtype.itemsize
+    if size == wanted:
+        return x.view(dtype)
+    if size > wanted:
+        return gt.view(gt.unsqueeze(x, -1), dtype)
+    return gt.squeeze(gt.view(x, dtype), -1)
 
 
 def _reduced_precision(x: Tensor, *, exponent_bits: int, mantissa_bits: int) -> Tensor:

@@ -86,7 +86,7 @@ OP_GROUPS: Final = {
     ),
     "reduction": ("reduction", "arg", "along", "segment_sum", "search"),
     "movement": (
-        "reshape", "permute", "expand", "cat", "slice", "update_slice", "gather", "scatter", "scatter_add", "take",
+        "reshape", "permute", "expand", "bitcast", "cat", "slice", "update_slice", "gather", "scatter", "scatter_add", "take",
         "compress", "rows", "tag", "follow",
     ),
     "random": ("random", "permutation", "creation"),

@@ -54,7 +54,7 @@ OTHERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "bits": (lambda x, y: (x & y, x | y, x ^ y, ~x, x << 3, x >> 2, x // y, lax.rem(x, y), lax.div(x, y)), (WHOLE, J)),
     "unsigned": (lambda x: (x * x, x + 3, x << 5, x >> 9, lax.bitcast_convert_type(x >> 2, jnp.float32)), (U,)),
     "bits as numbers": (
-        lambda x: lax.bitcast_convert_type(x, jnp.float32),
+        lambda x: tuple(lax.bitcast_convert_type(x, to) for to in (jnp.float32, jnp.int32, jnp.uint8, jnp.int16)),
         (np.float32([1.5, -0.0, 1e-42, -1e-38, 3e38, np.inf, -np.inf, 0.1]).view(np.uint32),),
     ),
     "booleans": (lambda x: ((x > 0.5) & (x < 0.8), ~(x > 0.5), jnp.any(x > 0.8, 1), jnp.all(x > 0.2, 0)), (X,)),

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.ir.dtypes import HALF_DTYPES, DType, bfloat16, float32, uint64
+from gt.ir.dtypes import HALF_DTYPES, DType, bfloat16, bool_, float32, uint64
 from gt.worker.base.kernel_call import Kernel, KernelCall, KernelFactory, OperandCheck
 
 MIN_BITWISE_ELEMENTS: Final = 4096
@@ -125,6 +125,16 @@ def cast(call: KernelCall) -> Kernel:
     if call.xp is not np and source.kind in "fc" and target.kind == "i" and not target.is_signed:
         convert = _to_unsigned(call.xp, target)
     return (lambda x: convert(x.real)) if source.kind == "c" and target.kind in "if" else convert
+
+
+def bitcast(call: KernelCall) -> Kernel:
+    """The same bytes as elements of another dtype, in memory of their own. As booleans: whether a byte is not 0, because a
+    boolean with other bits would be neither true nor false."""
+    target = call.result.dtype
+    view: Kernel = methodcaller("view", target.numpy)
+    if target is bool_:
+        return lambda x: x.copy("C").view(np.uint8) != 0
+    return lambda x: view(x.copy("C"))
 
 
 def _to_unsigned(xp: Any, target: DType) -> Kernel:

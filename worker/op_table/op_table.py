@@ -25,6 +25,7 @@ from gt.worker.kernels.conv_cpu import conv
 from gt.worker.kernels.convolution import max_pool, max_pool_grad, overlap_add, windows
 from gt.worker.kernels.creation import arange, full
 from gt.worker.kernels.elementwise import (
+    bitcast,
     cast,
     complex_,
     divide_integers,
@@ -233,6 +234,7 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     "logical_not": _ufunc("logical_not", cuda="!{0}"),
     "bitwise_not": _ufunc("invert", cuda="({t})~{0}"),
     "cast": OpRow(cast, lower=by_ufunc(convert), cuda=CudaNodes("a conversion"), capturable=ALWAYS),
+    "bitcast": OpRow(bitcast, capturable=ALWAYS),
     # element-wise, two operands that broadcast
     "add": _ufunc("add", cuda="({t})({0} + {1})"),
     "sub": _ufunc("subtract", cuda="({t})({0} - {1})"),

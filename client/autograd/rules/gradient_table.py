@@ -577,11 +577,11 @@ NO_GRADIENT: Final[frozenset[str]] = frozenset(
         *("isnan", "isfinite", "logical_not", "logical_and", "logical_or", "logical_xor", "any", "all"),
         *("eq", "ne", "lt", "le", "gt", "ge"),
         *("signbit", "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
-        *("gcd", "nextafter", "argmax", "argmin"),
+        *("gcd", "nextafter", "argmax", "argmin", "bitcast"),
         *("argcummax", "argcummin", "argsort", "lexsort", "searchsorted", "flatnonzero", "permutation"),
         "attention_grad",
         *("lstm", "gru", "rnn", "lstm_grad", "gru_grad", "rnn_grad"),
     }
 )
-"""The ops without a gradient: they make tensors from nothing, answer true or false, or count. `attention_grad` and
+"""The ops without a gradient: they make tensors from nothing, answer true or false, count, or look at bits. `attention_grad` and
 recurrent layers are emitted only where they are not recorded (`client/functional/recurrence.py` has the vertex of the latter)."""

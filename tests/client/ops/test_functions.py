@@ -257,6 +257,28 @@ def test_numbers_that_do_not_fit_are_refused_at_once() -> None:
 REDUCTIONS = ["sum", "prod", "mean", "amax", "amin", "any", "all", "var", "std", "logsumexp"]
 
 
+@pytest.mark.parametrize("dtype", ["int32", "uint8", "float64", "int16", "bfloat16", "complex64"])
+def test_bits_are_read_as_another_dtype_where_they_are(dtype: str) -> None:
+    """As in PyTorch, without a gradient; the client fetches nothing."""
+    x = gt.tensor(X).requires_grad_()
+    before = gt.stats()["service"]["fetches"]
+    seen = x.view(getattr(gt, dtype))
+    assert not seen.requires_grad
+    want = torch.tensor(X).view(getattr(torch, dtype))
+    assert seen.shape == tuple(want.shape)
+    again = seen.view(gt.float32)
+    assert gt.stats()["service"]["fetches"] == before
+    assert again.tolist() == X.tolist()
+    assert seen.view(gt.uint8).tolist() == want.view(torch.uint8).tolist()
+    assert x.t().view(gt.int32).tolist() == torch.tensor(X).t().contiguous().view(torch.int32).tolist()
+
+
+def test_rows_that_hold_no_whole_number_of_another_dtype_are_refused() -> None:
+    for shape in ((2, 3), ()):
+        with pytest.raises(gt.ShapeError, match="bitcast"):
+            gt.zeros(shape).view(gt.float64)
+
+
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("dim", [None, 0, -1, 1, (0, 2), (-1, 0), [1]])
 @pytest.mark.parametrize("keep", [False, True])

@@ -265,6 +265,25 @@ def test_cast(data: st.DataObject) -> None:
     np.testing.assert_array_equal(back, x)
 
 
+@few
+@given(data=st.data())
+def test_bitcast(data: st.DataObject) -> None:
+    """The bytes are PyTorch's and NumPy's, in rows longer or shorter; bits back and forth are the same, whatever they mean."""
+    first, second = (
+        data.draw(st.sampled_from([each for each in dtypes.ALL_DTYPES if each.name != "bool"])) for _ in "12"
+    )
+    x = np.frombuffer(data.draw(st.binary(min_size=96, max_size=96)), first.numpy).reshape(2, 3, -1)
+    seen = run("bitcast", x, dtype=second)
+    assert seen.dtype == second.numpy
+    assert seen.shape == (2, 3, 16 // second.itemsize)
+    assert seen.tobytes() == x.tobytes()
+    assert run("bitcast", seen, dtype=first).tobytes() == x.tobytes()
+    turned = run("bitcast", np.swapaxes(x, 0, 1), dtype=second)
+    assert turned.tobytes() == np.swapaxes(seen, 0, 1).tobytes()
+    truths = run("bitcast", x, dtype=dtypes.bool_)
+    assert truths.tobytes() == (np.frombuffer(x.tobytes(), np.uint8) != 0).tobytes()
+
+
 def test_casts_of_fractions_truncate_and_nan_is_true() -> None:
     x = np.array([-1.7, 0.0, 1.7], np.float32)
     assert run("cast", x, dtype=dtypes.int32).tolist() == [-1, 0, 1]
