@@ -37,6 +37,10 @@ SEED ?=
 # Which of Hugging Face's architectures `make torch-zoo` takes; all if there are none.
 ZOO ?=
 
+# Which suites `make array-suites` runs, and of how many tests one; all if there are none.
+SUITES ?=
+EVERY ?=
+
 # What `make pretend-test` runs.
 TESTS ?= tests/gpu
 
@@ -57,7 +61,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke gpu-test gpu-bench docs-images native torch torch-zoo browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke gpu-test gpu-bench docs-images native torch torch-zoo array-suites browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -100,6 +104,9 @@ gpu-bench: $(VENV)/.gpu ## measure a GPU worker beside bare CuPy and PyTorch on 
 
 torch-zoo: $(VENV)/.bench ## compare small models of Hugging Face's architectures on the device with PyTorch; ZOO="gpt2 llama" takes some
 	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m torch_zoo $(ZOO)
+
+array-suites: $(VENV)/.arrays ## SciPy's and scikit-learn's array API tests on GT's tensors; SUITES="scipy.fft sklearn" takes some, EVERY=8 one of 8
+	@PYTHONPATH=tests OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m array_suites $(if $(EVERY),--every $(EVERY)) $(SUITES)
 
 native: $(VENV)/.installed ## compile a few modules of the client, which then cost half; needs a C compiler, half a minute
 	@$(BIN)/python -m gt.native.build
@@ -162,6 +169,11 @@ $(VENV)/.bench: $(VENV)/.installed
 	@if [ -z "$(TORCH)" ]; then echo "PyTorch was left out"; \
 	elif $(PIP) install '$(TORCH)' expecttest matplotlib 'transformers>=5'; then touch $@; \
 	else echo "PyTorch could not be installed: going on without it"; fi
+
+# The namespace that is nothing but the standard, beside which the suites of SciPy and scikit-learn are run.
+$(VENV)/.arrays: $(VENV)/.installed
+	@$(PIP) install 'array-api-strict>=2.4'
+	@touch $@
 
 # Of its own, since whoever finds CuPy imports it: tests beside it would only be slower.
 $(VENV)/.cuda: $(VENV)/.python pyproject.toml

@@ -49,7 +49,7 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
     numbers = [given for given in arrays_and_dtypes if isinstance(given, (bool, int, float, complex))]
     dtypes = [_dtype(given) for given in arrays_and_dtypes if not isinstance(given, (bool, int, float, complex))]
     if not dtypes:
-        raise TypeError("result_type takes at least one tensor or dtype")
+        raise ValueError("result_type takes at least one tensor or dtype")
     return meeting([(dtype, False) for dtype in dtypes], numbers)
 
 

@@ -204,7 +204,11 @@ def empty(
 
 def _like(name: str, input: Any, value: Any, dtype: Any, requires_grad: bool) -> Tensor:
     like = tensor_of(name, input)
-    out = _filled(name, like.shape, value, like.dtype if dtype is None else as_dtype(dtype), False)
+    chosen = like.dtype if dtype is None else as_dtype(dtype)
+    if isinstance(value, Tensor):
+        out = full(like.shape, value, dtype=chosen)
+    else:
+        out = _filled(name, like.shape, value, chosen, False)
     if like._param:
         out = emission.emit("follow", (out, Tensor(like._current())))
     return finished(out, requires_grad)

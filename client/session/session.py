@@ -641,7 +641,9 @@ class Session:
                 return
             if self.kept is not None and len(self.reported) < MAX_REPORTED_ERRORS:
                 self.reported[said] += 1
-            self.pending_error = error
+            self.pending_error = (
+                self.pending_error or error
+            )  # those that follow are often of what the first one left undone
 
     def held_up(self) -> bool:
         """Whether it is the service, and not the program, that lets time pass."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import importlib
 from collections.abc import Callable
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, NoReturn
 
 import numpy as np
 
@@ -116,6 +117,32 @@ def array_function(self: Tensor, function: Callable[..., Any], types: Any, args:
     if name in _ARGUMENTS and (hasattr(functional, _SAME.get(name, name)) or hasattr(creation, name)):
         return _call(name, args, dict(kwargs))
     return function(*map(_array, args), **{key: _array(value) for key, value in kwargs.items()})
+
+
+def torch_function(
+    kind: type[Tensor], function: Callable[..., Any], types: Any, args: Any, kwargs: Any = None
+) -> NoReturn:
+    """`__torch_function__`: PyTorch's functions take no tensor of GT. PyTorch's own error would say that it takes a Tensor, not a
+    Tensor."""
+    name = getattr(function, "__name__", "a function")
+    raise TypeError(
+        f"PyTorch's {name} takes no GT tensor: convert it with .torch(), or call gt.{name} of gt.from_torch(x)"
+        if hasattr(functional, name)
+        else f"PyTorch's {name} takes no GT tensor: convert it with .torch()"
+    )
+
+
+WRITERS: Final = frozenset({("scipy.ndimage._ni_support", "_get_output")})
+"""Functions of other libraries that make an array of an argument in order to write to it. Their names are private: one that is
+called otherwise writes to a copy again, and a test fails."""
+
+
+def refuse_output(caller: FrameType) -> None:
+    """Raise `TypeError` where the values of a tensor are asked for in order to be written, which the tensor would never know."""
+    if (caller.f_globals.get("__name__"), caller.f_code.co_name) in WRITERS:
+        raise TypeError(
+            "scipy.ndimage cannot write to a GT tensor as output=: leave it out, and use what the function returns"
+        )
 
 
 def _array(value: Any) -> Any:

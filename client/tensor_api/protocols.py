@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 def _slices(self: Tensor) -> Iterator[Tensor]:
     if not self._value.spec.shape:
         raise TypeError("iteration over a tensor without dimensions")
-    return iter([self[index] for index in range(self._value.spec.shape[0])])
+    return (
+        self[index] for index in range(self._value.spec.shape[0])
+    )  # one by one: there may be more than a session may have
 
 
 def _copied(self: Tensor) -> Tensor:
@@ -84,11 +87,14 @@ class Protocols(TensorState):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         if copy is False:
             raise ValueError("the values of a GT tensor live on its workers: np.asarray has to copy them")
+        if not copy:
+            interop.refuse_output(sys._getframe(1))
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
 
     __array_ufunc__ = interop.ufunc
     __array_function__ = interop.array_function
+    __torch_function__ = classmethod(interop.torch_function)
 
     def __dlpack__(
         self,

@@ -279,6 +279,12 @@ def test_rows_that_hold_no_whole_number_of_another_dtype_are_refused() -> None:
             gt.zeros(shape).view(gt.float64)
 
 
+def test_full_like_takes_a_tensor() -> None:
+    """PyTorch's takes one without dimensions, as a number."""
+    found = gt.full_like(gt.tensor(INTS), gt.tensor(2.7))
+    assert (found.dtype, found.tolist()) == (gt.int64, torch.full_like(torch.tensor(INTS), torch.tensor(2.7)).tolist())
+
+
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("dim", [None, 0, -1, 1, (0, 2), (-1, 0), [1]])
 @pytest.mark.parametrize("keep", [False, True])

@@ -73,6 +73,23 @@ def test_numpys_allclose_takes_numbers(atol: float) -> None:
     assert np.allclose(x, X)
 
 
+def test_scipys_output_is_refused() -> None:
+    """SciPy would write to a copy, and the tensor would never know."""
+    import scipy.ndimage
+
+    x = gt.ones(4, 4)
+    with pytest.raises(TypeError, match="leave it out, and use what the function returns"):
+        scipy.ndimage.uniform_filter(x, 3, output=gt.zeros(4, 4))
+    assert np.array_equal(scipy.ndimage.uniform_filter(x, 3), x.numpy())
+    np.asarray(x)[0] = 7  # a copy, to which any other program may write
+    assert float(x.sum()) == 16
+
+
+def test_elements_are_cut_one_by_one() -> None:
+    """A loop over a tensor has one of them at a time, however many there are."""
+    assert float(next(iter(gt.ones(()).expand(1 << 40)))) == 1
+
+
 def test_gradients_flow_through_numpys_names() -> None:
     x = gt.from_numpy(X).requires_grad_()
     np.sum(np.square(x)).backward()
@@ -117,6 +134,18 @@ def test_another_librarys_array_is_refused_with_the_way_to_convert_it(of: Callab
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     with pytest.raises(TypeError, match=r"takes no torch\.Tensor: convert it with gt\.from_torch\(x\)"):
         of(gt.ones(2, 2), torch.ones(2, 2))
+
+
+def test_pytorchs_functions_say_how_to_convert_a_tensor() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    x, y = gt.ones(2, 2), torch.ones(2, 2)
+    of = [torch.add, torch.matmul, torch.nn.functional.linear, lambda a, b: torch.cat([a, b]), lambda a, b: a.mul_(b)]
+    for each in of:
+        with pytest.raises(TypeError, match=r"takes no GT tensor: convert it with \.torch\(\)"):
+            each(y, x)
+    assert torch.equal(torch.as_tensor(x), y)
+    assert torch.equal(torch.tensor(x), y)
+    assert not torch.is_tensor(x)
 
 
 def test_arrays_of_libraries_without_a_function_of_their_own_go_through_dlpack() -> None:
