@@ -61,7 +61,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke gpu-test gpu-bench docs-images native torch torch-zoo array-suites browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers array-suites browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -107,6 +107,9 @@ torch-zoo: $(VENV)/.bench ## compare small models of Hugging Face's architecture
 
 array-suites: $(VENV)/.arrays ## SciPy's and scikit-learn's array API tests on GT's tensors; SUITES="scipy.fft sklearn" takes some, EVERY=8 one of 8
 	@PYTHONPATH=tests OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m array_suites $(if $(EVERY),--every $(EVERY)) $(SUITES)
+
+torch-trainers: $(VENV)/.trainers ## train with Hugging Face's Trainer, accelerate, peft, torchmetrics and Lightning on the device
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:xdist tests/torch_backend/test_trainers.py
 
 native: $(VENV)/.installed ## compile a few modules of the client, which then cost half; needs a C compiler, half a minute
 	@$(BIN)/python -m gt.native.build
@@ -174,6 +177,9 @@ $(VENV)/.bench: $(VENV)/.installed
 $(VENV)/.arrays: $(VENV)/.installed
 	@$(PIP) install 'array-api-strict>=2.4'
 	@touch $@
+
+$(VENV)/.trainers: $(VENV)/.bench
+	@$(PIP) install 'accelerate>=1.10' 'peft>=0.17' 'torchmetrics>=1.8' 'lightning>=2.5' && touch $@
 
 # Of its own, since whoever finds CuPy imports it: tests beside it would only be slower.
 $(VENV)/.cuda: $(VENV)/.python pyproject.toml

@@ -113,6 +113,8 @@ def register() -> None:
     for name in _MAKERS:
         library.impl(name, _maker(name), "PrivateUse1")
     library.impl("_copy_from", _copy_from, "PrivateUse1")
+    if not torch.cuda.is_available():
+        library.impl("_pin_memory", _pin_memory, "CPU")
     register_autocast(library)
     rest = torch.library.Library("_", "IMPL")
     rest.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
@@ -122,6 +124,12 @@ def register() -> None:
 def _copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
     """What PyTorch calls where it copies between devices by itself, as for an index that is a list."""
     return copy([target, source], {})
+
+
+def _pin_memory(x: Any, device: Any = None) -> Any:
+    """A tensor of the CPU that is to be pinned, as `DataLoader` asks where there is an accelerator: itself, for a put copies it
+    into memory that is shared with the workers anyway."""
+    return torch.ops.aten.alias(x)
 
 
 def _maker(name: str) -> Any:

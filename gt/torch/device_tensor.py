@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from .pytorch_internals import flat_graph_tensor, tree_map, wrapper
+from .storage import DeviceStorage, address
 from .values import TORCH_DTYPES, from_cpu, to_cpu
 
 if TYPE_CHECKING:
@@ -83,6 +85,20 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
     def tolist(self) -> Any:
         """The values, as numbers in lists; waits."""
         return self.detach().cpu().tolist()
+
+    def untyped_storage(self) -> Any:
+        """What says with which tensors this one shares its values."""
+        return torch.Tensor.untyped_storage(self) if self.held is None else DeviceStorage(self.held)
+
+    def storage(self) -> Any:
+        """As `untyped_storage`, counting in elements."""
+        return torch.Tensor.storage(self) if self.held is None else DeviceStorage(self.held, self.held.itemsize)
+
+    _typed_storage = storage
+
+    def data_ptr(self) -> int:
+        """A number that says where the first element lies in what tensors share. It is no address."""
+        return torch.Tensor.data_ptr(self) if self.held is None else address(self.held)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> DeviceTensor:
         if id(self) in memo:
@@ -166,6 +182,7 @@ def graph_tensor(x: Tensor | None) -> Any:
         raise AssertionError("a tensor of the device has values or is traced")
     made = flat_graph_tensor(tuple(x.shape), TORCH_DTYPES[x.dtype])
     made.held = x
+    made.untyped_storage = partial(DeviceStorage, x)
     return made
 
 

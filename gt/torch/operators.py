@@ -1,7 +1,7 @@
 """What an operator of PyTorch does on the device: its function of GT, how its arguments and results change, or another way.
 
-In this order: a function of `aten_table`; the function, method or in-place method of GT of the same name, for GT has PyTorch's
-names; what PyTorch composes it from; the CPU, with a warning, once.
+In this order: a function of `aten_table`; what PyTorch takes it apart to, if it does so anyway; the function, method or
+in-place method of GT of the same name, for GT has PyTorch's names; what PyTorch composes it from; the CPU, with a warning, once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import gt
 
 from . import aten_functions, aten_table
 from .device_tensor import DeviceTensor, Rule, held
-from .pytorch_internals import DEVICE_TYPE, decomposition_of, tree_map
+from .list_operators import FUSED_STEPS, for_each
+from .pytorch_internals import DEVICE_TYPE, decomposition_of, is_composite, tree_map
 from .values import DTYPES, IGNORED, from_cpu, to_cpu
 
 if TYPE_CHECKING:
@@ -32,9 +33,17 @@ Function = Callable[..., Any]
 def operator_of(operator: Any) -> Rule:
     """How an operator is computed from tensors of PyTorch."""
     name, overload = operator._schema.name.removeprefix("aten::"), operator._overloadname
+    if name.startswith("_foreach_"):
+        return for_each(name.removeprefix("_foreach_"))
     special = _SPECIAL.get(name)
     if special is not None:
         return special
+    if (
+        is_composite(operator)
+        and not aten_table.FUNCTIONS.keys() & {name, f"{name}.{overload}"}
+        and name not in _RESHAPES
+    ):
+        return lambda args, kwargs: operator.decompose(*args, **kwargs)
     outputs = [each.name for each in operator._schema.arguments if each.is_out]
     if outputs:
         return _into(operator, outputs)
@@ -319,5 +328,5 @@ _RESHAPES: Final[dict[str, Function]] = {
 _SPECIAL: Final[dict[str, Rule]] = {
     "_to_copy": _to_copy, "copy_": copy, "_local_scalar_dense": _item, "detach": _same, "alias": _same, "lift": _same,
     "lift_fresh": _same, "index": _index, "_unsafe_index": _index, "index_put_": _index_put_in_place,
-    "_index_put_impl_": _index_put_in_place, "index_put": _index_put, "_unsafe_index_put": _index_put,
+    "_index_put_impl_": _index_put_in_place, "index_put": _index_put, "_unsafe_index_put": _index_put, **FUSED_STEPS,
 }  # fmt: skip

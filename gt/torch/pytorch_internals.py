@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = [
     "DEVICE", "DEVICE_TYPE", "aot_compiler", "as_compiling", "check_version", "decomposition_of", "decompositions",
-    "flat_graph_tensor", "forward_outputs", "install_device", "make_boxed_func", "not_traced", "outside_of_autocast",
-    "static_inputs", "trace_no_further_than", "tree_flatten", "tree_map", "tree_unflatten", "wrapper",
+    "flat_graph_tensor", "forward_outputs", "install_device", "is_composite", "make_boxed_func", "not_traced",
+    "outside_of_autocast", "static_inputs", "trace_no_further_than", "tree_flatten", "tree_map", "tree_unflatten", "wrapper",
 ]  # fmt: skip
 
 DEVICE_TYPE: Final = "gtx"
@@ -25,7 +25,8 @@ DEVICE_TYPE: Final = "gtx"
 DEVICE: Final = f"{DEVICE_TYPE}:0"
 OLDEST: Final = (2, 9)
 _NEEDED: Final = (
-    "torch._C._acc.create_empty_tensor", "torch.Tensor._make_wrapper_subclass", "torch._decomp.core_aten_decompositions",
+    "torch._C._acc.create_empty_tensor", "torch._C._dispatch_has_kernel_for_dispatch_key",
+    "torch.Tensor._make_wrapper_subclass", "torch._decomp.core_aten_decompositions",
     "torch._decomp.decomposition_table", "torch._dynamo.backends.common.aot_autograd", "torch._guards.TracingContext",
     "torch.compiler._is_compiling_flag", "torch.utils.backend_registration._setup_privateuseone_for_python_backend",
 )  # fmt: skip
@@ -91,6 +92,11 @@ def decomposition_of(op: Any) -> Callable[..., Any] | None:
 
     found: Callable[..., Any] | None = decomposition_table.get(op)
     return found
+
+
+def is_composite(op: Any) -> bool:
+    """Whether PyTorch itself takes an operator apart where it records gradients: then devices see it in inference mode only."""
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd"))
 
 
 def decompositions(leave: frozenset[str]) -> dict[Any, Callable[..., Any]]:

@@ -231,3 +231,22 @@ def test_an_error_names_the_programs_line_and_not_pytorchs() -> None:
         nn.functional.relu(x).tolist()
     layer = nn.Linear(3, 2).to("gtx")
     assert "test_device.py" in str(gt.why(gt.torch.to_gt(layer(torch.ones(1, 3, device="gtx")))))
+
+
+def test_inference_mode_gives_what_no_grad_gives() -> None:
+    """There PyTorch hands operators to the device whole that it takes apart elsewhere: losses with their own arguments, moves."""
+    scores, classes = torch.randn(6, 5), torch.tensor([1, 2, -100, 0, 4, -100])
+    with torch.inference_mode():
+        there = scores.to("gtx")
+        found = nn.functional.cross_entropy(there, classes.to("gtx"), ignore_index=-100, reduction="sum")
+        assert there.to("cpu", torch.float64).device.type == "cpu"
+        assert nn.functional.linear(there, there).shape == (6, 6)
+    assert found.item() == pytest.approx(nn.functional.cross_entropy(scores, classes, reduction="sum").item())
+
+
+def test_a_loader_may_pin_its_batches() -> None:
+    """As trainers ask for where there is an accelerator; it costs no copy."""
+    data = torch.arange(6.0)
+    batches = list(torch.utils.data.DataLoader(data, batch_size=3, pin_memory=True))  # type: ignore[arg-type]
+    assert [each.to("gtx", non_blocking=True).tolist() for each in batches] == [[0, 1, 2], [3, 4, 5]]
+    assert data.pin_memory().data_ptr() == data.data_ptr()
