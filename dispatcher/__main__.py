@@ -28,7 +28,7 @@ from gt.daemon.mark_folder import mark_folder
 from gt.daemon.process_end import is_gone
 from gt.daemon.registry import Registration
 from gt.daemon.restart_policy import HAND_OVER_STATUS
-from gt.daemon.service_folder import open_to_group
+from gt.daemon.service_folder import folder_for_group, open_to_group
 from gt.daemon.siblings import kill_sibling
 from gt.dispatcher.state.events import (
     Event,
@@ -784,8 +784,10 @@ def serve(
         status = status or int(shell.replaced)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)  # once is enough: the rest of this is the orderly end
-        if folder is not None and is_orphaned(watch):  # else whoever started it may start it again
-            shutil.rmtree(folder, ignore_errors=True)
+        if is_orphaned(watch):  # else whoever started it may start it again
+            for each in (folder, folder_for_group(address)):
+                if each is not None:
+                    shutil.rmtree(each, ignore_errors=True)
         if lock >= 0:
             os.close(lock)
     return status

@@ -54,6 +54,13 @@ def service_folder(group: str | None = None) -> Path:
     return path
 
 
+def folder_for_group(address: str) -> Path | None:
+    """The folder that was made for the group of a service at this address; None where none was."""
+    folder = Path(address.removeprefix("ipc://")).parent
+    made = address.startswith("ipc://") and folder.name.startswith(GROUP_FOLDER_PREFIX)
+    return folder if made and folder.parent == Path(tempfile.gettempdir()) else None
+
+
 def open_to_group(group: str, sockets: Iterable[Path]) -> None:
     """Let the members of a group connect to sockets. Raises `GroupRefused`."""
     number = group_number(group)

@@ -116,7 +116,7 @@ except gt.ConnectionFailed as error:
     program.expect("[2. 2. 2.]")
     Path(user).with_name("authorized").joinpath("bob.pub").unlink()
     program.say()
-    program.expect("its key was withdrawn")
+    program.expect("its key was withdrawn, or has another role now")
     program.expect("it does not accept this key")
     assert program.wait() == 0
 

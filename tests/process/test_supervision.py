@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from daemons import Machine, Process, left_by_kill
+from daemons import TIMEOUT, Machine, Process, left_by_kill
 from effort import EFFORT
 
 import gt
@@ -96,6 +96,16 @@ def test_a_closed_terminal_ends_a_service_in_order(machine: Machine) -> None:
     service.expect("worker 1 was lost: it was stopped")
     service.signal(signal.SIGHUP)
     assert service.wait() == 0
+    assert machine.left() == []
+
+
+def test_a_killed_service_leaves_nothing_of_its_group(machine: Machine) -> None:
+    """Its daemons end when they find that `gt up` is gone, and the last of them tidies up."""
+    service = machine.command("up", "--workers", "1", "--group", grp.getgrgid(os.getegid()).gr_name)
+    service.expect("1 worker at ipc://")
+    daemons = psutil.Process(service.pid).children()
+    service.signal(signal.SIGKILL)
+    assert not psutil.wait_procs(daemons, TIMEOUT)[1]
     assert machine.left() == []
 
 
