@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from marking_dispatcher import pass_time
-from one_dispatcher import Service, leave_nothing, made
+from one_dispatcher import Service
 
 from gt.dispatcher.state.events import SessionWritten
 from gt.wire import messages as m
 from gt.wire.principals import OBSERVER, Origin, Principal
 
 KEY, OTHER = bytes(range(16)), bytes(range(16, 32))
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    made.clear()
-    yield
-    for each in made:
-        leave_nothing(each)
 
 
 def operated(*, saves: bool = True, **more: Any) -> Service:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from marking_dispatcher import lose, pass_time, restore, service, settled_mark
-from one_dispatcher import VECTOR, Service, leave_nothing, made
+from one_dispatcher import VECTOR, Service
 
 from gt.dispatcher.handlers.drain import SETTLE_SECONDS
 from gt.dispatcher.state.events import Publish
@@ -18,14 +16,6 @@ from gt.wire.principals import OBSERVER, Origin, Principal
 
 OWN_MESH: dict[str, Any] = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
 ALL: dict[str, Any] = {"sharding_config": {"net": {"strategy": "data_parallel"}}}
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    made.clear()
-    yield
-    for each in made:
-        leave_nothing(each)
 
 
 def operated(workers: int, *, config: Any = None, marks: bool = True) -> Service:

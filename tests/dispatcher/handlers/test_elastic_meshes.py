@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from marking_dispatcher import lose, pass_time, restore, service, settled_mark
-from one_dispatcher import Service, configure, leave_nothing, made, started
+from one_dispatcher import Service, configure, started
 
 from gt.dispatcher.state.events import Reload
 from gt.sharding.config import Config
@@ -16,14 +14,6 @@ from gt.wire import messages as m
 RULES: dict[str, Any] = {"sharding_config": {"net": {"strategy": "data_parallel"}}}
 AUTO: dict[str, Any] = {"mesh": {"data": "auto"}, **RULES}
 GRID: dict[str, Any] = {"mesh": {"data": "auto", "model": 2}, **RULES}
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    made.clear()
-    yield
-    for each in made:
-        leave_nothing(each)
 
 
 def members(each: Service, client: str = "c") -> tuple[int, ...]:

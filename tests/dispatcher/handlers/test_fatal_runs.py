@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from builders import Lines, one
 from marking_dispatcher import lose, pass_time, restore, service, settled_mark
-from one_dispatcher import VECTOR, fault_of, leave_nothing, made
+from one_dispatcher import VECTOR, fault_of
 
 from gt.dispatcher.state.session_marks import MAX_FAILURES, MAX_IDLE_REWINDS
 from gt.ir.instruction import Segment
@@ -15,14 +13,6 @@ from gt.wire import messages as m
 from gt.wire.running_plan import RunningPlan
 
 EXP = one("exp", VECTOR)
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    made.clear()
-    yield
-    for each in made:
-        leave_nothing(each)
 
 
 class Killing:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from marking_dispatcher import mark_due, service
-from one_dispatcher import RULES, Service, leave_nothing, made
+from one_dispatcher import RULES, Service
 
 from gt.dispatcher.state.events import JobTurn, Lost, Tick
 from gt.dispatcher.state.message_state import MessageState
 from gt.dispatcher.state.records import ClientRecord
 from gt.wire import messages as m
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    made.clear()
-    yield
-    for each in made:
-        each.idle = True
-        leave_nothing(each)
 
 
 def lose(each: Service, name: str, *, returns: bool = True) -> None:

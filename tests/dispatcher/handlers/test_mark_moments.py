@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from builders import Lines
 from marking_dispatcher import pass_time
-from one_dispatcher import VECTOR, Service, leave_nothing, made
+from one_dispatcher import VECTOR, Service
 
 from gt.dispatcher.handlers.marks import MARK_SECONDS, MAX_STEP_SECONDS
 from gt.wire import messages as m
@@ -16,14 +14,6 @@ from gt.wire import messages as m
 RULES: dict[str, Any] = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
 STEP = 2
 """The number of a segment that updates parameters."""
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    made.clear()
-    yield
-    for each in made:
-        leave_nothing(each)
 
 
 def training(*folders: str) -> Service:

@@ -6,21 +6,12 @@ from typing import Any
 
 import pytest
 from marking_dispatcher import FAULT, lose, mark_due, pass_time, service, time_passes
-from one_dispatcher import leave_nothing, made
 
 from gt.dispatcher.handlers.marks import MARK_SECONDS, MAX_MARK_SECONDS
 from gt.dispatcher.state.events import Lost
 from gt.dispatcher.state.mark_wait import LEAST_SECONDS
 from gt.sharding.config import Config
 from gt.wire import messages as m
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Any:
-    made.clear()
-    yield
-    for each in made:
-        leave_nothing(each)
 
 
 def test_a_mark_is_taken_when_time_has_passed_and_something_was_done() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +19,7 @@ from marking_dispatcher import (
     to_improve,
 )
 from measured_calls import counted_steps
-from one_dispatcher import NEG, VECTOR, Service, fault_of, leave_nothing, made
+from one_dispatcher import NEG, VECTOR, Service, fault_of
 
 from gt.dispatcher.handlers.plan_selection import SEARCH_AT, SWITCH_AT
 from gt.dispatcher.state.events import Lost
@@ -34,14 +33,6 @@ from gt.ir.spec import pack_spec, spec
 from gt.wire import messages as m
 
 RULES: dict[str, Any] = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "data_parallel"}}}
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    made.clear()
-    yield
-    for each in made:
-        leave_nothing(each)
 
 
 def number_of(each: Service, client: str = "c") -> int:

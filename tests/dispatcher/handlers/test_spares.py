@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from marking_dispatcher import lose, restore, service, settled_mark
-from one_dispatcher import Service, fault_of, leave_nothing, made
+from one_dispatcher import Service, fault_of
 
 from gt.dispatcher.state.events import Publish
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 
 ALL: dict[str, Any] = {"sharding_config": {"net": {"strategy": "data_parallel"}}}
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    made.clear()
-    yield
-    for each in made:
-        leave_nothing(each)
 
 
 def with_spare(config: Any = None) -> Service:

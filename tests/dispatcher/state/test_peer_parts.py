@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from marking_dispatcher import FAULT, lose, pass_time, settled_mark
-from one_dispatcher import Service, fault_of, leave_nothing, made
+from one_dispatcher import Service, fault_of
 
 from gt.dispatcher.state import peer_parts
 from gt.dispatcher.state.mark_wait import LEAST_SECONDS
@@ -22,14 +21,6 @@ RULES: dict[str, Any] = {
     "sharding_config": {"net": {"strategy": "replicate"}, "cut": {"shard": {"axis": 0, "workers": [0, 1, 2]}}},
 }
 GONE = ["SnapshotError", "there is no such file"]
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    made.clear()
-    yield
-    for each in made:
-        leave_nothing(each)
 
 
 def lacking(*tensors: str, folders: tuple[str, ...] = ("a", "b", "c")) -> tuple[Service, int]:

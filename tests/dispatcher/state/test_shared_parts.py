@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from marking_dispatcher import MARK_SECONDS, pass_time
-from one_dispatcher import Service, leave_nothing, made
+from one_dispatcher import Service
 
 from gt.bounds import MAX_IDS
 from gt.dispatcher.state import shared_parts
@@ -21,14 +20,6 @@ RULES: dict[str, Any] = {
     "sharding_config": {"net": {"strategy": "replicate"}, "cut": {"shard": {"axis": 0, "workers": [0, 1, 2, 3]}}},
 }
 LARGE = spec(float32, (1 << 11,))
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays() -> Iterator[None]:
-    made.clear()
-    yield
-    for each in made:
-        leave_nothing(each)
 
 
 def marking(*folders: str) -> Service:
