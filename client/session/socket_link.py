@@ -102,6 +102,8 @@ class SocketLink:
         """The descriptor of the dispatcher's process, if it is on this machine."""
         self.ended = 0.0
         """When that process was first found to have ended."""
+        self.processes_due = 0.0
+        """When processes are looked at next: that takes as long as a few messages, and whoever waits asks after each."""
         self.search = StandbySearch(self.keys, self.clock)
         self.replaced = ""
         """What to say of the dispatcher if another one serves in its place."""
@@ -355,8 +357,11 @@ class SocketLink:
         for connection in (self.control, self.bulk):
             if connection is not None and connection.failed:
                 return connection.failed
+        now = time.monotonic()
+        if now < self.processes_due:
+            return None
+        self.processes_due = now + LOOK_SECONDS
         if self.process is not None and has_ended(self.process):
-            now = time.monotonic()
             self.ended = self.ended or now
             if now - self.ended > LAST_MESSAGES_SECONDS:
                 return "its process ended"
