@@ -21,6 +21,8 @@ MIN_LATER: Final = 8
 MAX_EARLY_BYTES: Final = 4096
 """The largest value that is asked for early, in bytes."""
 
+MAX_SPLITS: Final = 8
+"""Traced segments whose cuts are remembered, those that were cut last."""
 MAX_SEGMENTS: Final = 16
 """The most segments between two fetches in which what is fetched is looked for; and one."""
 
@@ -106,7 +108,7 @@ class Sighting(NamedTuple):
 class EarlyFetches:
     """What the fetches of one builder's thread have shown, and what is asked for early because of it."""
 
-    __slots__ = ("armed", "asked", "before", "expected", "segments", "split")
+    __slots__ = ("armed", "asked", "before", "expected", "segments", "split", "splits")
 
     def __init__(self) -> None:
         self.segments: list[Sent] = []
@@ -119,6 +121,9 @@ class EarlyFetches:
         """The instructions with which the segment under way ends, if it begins with them."""
         self.split: SplitRun | None = None
         """How a traced segment is sent."""
+        self.splits: dict[tuple[int, int], SplitRun] = {}
+        """How traced segments were cut, by their identities and where, oldest first: a loop that goes on after another one, as
+        epochs do after evaluations, sends the same two definitions."""
         self.asked: tuple[int, Any] | None = None
         """The value that was asked for early last, until it is fetched: its id and its future."""
 
@@ -149,17 +154,24 @@ class EarlyFetches:
             now = _sighting(segments, number)
         before, self.before = self.before, now
         self.expected = None
-        split, self.split = self.split, None
+        self.split = None
         if now is not None and before is not None and now.alike(before):
             at = len(now.record) - 1
             if now.traced is None:
                 self.expected = now
-            elif split is not None and split.traced is now.traced and split.at == at:
-                self.split = split
             else:
-                self.split = split_run(now.traced, at)
+                self.split = self._split(now.traced, at)
         self._arm()
         return future
+
+    def _split(self, traced: TracedSegment, at: int) -> SplitRun:
+        """The cut of a traced segment after the instruction `at`, as it was before if that is remembered."""
+        key = id(traced), at  # which is no other segment's while the cut refers to this one
+        found = self.splits.pop(key, None) or split_run(traced, at)
+        self.splits[key] = found
+        if len(self.splits) > MAX_SPLITS:
+            del self.splits[next(iter(self.splits))]
+        return found
 
 
 def _sighting(segments: list[Sent], number: int) -> Sighting | None:

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gt
-from gt.client.segment.early_fetch import MAX_EARLY_BYTES, MAX_SEGMENTS, MIN_LATER, EarlyFetches, Record, split_run
+from gt.client.segment.early_fetch import (
+    MAX_EARLY_BYTES,
+    MAX_SEGMENTS,
+    MAX_SPLITS,
+    MIN_LATER,
+    EarlyFetches,
+    Record,
+    split_run,
+)
 from gt.client.segment.signature import Signature, TracedSegment
 from gt.client.session import session as sessions
 from gt.ir.dtypes import as_dtype
@@ -90,6 +98,27 @@ def test_a_compiled_step_is_cut_where_its_loss_is(sent: list[Any]) -> None:
         turns.append(order(sent))
     assert turns[3:5] == ["RF"] * 2
     assert turns[-3:] == ["RFR"] * 3
+
+
+def test_a_cut_is_remembered_while_other_loops_run(sent: list[Any]) -> None:
+    """The two halves are defined once, also where evaluations come between; of many functions the last ones are remembered."""
+    steps = [descent(gt.compile) for _ in range(MAX_SPLITS + 1)]
+
+    def epoch(step: Callable[[], gt.Tensor], turns: int) -> list[Any]:
+        sent.clear()
+        for _ in range(turns):
+            step().item()
+        last = list(sent)
+        gt.ones(3).sum().item()
+        return [each for each in last if isinstance(each, m.Define)]
+
+    assert len(epoch(steps[0], 9)) > 2
+    for step in steps[1:-1]:
+        epoch(step, 9)
+    assert epoch(steps[0], 5) == []
+    epoch(steps[-1], 9)
+    assert epoch(steps[0], 5) == [], "those that were cut first go first"
+    assert len(epoch(steps[1], 5)) == 2
 
 
 def test_of_several_compiled_steps_none_is_cut(sent: list[Any]) -> None:
