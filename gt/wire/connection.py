@@ -13,7 +13,6 @@ from typing import Final
 
 from gt.daemon.active_clock import ActiveClock
 from gt.errors import ConnectionFailed, ProtocolError
-from gt.unix_sockets.router import UnixRouter
 
 from . import transport
 from .reliable_stream import (
@@ -326,14 +325,12 @@ class SessionRouter:
         return True
 
     def hold(self) -> None:
-        """Keep what is sent from now on, until `let_go`. By libzmq it leaves all the same: its thread joins messages by itself."""
-        if isinstance(self.socket, UnixRouter):
-            self.socket.hold()
+        """Keep what is sent from now on, until `let_go`."""
+        transport.hold(self.socket)
 
     def let_go(self) -> None:
         """Send what was kept, to each peer at once."""
-        if isinstance(self.socket, UnixRouter):
-            self.socket.let_go()
+        transport.let_go(self.socket)
 
     def send_unnumbered(self, peer: bytes, frames: Frames) -> None:
         """Send a message that may be lost, such as a heartbeat, and acknowledge what was heard."""
