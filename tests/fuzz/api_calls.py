@@ -221,18 +221,21 @@ def violation(name: str, called: Callable[..., Any], seed: int) -> str | None:
     return None if wrong is None else f"{name}, seed {seed}: {wrong}"
 
 
+def _is_clear(error: Exception) -> bool:
+    """Whether a call may raise this: what its arguments cause, or a library that is not there and that it tells to install."""
+    if isinstance(error, ImportError):
+        return "install" in str(error)
+    return isinstance(error, CLEAR_ERRORS) and not isinstance(error, (ProtocolError, SessionError))
+
+
 def _outcome(name: str, called: Callable[..., Any], positional: list[Any], named: dict[str, Any]) -> str | None:
     def shown() -> str:
         return ", ".join([*map(_brief, positional), *(f"{key}={_brief(value)}" for key, value in named.items())])
 
     try:
         result = called(*positional, **named)
-    except CLEAR_ERRORS as error:
-        if isinstance(error, (ProtocolError, SessionError)):
-            return f"({shown()}) raised {type(error).__name__}: {error}"
-        return None
     except Exception as error:  # noqa: BLE001 — which ones are clear is the question
-        return f"({shown()}) raised {type(error).__name__}: {error}"
+        return None if _is_clear(error) else f"({shown()}) raised {type(error).__name__}: {error}"
     for tensor in tensors_in(result):
         try:
             tensor.numpy()
