@@ -78,18 +78,18 @@ class Endless(BaseException):
 
 @contextmanager
 def ending(seconds: float) -> Iterator[None]:
-    """Raise `Endless` in what takes longer."""
+    """Raise `Endless` in what takes longer, in processor time: nothing here waits, and a machine may stand still."""
 
     def late(*_: Any) -> None:
         raise Endless
 
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 @contextmanager

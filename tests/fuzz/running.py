@@ -16,7 +16,7 @@ from .targets import TARGETS
 FAILURES: Final = Path(__file__).parent / "failures"
 """Inputs that once broke a rule, as `TARGET-HASH.bin`; a test replays them for ever."""
 INPUT_SECONDS: Final = 20
-"""Seconds after which an input counts as one that is never done with."""
+"""Seconds of processor time after which an input counts as one that is never done with."""
 
 
 @cache
