@@ -35,9 +35,9 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, held: Tensor | None, traced: Any = None) -> DeviceTensor:
+    def __new__(cls, held: Tensor | None, traced: Any = None, strides: Any = None) -> DeviceTensor:
         if held is None:
-            made = wrapper(cls, traced.shape, traced.stride(), 0, traced.dtype)
+            made = wrapper(cls, traced.shape, strides or traced.stride(), traced.storage_offset(), traced.dtype)
         else:
             made = wrapper(cls, held.shape, held.stride(), held.storage_offset(), TORCH_DTYPES[held.dtype])
         made.held = held
@@ -46,7 +46,7 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
             StateWatch.active.made(held)
         return made  # type: ignore[no-any-return]
 
-    def __init__(self, held: Tensor | None, traced: Any = None) -> None: ...
+    def __init__(self, held: Tensor | None, traced: Any = None, strides: Any = None) -> None: ...
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         if StateWatch.active is not None:
@@ -58,7 +58,7 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
     @staticmethod
     def __tensor_unflatten__(parts: dict[str, Any], context: None, size: Any, stride: Any) -> DeviceTensor:
         traced = parts["traced"]
-        return DeviceTensor(getattr(traced, "held", None), traced)
+        return DeviceTensor(getattr(traced, "held", None), traced, stride)
 
     @classmethod
     def __torch_dispatch__(

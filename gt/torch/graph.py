@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Graph", "module_path", "place", "signals_of"]
 
 _PART: Final = re.compile(r"_modules\['([^']+)'\]|\['([^']+)'\]|\[(\d+)\]|([A-Za-z_]\w*|\d+)")
+_ROOT: Final = re.compile(r"^L\['(?:args'\]\[\d+|\w+')\]")
+"""The variable that has the model, in a function that calls it, or around its own `forward`."""
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -156,10 +158,7 @@ def _device_type(node: Any) -> str | None:
 
 def module_path(text: str) -> str:
     """The dotted name of a module in its model, as `named_modules` gives it, of how PyTorch writes where it found the module."""
-    parts = [
-        next(filter(None, groups))
-        for groups in _PART.findall(text.partition("]")[2] if text.startswith("L[") else text)
-    ]
+    parts = [next(filter(None, groups)) for groups in _PART.findall(_ROOT.sub("", text))]
     return ".".join(part for part in parts if part != "_modules")
 
 
@@ -196,8 +195,8 @@ def _site(node: Any) -> str | None:
 
 
 def place(x: Tensor, signals: tuple[str, ...]) -> None:
-    """Place a tensor as these signals say."""
+    """Place a parameter or a buffer as these signals say of parameters."""
     if not signals:
         return
     with emission_context.using(emission_context.interned(signals, "forward", None, False)):
-        x.copy_(emission.emit("tag", (x,), False))
+        x.copy_(emission.emit("tag", (x,), True))

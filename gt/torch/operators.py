@@ -16,9 +16,9 @@ import torch
 import gt
 
 from . import aten_functions, aten_table
-from .device_tensor import DeviceTensor, Rule, held
+from .device_tensor import DeviceTensor, Rule, graph_tensor, held
 from .list_operators import FUSED_STEPS, for_each
-from .pytorch_internals import DEVICE_TYPE, decomposition_of, is_composite, tree_map
+from .pytorch_internals import DEVICE_TYPE, decomposition_of, is_composite, is_tracing, tree_map
 from .values import DTYPES, IGNORED, from_cpu, to_cpu
 
 if TYPE_CHECKING:
@@ -286,6 +286,16 @@ def _same(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return DeviceTensor(args[0].held)
 
 
+def _lift(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A tensor that the program made of its own numbers; in a graph that is traced, a constant of the graph."""
+    x = args[0].held
+    if not is_tracing():
+        return DeviceTensor(x)
+    if not x.numel():  # of which PyTorch cannot make a constant here
+        return DeviceTensor(None, torch.empty(tuple(x.shape), dtype=args[0].dtype, device=DEVICE_TYPE))
+    return DeviceTensor(None, torch.ops.aten.lift_fresh(graph_tensor(x)))
+
+
 def _index(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, indices = args
     if getattr(x, "held", None) is None:
@@ -327,6 +337,6 @@ _RESHAPES: Final[dict[str, Function]] = {
 
 _SPECIAL: Final[dict[str, Rule]] = {
     "_to_copy": _to_copy, "copy_": copy, "_local_scalar_dense": _item, "detach": _same, "alias": _same, "lift": _same,
-    "lift_fresh": _same, "index": _index, "_unsafe_index": _index, "index_put_": _index_put_in_place,
+    "lift_fresh": _lift, "index": _index, "_unsafe_index": _index, "index_put_": _index_put_in_place,
     "_index_put_impl_": _index_put_in_place, "index_put": _index_put, "_unsafe_index_put": _index_put, **FUSED_STEPS,
 }  # fmt: skip

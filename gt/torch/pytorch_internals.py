@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = [
     "DEVICE", "DEVICE_TYPE", "aot_compiler", "as_compiling", "check_version", "decomposition_of", "decompositions",
-    "flat_graph_tensor", "forward_outputs", "install_device", "is_composite", "make_boxed_func", "not_traced",
+    "flat_graph_tensor", "forward_outputs", "install_device", "is_composite", "is_tracing", "make_boxed_func", "not_traced",
     "outside_of_autocast", "static_inputs", "trace_no_further_than", "tree_flatten", "tree_map", "tree_unflatten", "wrapper",
 ]  # fmt: skip
 
@@ -26,7 +26,7 @@ DEVICE: Final = f"{DEVICE_TYPE}:0"
 OLDEST: Final = (2, 9)
 _NEEDED: Final = (
     "torch._C._acc.create_empty_tensor", "torch._C._dispatch_has_kernel_for_dispatch_key",
-    "torch.Tensor._make_wrapper_subclass", "torch._decomp.core_aten_decompositions",
+    "torch._C._get_dispatch_mode", "torch.Tensor._make_wrapper_subclass", "torch._decomp.core_aten_decompositions",
     "torch._decomp.decomposition_table", "torch._dynamo.backends.common.aot_autograd", "torch._guards.TracingContext",
     "torch.compiler._is_compiling_flag", "torch.utils.backend_registration._setup_privateuseone_for_python_backend",
 )  # fmt: skip
@@ -144,6 +144,11 @@ def as_compiling() -> Iterator[None]:
         yield
     finally:
         torch.compiler._is_compiling_flag = before
+
+
+def is_tracing() -> bool:
+    """Whether PyTorch is tracing a graph, in which tensors have shapes and no values."""
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
 
 
 def outside_of_autocast() -> Any:

@@ -132,6 +132,7 @@ def test_an_optimizer_is_compiled_too() -> None:
     [
         ("L['self'].transformer.h.0.attn", "transformer.h.0.attn"), ("L['self']", ""),
         ("L['self']._modules['h']._modules['0']", "h.0"), ("L['model'].layers[3].mlp", "layers.3.mlp"),
+        ("L['args'][0].model.layers[3]", "model.layers.3"), ("L['args'][0]", ""),
     ],
 )  # fmt: skip
 def test_module_paths(text: str, path: str) -> None:
@@ -159,6 +160,7 @@ def test_an_unmodified_model_is_sharded_by_a_config() -> None:
     assert_same(found, expected)
     said = gt.why(gt.torch.to_gt(model.h[0].up.weight))
     assert "h.0.up" in said.text if hasattr(said, "text") else "h.0.up" in str(said)
+    assert "R|S0 on the mesh {data: 2, model: 2}" in str(said)
     assert "worker 3: 2,048 bytes" in str(said)
 
 
@@ -171,3 +173,28 @@ def test_an_error_names_the_programs_line() -> None:
     compiled = torch.compile(function, backend=gt.torch.backend)
     with pytest.raises(gt.IndexOutOfRange, match=r"test_compile\.py:\d+"):
         compiled(torch.ones(3, device="gtx"), torch.tensor([7], device="gtx")).tolist()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # of PyTorch, on any device
+def test_views_are_inputs_of_graphs() -> None:
+    """With any strides and offsets, also where gradients flow through them."""
+    x = torch.arange(6.0, device="gtx").view(2, 3)
+    for view in (x.t(), x[:, 1:], x.expand(2, 2, 3), x.clone().requires_grad_().t()):
+        compiled = torch.compile(lambda x: x * 2 + 1, backend=gt.torch.backend, dynamic=False)
+        assert compiled(view).tolist() == (view * 2 + 1).tolist()
+    w = x.clone().requires_grad_()
+    compiled(w.t()).sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [[2, 2, 2]] * 2
+
+
+@pytest.mark.parametrize("numbers", [[2.0, 3.0], []])
+def test_tensors_that_a_graph_makes_of_numbers(numbers: list[float]) -> None:
+    """As caches of keys and values begin, with none."""
+
+    def function(x: Any) -> Any:
+        return torch.cat([torch.tensor(numbers, dtype=x.dtype, device=x.device), x])
+
+    compiled = torch.compile(function, backend=gt.torch.backend, fullgraph=True)
+    for _ in range(4):
+        assert compiled(torch.ones(2, device="gtx")).tolist() == [*numbers, 1, 1]
