@@ -252,6 +252,16 @@ def test_an_error_of_a_message_is_reported_once() -> None:
             session.usable()
 
 
+def test_of_errors_that_nobody_has_seen_the_first_is_raised() -> None:
+    """Those that follow are often of what the first one left undone: "tensor 5 does not exist" says nothing."""
+    with opened() as (session, link):
+        for text in ("the cause", "what follows"):
+            link.tell(m.Failed(0, "ShapeError", text))
+        with pytest.raises(GTError, match="the cause"):
+            session.usable()
+        session.usable()
+
+
 def test_a_second_rewind_starts_again_from_the_mark() -> None:
     """Also what has come meanwhile, and was never sent."""
     with opened() as (session, link):
