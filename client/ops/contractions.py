@@ -200,6 +200,8 @@ def einsum(equation: Any, *operands: Any) -> Tensor:
     gone = tuple(at for at, letter in enumerate(term) if letter not in out)
     x = reductions.sum(x, gone) if gone else x
     left = [letter for letter in term if letter in out]
+    if len(given) > 1 and left == [*out]:
+        return x  # of one operand it is a view, here it is new
     return shape_ops.permute(x, tuple(left.index(letter) for letter in out))
 
 
@@ -304,21 +306,30 @@ def _joined(a: Tensor, first: str, b: Tensor, second: str, kept: set[str]) -> tu
     sizes = dict(zip(first, a.shape, strict=True)) | dict(zip(second, b.shape, strict=True))
 
     def turned(x: Tensor, term: str, order: Sequence[str], groups: Sequence[Sequence[str]]) -> Tensor:
-        x = shape_ops.permute(x, tuple(term.index(letter) for letter in order))
-        return shape_ops.reshape(x, [math.prod(sizes[letter] for letter in group) for group in groups])
+        return _shaped(_permuted(x, term, order), [math.prod(sizes[letter] for letter in group) for group in groups])
 
     if not inner:  # nothing to sum: element-wise
-        a = shape_ops.permute(a, tuple(first.index(letter) for letter in [*batch, *left]))
-        b = shape_ops.permute(b, tuple(second.index(letter) for letter in [*batch, *right]))
-        a = shape_ops.reshape(a, [*(sizes[x] for x in batch), *(sizes[x] for x in left), *[1] * len(right)])
-        b = shape_ops.reshape(b, [*(sizes[x] for x in batch), *[1] * len(left), *(sizes[x] for x in right)])
+        a, b = _permuted(a, first, [*batch, *left]), _permuted(b, second, [*batch, *right])
+        a = _shaped(a, [*(sizes[x] for x in batch), *(sizes[x] for x in left), *[1] * len(right)])
+        b = _shaped(b, [*(sizes[x] for x in batch), *[1] * len(left), *(sizes[x] for x in right)])
         return arithmetic.mul(a, b), "".join([*batch, *left, *right])
+    if not batch and len(inner) == len(right) == 1 and [*first] == [*left, *inner] and left:
+        b = _permuted(b, second, [*inner, *right])  # a stack of rows by one matrix, as a linear layer has it
+        return emission.emit("matmul", (a, b)), "".join([*left, *right])
     if batch:
         a = turned(a, first, [*batch, *left, *inner], (batch, left, inner))
         b = turned(b, second, [*batch, *inner, *right], (batch, inner, right))
     else:
         a, b = turned(a, first, [*left, *inner], (left, inner)), turned(b, second, [*inner, *right], (inner, right))
     out = emission.emit("matmul", (a, b))
-    return shape_ops.reshape(out, [sizes[letter] for letter in [*batch, *left, *right]]), "".join(
-        [*batch, *left, *right]
-    )
+    return _shaped(out, [sizes[letter] for letter in [*batch, *left, *right]]), "".join([*batch, *left, *right])
+
+
+def _permuted(x: Tensor, term: str, order: Sequence[str]) -> Tensor:
+    """The dimensions that `term` names, in this order: `x` itself where they are."""
+    return x if [*term] == [*order] else shape_ops.permute(x, tuple(term.index(letter) for letter in order))
+
+
+def _shaped(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """`x` in this shape: itself where it has it."""
+    return x if x.shape == tuple(shape) else shape_ops.reshape(x, shape)

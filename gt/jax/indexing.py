@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import gt
 
+from .arrangement import expanded, permuted, shaped
+
 if TYPE_CHECKING:
     from gt import Tensor
 
@@ -33,11 +35,12 @@ def gather(
             operand = gt.narrow(operand, axis, 0, slice_sizes[axis])
     rows = _Rows(operand.shape, slice_sizes, mapped, batching, tuple(numbers.start_indices_batching_dims), left_out)
     places, inside = rows.places(indices)
-    table = gt.permute(operand, rows.order)
-    found = gt.index_select(gt.reshape(table, (rows.count, -1)), 0, gt.reshape(places, (-1,)))
-    found = gt.reshape(found, (*places.shape, *rows.rest_sizes))
+    table = permuted(operand, rows.order)
+    width = math.prod(rows.rest_sizes)
+    found = gt.index_select(shaped(table, (rows.count, width)), 0, shaped(places, (math.prod(places.shape),)))
+    found = shaped(found, (*places.shape, *rows.rest_sizes))
     if "FILL" in str(mode):
-        kept = gt.reshape(inside, (*inside.shape, *(1,) * (found.ndim - inside.ndim)))
+        kept = shaped(inside, (*inside.shape, *(1,) * (found.ndim - inside.ndim)))
         found = gt.where(kept, found, _filling(operand.dtype) if fill_value is None else fill_value)
     offsets = list(numbers.offset_dims)
     batch = len(indices.shape) - 1
@@ -45,7 +48,7 @@ def gather(
     slices = [axis_of[axis] for axis in sorted(axis_of)]
     left = iter(range(batch))
     order = [slices[offsets.index(at)] if at in offsets else next(left) for at in range(found.ndim)]
-    return gt.permute(found, tuple(order)) if order != sorted(order) else found
+    return permuted(found, order)
 
 
 def scatter(reduction: str | None) -> Callable[..., Tensor]:
@@ -68,24 +71,25 @@ def scatter(reduction: str | None) -> Callable[..., Tensor]:
         rows = _Rows(operand.shape, sizes, mapped, batching, tuple(numbers.scatter_indices_batching_dims), left_out)
         places, inside = rows.places(indices)
         if "CLIP" not in str(mode):  # one row more, for what lies outside
-            outside = gt.reshape(inside, (*inside.shape, *(1,) * (places.ndim - inside.ndim)))
+            outside = shaped(inside, (*inside.shape, *(1,) * (places.ndim - inside.ndim)))
             places = gt.where(outside, places, rows.count)
         update_axis = dict(zip(windows, numbers.update_window_dims, strict=True))
         batch_axes = [at for at in range(updates.ndim) if at not in numbers.update_window_dims]
         order = (*batch_axes, *(update_axis[axis] for axis in (*rows.windowed, *rows.rest)))
-        source = gt.reshape(gt.permute(updates, order), (math.prod(places.shape), -1))
-        table = gt.permute(operand, rows.order)
-        shape, width = table.shape, math.prod(rows.rest_sizes)
-        table = gt.pad(gt.reshape(table, (rows.count, width)), (0, 0, 0, 1))
-        flat = gt.reshape(places, (-1,))
+        width = math.prod(rows.rest_sizes)
+        source = shaped(permuted(updates, order), (math.prod(places.shape), width))
+        table = permuted(operand, rows.order)
+        shape = table.shape
+        table = gt.pad(shaped(table, (rows.count, width)), (0, 0, 0, 1))
+        flat = shaped(places, (math.prod(places.shape),))
         if reduction is None:
             table = gt.index_put(table, (flat,), source)
         elif reduction == "sum":
             table = gt.index_add(table, 0, flat, source)
         else:
             table = gt.index_reduce(table, 0, flat, source, reduction)
-        table = gt.reshape(gt.narrow(table, 0, 0, rows.count), shape)
-        return gt.permute(table, tuple(sorted(range(operand.ndim), key=rows.order.__getitem__)))
+        table = shaped(gt.narrow(table, 0, 0, rows.count), shape)
+        return permuted(table, tuple(sorted(range(operand.ndim), key=rows.order.__getitem__)))
 
     return rule
 
@@ -119,21 +123,35 @@ class _Rows:
             axis: math.prod(self._shape[other] for other in self.indexed[at + 1 :])
             for at, axis in enumerate(self.indexed)
         }
-        place = gt.zeros(batch, dtype=gt.int64)
-        inside = gt.ones(batch, dtype=gt.bool_)
+        place: Any = None
+        inside: Any = None
         for axis, at in self._batching:
             sizes = [1] * len(batch)
             sizes[at] = batch[at]
-            place = gt.add(place, gt.mul(gt.reshape(gt.arange(batch[at], dtype=gt.int64), tuple(sizes)), strides[axis]))
+            numbers = _times(gt.arange(batch[at], dtype=gt.int64), strides[axis])
+            place = _sum(place, expanded(shaped(numbers, sizes), batch))
         for column, axis in enumerate(self._mapped):
-            start = gt.cast(gt.select(indices, len(batch), column), gt.int64)
+            start = gt.select(indices, len(batch), column)
             most = self._shape[axis] - self._sizes[axis]
-            inside = gt.logical_and(inside, gt.logical_and(gt.ge(start, 0), gt.le(start, most)))
-            place = gt.add(place, gt.mul(gt.clamp(start, 0, most), strides[axis]))
+            here = gt.logical_and(gt.ge(start, 0), gt.le(start, most))
+            inside = here if inside is None else gt.logical_and(inside, here)
+            place = _sum(place, _times(gt.clamp(gt.cast(start, gt.int64), 0, most), strides[axis]))
+        if inside is None:
+            inside = gt.ones(batch, dtype=gt.bool_)
+        if place is None:
+            place = gt.zeros(batch, dtype=gt.int64)
         for axis in self.windowed:
-            steps = gt.mul(gt.arange(self._sizes[axis], dtype=gt.int64), strides[axis])
+            steps = _times(gt.arange(self._sizes[axis], dtype=gt.int64), strides[axis])
             place = gt.add(gt.unsqueeze(place, -1), steps)
         return place, inside
+
+
+def _sum(x: Tensor | None, y: Tensor) -> Tensor:
+    return y if x is None else gt.add(x, y)
+
+
+def _times(x: Tensor, number: int) -> Tensor:
+    return x if number == 1 else gt.mul(x, number)
 
 
 def _filling(dtype: Any) -> Any:

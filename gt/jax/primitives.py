@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import gt
 
+from .arrangement import expanded, permuted, shaped
 from .indexing import dynamic_slice, dynamic_update_slice, gather, scatter
 from .random_bits import threefry
 from .values import dtype_of
@@ -47,7 +48,7 @@ def _broadcast(x: Any, *, shape: Sequence[int], broadcast_dimensions: Sequence[i
     sizes = [1] * len(shape)
     for at, size in zip(broadcast_dimensions, x.shape, strict=True):
         sizes[at] = size
-    return gt.broadcast_to(gt.reshape(x, tuple(sizes)), tuple(shape))
+    return expanded(shaped(x, tuple(sizes)), tuple(shape))
 
 
 def _select_n(which: Any, *cases: Any) -> Any:
@@ -156,18 +157,18 @@ def _iota(*, dtype: Any, shape: Sequence[int], dimension: int, **_: Any) -> Tens
 
 
 def _squeezed(x: Tensor, *, dimensions: Sequence[int]) -> Tensor:
-    return gt.reshape(x, tuple(size for at, size in enumerate(x.shape) if at not in dimensions))
+    return shaped(x, tuple(size for at, size in enumerate(x.shape) if at not in dimensions))
 
 
 def _expanded(x: Tensor, *, dimensions: Sequence[int], **_: Any) -> Tensor:
     sizes = list(x.shape)
     for at in sorted(dimensions):
         sizes.insert(at, 1)
-    return gt.reshape(x, tuple(sizes))
+    return shaped(x, tuple(sizes))
 
 
 def _reshaped(x: Tensor, *, new_sizes: Sequence[int], dimensions: Any, **_: Any) -> Tensor:
-    return gt.reshape(x if dimensions is None else gt.permute(x, tuple(dimensions)), tuple(new_sizes))
+    return shaped(x if dimensions is None else permuted(x, tuple(dimensions)), tuple(new_sizes))
 
 
 def _converted(x: Tensor, *, new_dtype: Any, **_: Any) -> Tensor:
@@ -232,7 +233,7 @@ RULES: Final[dict[str, Rule]] = {
     "expand_dims": _expanded, "iota": _iota, "pad": padded, "reshape": _reshaped,
     "rev": lambda x, *, dimensions: gt.flip(x, tuple(dimensions)) if dimensions else x, "slice": _sliced, "split": _split,
     "squeeze": _squeezed, "stack": lambda *parts, axis: gt.stack(parts, axis),
-    "transpose": lambda x, *, permutation: gt.permute(x, tuple(permutation)),
+    "transpose": lambda x, *, permutation: permuted(x, tuple(permutation)),
     "unstack": lambda x, *, axis: list(gt.unbind(x, axis)),
     # reductions
     "argmax": _best(gt.argmax), "argmin": _best(gt.argmin), "reduce_and": _reduced(gt.all), "reduce_max": _reduced(gt.amax),

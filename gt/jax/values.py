@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -39,7 +40,7 @@ class Array:
     @property
     def dtype(self) -> Any:
         """NumPy's dtype of it."""
-        return np.dtype(getattr(jnp, self.held.dtype.name.removeprefix("gt.")))
+        return _numpy_dtype(self.held.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         fetched = np.asarray(self.held.numpy())
@@ -56,6 +57,11 @@ class Array:
 
     def __repr__(self) -> str:
         return f"gt.jax.Array({self.held!r})"
+
+
+@functools.cache
+def _numpy_dtype(dtype: gt.DType) -> Any:
+    return np.dtype(getattr(jnp, dtype.name.removeprefix("gt.")))
 
 
 def dtype_of(dtype: Any) -> gt.DType:

@@ -47,6 +47,12 @@ def convolution(
 
 def padded(x: Any, value: Any, *, padding_config: Sequence[Sequence[int]]) -> Tensor:
     """XLA's pad: `value` at both ends and between the elements; negative numbers cut off."""
+    if not isinstance(value, gt.Tensor) and all(
+        before >= 0 <= after and not between for before, after, between in padding_config
+    ):
+        return gt.pad(
+            x, [each for before, after, _ in reversed(padding_config) for each in (before, after)], value=value
+        )  # type: ignore[no-any-return]
     for axis, (before, after, between) in enumerate(padding_config):
         size = x.shape[axis]
         if between and size > 1:

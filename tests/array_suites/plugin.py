@@ -85,16 +85,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note how a test went: the worst of its parts."""
     if report.when == "call" or report.outcome != "passed":
-        said = "" if report.outcome != "failed" else str(report.longrepr).rpartition("\n\n")[2] or str(report.longrepr)
         outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome
         if outcomes.get(report.nodeid, ["passed"])[0] == "passed":
-            outcomes[report.nodeid] = [outcome, _reason(said)]
+            outcomes[report.nodeid] = [outcome, _reason(report)]
 
 
-def _reason(text: str) -> str:
-    """The line of a failure that says what is wrong."""
-    lines = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
-    return lines[0] if lines else text.strip().splitlines()[-1] if text.strip() else ""
+def _reason(report: pytest.TestReport) -> str:
+    """What a failure says, in one line."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return " ".join(crash.message.split()) if crash is not None else ""
 
 
 def pytest_sessionfinish() -> None:

@@ -186,6 +186,22 @@ def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
     close(found, torch.einsum(equation, *map(torch.from_numpy, data)))
 
 
+@pytest.mark.parametrize(
+    ("equation", "shapes", "count"),
+    [
+        ("ij,jk->ik", [(2, 3), (3, 4)], 1), ("abi,ij->abj", [(2, 3, 4), (4, 5)], 1), ("abi,ji->abj", [(2, 3, 4), (5, 4)], 2),
+        ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)], 1), ("ij,ij->ij", [(2, 3), (2, 3)], 1),
+    ],
+)  # fmt: skip
+def test_einsum_moves_nothing_that_is_in_its_place(equation: str, shapes: list[tuple[int, ...]], count: int) -> None:
+    """A product that `matmul` computes as it stands is one instruction."""
+    operands = [gt.ones(shape) for shape in shapes]
+    before = gt.stats()["service"]["instructions"]
+    found = gt.einsum(equation, *operands)
+    assert gt.stats()["service"]["instructions"] - before == count
+    assert found.shape == np.einsum(equation, *map(np.ones, shapes)).shape
+
+
 def test_einsum_by_numbers() -> None:
     x, y = np.random.default_rng(0).standard_normal((2, 3, 3))
     found = gt.einsum(gt.from_numpy(x), [0, 1], gt.from_numpy(y), [1, 2], [2, 0])
