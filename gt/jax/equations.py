@@ -24,6 +24,7 @@ from gt.client.session import session as sessions
 from gt.client.tensor import emission_context
 from gt.ir.signal_path import path_error
 
+from .constraints import Constraint, constrained, constraint_of, register
 from .primitives import ELEMENTWISE, HAVE_PARAMETERS, RULES, TAKES_NUMBERS
 from .values import dtype_of, on_workers
 
@@ -31,12 +32,16 @@ if TYPE_CHECKING:
     from gt import Tensor
     from gt.client.tensor.emission_context import Context
 
-__all__ = ["JaxprProgram"]
+__all__ = ["JaxprProgram", "LoopStep", "Stage"]
 
 FOLDED_ELEMENTS: Final = 1 << 16
 """The most elements of what is computed when a program is made."""
 MOST_STEPS: Final = 200_000
-"""The most steps of a program: loops are unrolled."""
+"""The most steps of a program, without those of loops that are not unrolled."""
+MOST_UNROLLED: Final = 4_000
+"""The most steps of a scan that is unrolled: then it is a part of the one message that a call is."""
+MOST_IN_A_STAGE: Final = 8_000
+"""The most steps of one message: a step is some instructions, of which a message has 16,384 at most."""
 JAX_FOLDERS: Final = tuple(str(Path(str(each.__file__)).parent) for each in (jax, jaxlib))
 CALLS: Final = {
     "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
@@ -63,18 +68,44 @@ class _PrimitiveStep(NamedTuple):
     dtypes: tuple[gt.DType | None, ...]
 
 
+class LoopStep(NamedTuple):
+    """A scan that is too long to be unrolled. Its operands are what all turns read, what each turn gets from the one before, and
+    what has a row for each turn."""
+
+    body: JaxprProgram
+    operands: tuple[Slot, ...]
+    counts: tuple[int, int, int]
+    length: int
+    reverse: bool
+    results: tuple[int, ...]
+    rows: tuple[Any, ...]
+    """Shape and dtype of what each turn adds a row of."""
+
+
+class Stage(NamedTuple):
+    """A loop, or a range of steps without one: the slots that it reads, those that are read after it, and those that are not."""
+
+    first: int
+    end: int
+    reads: list[int]
+    writes: list[int]
+    drops: list[int]
+    loop: LoopStep | None
+
+
 class JaxprProgram:
     """The equations of a closed jaxpr as a function of GT tensors, which gives a list of them."""
 
-    def __init__(self, closed: Any) -> None:
-        self._steps: list[_PrimitiveStep] = []
+    def __init__(self, closed: Any, scope: tuple[str, ...] = (), phase: str = "forward") -> None:
+        self._steps: list[_PrimitiveStep | LoopStep] = []
         self._count = 0
-        self._scope: tuple[str, ...] = ()
-        self._phase = "forward"
+        self._scope = scope
+        self._phase = phase
         self._site: str | None = None
         self._signals: dict[int, tuple[str, ...]] = {}
         self._constants: dict[int, int] = {}
         self._kept: list[Any] = []
+        self._constraints: list[Constraint] = []
         self._session: Any = self  # none yet
         self._copies: list[Tensor] = []
         self._constant_slots: list[int] = []
@@ -88,14 +119,34 @@ class JaxprProgram:
         """The signals of the first equation that has some and reads each input."""
 
     def __call__(self, constants: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Any]:
-        values: list[Any] = [None] * self._count
+        """Computes all steps, of which none is a loop."""
+        values = self.begun(constants, inputs)
+        self.compute(values, 0, len(self._steps))
+        return self.results(values)
+
+    def empty(self) -> list[Any]:
+        """Room for the values of a run, by slot."""
+        return [None] * self._count
+
+    def begun(self, constants: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Any]:
+        """The values of a run before its first step, by slot."""
+        values = self.empty()
         for slot, value in zip(self._inputs, inputs, strict=True):
             values[slot.number] = value
         for number, value in zip(self._constant_slots, constants, strict=True):
             values[number] = value
+        return values
+
+    def results(self, values: list[Any]) -> list[Any]:
+        """The results, after the last step."""
+        return [values[each.number] for each in self._outputs]
+
+    def compute(self, values: list[Any], first: int, end: int) -> None:
+        """Computes a range of steps, of which none is a loop."""
         outer = emission_context.current()
         try:
-            for step, dead in zip(self._steps, self._dead, strict=True):
+            for step, dead in zip(self._steps[first:end], self._dead[first:end], strict=True):
+                assert isinstance(step, _PrimitiveStep)
                 emission_context.enter(_inside(outer, step.context))
                 operands = [values[each.number] if type(each) is Slot else each for each in step.operands]
                 found = step.rule(*operands, **step.params)
@@ -106,12 +157,43 @@ class JaxprProgram:
                     values[number] = None
         finally:
             emission_context.enter(outer)
-        return [values[each.number] for each in self._outputs]
+
+    def stages(self) -> list[Stage]:
+        """The steps as loops, and ranges of others between them, each with the slots that it reads and that are read after it."""
+        ends = [at for at, step in enumerate(self._steps) if isinstance(step, LoopStep)]
+        made: list[Stage] = []
+        first = 0
+        for end in (*ends, len(self._steps)):
+            made += [self._stage(at, min(end, at + MOST_IN_A_STAGE)) for at in range(first, end, MOST_IN_A_STAGE)]
+            if end < len(self._steps):
+                made.append(self._stage(end, end + 1))
+            first = end + 1
+        return made
+
+    def _stage(self, first: int, end: int) -> Stage:
+        steps = self._steps[first:end]
+        written = {number for step in steps for number in step.results}
+        read = {each.number for step in steps for each in step.operands if type(each) is Slot} - written
+        gone = {number for dead in self._dead[first:end] for number in dead}
+        (only,) = steps if len(steps) == 1 else (None,)
+        loop = only if isinstance(only, LoopStep) else None
+        return Stage(first, end, sorted(read), sorted(written - gone), sorted(gone - written), loop)
+
+    @property
+    def size(self) -> int:
+        """The number of steps."""
+        return len(self._steps)
+
+    @property
+    def has_loops(self) -> bool:
+        """Whether some step is a loop that is too long to be unrolled."""
+        return any(isinstance(step, LoopStep) for step in self._steps)
 
     def constants(self) -> list[Tensor]:
-        """The arrays that the program has beside its inputs, on the workers of this session."""
+        """The arrays that the program has beside its inputs, on the workers of this session; it gets the rules of constraints."""
         session = sessions.current()
         if self._session is not session:
+            register(session, self._constraints)
             self._session, self._copies = session, [on_workers(value) for value in self._kept]
         return self._copies
 
@@ -228,11 +310,29 @@ class JaxprProgram:
             return self._step(name, words, params, [_words(var.aval) for var in equation.outvars])
         raise NotImplementedError(f"gt.jax cannot compute JAX's primitive {name} of random keys")
 
+    def _constrained(self, operands: list[Any], params: dict[str, Any]) -> list[Any]:
+        """A value in a placement that the program asks for, by a signal of its own."""
+        (value,) = operands
+        found = constraint_of(params["sharding"])
+        if found is None or not isinstance(value, Slot):
+            return operands
+        self._constraints.append(found)
+        signals = (*_dotted(self._scope), found.signal)
+        self._signals.setdefault(value.number, signals)
+        result = self._new()
+        context = emission_context.interned(signals, self._phase, self._site, False)
+        self._steps.append(_PrimitiveStep(constrained, (value,), {}, context, (result.number,), (None,)))
+        return [result]
+
     # control flow
 
     def _scan(self, operands: list[Any], params: dict[str, Any]) -> list[Any]:
-        """A scan, unrolled."""
+        """A scan, unrolled unless that would be long."""
         body, length = params["jaxpr"], params["length"]
+        if length > 1:
+            inner = JaxprProgram(body, self._scope, self._phase)
+            if inner.has_loops or inner.size * length > MOST_UNROLLED:
+                return self._loop(inner, operands, params)
         consts, carries = params["num_consts"], params["num_carry"]
         fixed, carry, along = operands[:consts], operands[consts : consts + carries], operands[consts + carries :]
         along_avals = [var.aval for var in body.jaxpr.invars[consts + carries :]]
@@ -246,6 +346,22 @@ class JaxprProgram:
             made.reverse()
         avals = [var.aval for var in body.jaxpr.outvars[carries:]]
         return [*carry, *(self._stacked([each[at] for each in made], aval) for at, aval in enumerate(avals))]
+
+    def _loop(self, body: JaxprProgram, operands: list[Any], params: dict[str, Any]) -> list[Any]:
+        """A scan as a loop: its body is a program that runs again and again."""
+        consts, carries = params["num_consts"], params["num_carry"]
+        slots = tuple(each if isinstance(each, Slot) else self._constant(each) for each in operands)
+        for slot, signals in zip(slots, body.input_signals, strict=True):
+            if signals:
+                self._signals.setdefault(slot.number, signals)
+        self._constraints += body._constraints
+        avals = [var.aval for var in params["jaxpr"].jaxpr.outvars]
+        results = tuple(self._new() for _ in avals)
+        rows = tuple(_words(aval) for aval in avals[carries:])
+        counts = consts, carries, len(slots) - consts - carries
+        numbers = tuple(each.number for each in results)
+        self._steps.append(LoopStep(body, slots, counts, params["length"], params["reverse"], numbers, rows))
+        return list(results)
 
     def _row(self, values: Any, aval: Any, at: int) -> Any:
         if not isinstance(values, Slot):
@@ -302,6 +418,7 @@ class JaxprProgram:
 
 
 CONTROL: Final[dict[str, Callable[[JaxprProgram, list[Any], dict[str, Any]], list[Any]]]] = {
+    "sharding_constraint": JaxprProgram._constrained,
     "cond": JaxprProgram._cond,
     "scan": JaxprProgram._scan,
     "while": JaxprProgram._while,

@@ -10,10 +10,10 @@ import jax
 import numpy as np
 
 import gt
-from gt.client.compile.stateless import alone
 from gt.client.tensor import emission, emission_context
 
 from .equations import JaxprProgram
+from .loops import runner
 from .values import Array, on_workers
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Jitted:
             for struct, signals in zip(structs, program.input_signals, strict=True)
         ]
         name = getattr(self._function, "__qualname__", "a function of JAX")
-        return _Made(program, gt.compile(alone(program, name)), results, placed)
+        return _Made(program, runner(program, name), results, placed)
 
 
 def _shape(leaf: Any) -> tuple[Any, ...]:

@@ -227,7 +227,7 @@ RULES: Final[dict[str, Rule]] = {
     **ELEMENTWISE,
     # dtypes and identity
     "bitcast_convert_type": _reread, "convert_element_type": _converted, "copy": _same, "copy_p": _same,
-    "optimization_barrier": lambda *operands: list(operands), "sharding_constraint": _same, "stop_gradient": _same,
+    "optimization_barrier": lambda *operands: list(operands), "stop_gradient": _same,
     # shapes
     "broadcast_in_dim": _broadcast, "concatenate": lambda *parts, dimension: gt.cat(parts, dimension),
     "expand_dims": _expanded, "iota": _iota, "pad": padded, "reshape": _reshaped,

@@ -52,7 +52,7 @@ def padded(x: Any, value: Any, *, padding_config: Sequence[Sequence[int]]) -> Te
     ):
         return gt.pad(
             x, [each for before, after, _ in reversed(padding_config) for each in (before, after)], value=value
-        )  # type: ignore[no-any-return]
+        )
     for axis, (before, after, between) in enumerate(padding_config):
         size = x.shape[axis]
         if between and size > 1:
