@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # gradients, by GT's own rules
 
 
-def _gradients(
+def gradients(
     function: Callable[..., Tensor], inputs: Sequence[Tensor | None], given: Tensor, mask: Sequence[bool]
 ) -> list[Any]:
     """The gradients of a function in those inputs that the mask names; None for the others."""
@@ -37,7 +37,7 @@ def _gradients(
 
 
 def _gradient(function: Callable[[Tensor], Tensor], x: Tensor, given: Tensor) -> Tensor:
-    (found,) = _gradients(function, [x], given, [True])
+    (found,) = gradients(function, [x], given, [True])
     return found  # type: ignore[no-any-return]
 
 
@@ -73,7 +73,7 @@ def convolution_backward(
     def function(x: Tensor, weight: Tensor) -> Tensor:
         return convolution(x, weight, None, stride, padding, dilation, transposed, output_padding, groups)
 
-    first, second = _gradients(function, [x, weight], given, mask[:2])
+    first, second = gradients(function, [x, weight], given, mask[:2])
     return first, second, given.sum([0, *range(2, given.ndim)]) if mask[2] else None
 
 
@@ -454,7 +454,7 @@ def grid_sampler_backward(
     def function(x: Tensor, grid: Tensor) -> Tensor:
         return gt.grid_sampler(x, grid, interpolation, padding, corners)
 
-    return tuple(_gradients(function, [x, grid], given, mask))
+    return tuple(gradients(function, [x, grid], given, mask))
 
 
 _NORMS: Final = (None, "ortho", "forward")
@@ -483,27 +483,6 @@ def fft_to_real(x: Tensor, dims: Any, norm: int, last: int) -> Tensor:
     scale = (1.0, count**-0.5, 1 / count)[norm]
     out = gt.fft.irfftn(x, s=sizes, dim=list(dims), norm="forward")
     return out if scale == 1 else out * scale
-
-
-def attention(
-    query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0, causal: bool = False, *, attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Attention, and the logarithms of its sums of exponentials, which GT's gradient does not ask for: zeros."""
-    out = F.scaled_dot_product_attention(query, key, value, attn_mask, dropout, causal, scale=scale)
-    return out, gt.zeros(tuple(query.shape[:-1]), dtype=query.dtype)
-
-
-def attention_backward(
-    given: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, sums: Tensor, dropout: float, causal: bool, *,
-    attn_mask: Tensor | None = None, scale: float | None = None,
-) -> tuple[Any, ...]:  # fmt: skip
-    """The gradients of `attention` in queries, keys and values, computed anew from them."""
-
-    def function(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(query, key, value, attn_mask, dropout, causal, scale=scale)
-
-    return tuple(_gradients(function, [query, key, value], given, [True] * 3))
 
 
 def unique_consecutive(

@@ -12,6 +12,7 @@ import gt
 from gt.client.functional import functional as F
 
 from . import aten_functions as a
+from . import attention
 
 __all__ = ["FUNCTIONS", "IN_PLACE", "NOT_THE_SAME"]
 
@@ -117,9 +118,10 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "norm.Scalar": a.norm_of,
     "norm.ScalarOpt_dim": a.norm_of,
     "_grouped_mm": a.grouped_mm,
-    "_scaled_dot_product_flash_attention_for_cpu": a.attention,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": a.attention_backward,
-    "_fused_sdp_choice": lambda *args, **named: 0,
+    "_scaled_dot_product_flash_attention_for_cpu": attention.forward,
+    "_scaled_dot_product_flash_attention_for_cpu_backward": attention.backward,
+    "_scaled_dot_product_fused_attention_overrideable": attention.fused,
+    "_scaled_dot_product_fused_attention_overrideable_backward": attention.fused_backward,
     "logsumexp": a.along_dims("logsumexp"),
     "nansum": a.along_dims("nansum"),
     "block_diag": lambda tensors: gt.block_diag(*tensors),

@@ -10,10 +10,11 @@ import torch
 import gt
 from gt.client.tensor import call_site
 
+from .attention import attention
 from .autocast import register_autocast
 from .device_tensor import DeviceTensor
 from .operators import copy, function_of, operator_of
-from .pytorch_internals import check_version, install_device
+from .pytorch_internals import check_version, install_device, knows_own_attention, optimize_lists_of
 from .values import DTYPES
 
 __all__ = ["register"]
@@ -109,12 +110,15 @@ def register() -> None:
     DeviceTensor.rule_of = operator_of
     call_site.add_library("torch")
     install_device(DeviceModule())
+    optimize_lists_of(DeviceTensor)
     library = torch.library.Library("aten", "IMPL")
     for name in _MAKERS:
         library.impl(name, _maker(name), "PrivateUse1")
     library.impl("_copy_from", _copy_from, "PrivateUse1")
     if not torch.cuda.is_available():
         library.impl("_pin_memory", _pin_memory, "CPU")
+    if knows_own_attention():
+        library.impl("scaled_dot_product_attention", attention, "AutogradPrivateUse1")
     register_autocast(library)
     rest = torch.library.Library("_", "IMPL")
     rest.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")

@@ -208,5 +208,5 @@ def _in_graph(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
     out = operator(*tree_map(inner, args), **tree_map(inner, kwargs))
     if operator._schema.is_mutable and operator._schema.name.endswith("_"):
-        return args[0]
+        return args[0] if operator._schema.returns else None
     return tree_map(lambda x: DeviceTensor(None, x) if isinstance(x, torch.Tensor) else x, out)

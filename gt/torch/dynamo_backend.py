@@ -41,8 +41,10 @@ trace_no_further_than("gt", "gt.client", "gt.dispatcher", "gt.worker")
 KEPT_OPERATORS: Final = frozenset({
     "native_layer_norm_backward", "_softmax_backward_data", "_log_softmax_backward_data", "embedding_dense_backward", "addcmul",
     "addcdiv", "silu", "softplus", "baddbmm", "_log_softmax", "_softmax", "std", "var", "roll", "tril", "triu", "lerp", "stack",
+    "_scaled_dot_product_flash_attention_for_cpu",
 })  # fmt: skip
-"""Operators that PyTorch would compose of others, and GT has."""
+"""Operators that PyTorch would compose of others, and GT has. (Its composition of attention gives the weights where the gradient
+wants logarithms of sums.)"""
 
 
 def backend(module: Any, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:

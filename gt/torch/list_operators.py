@@ -1,4 +1,4 @@
-"""Operators on lists of tensors: what does the same to each (`_foreach_`), and fused steps of optimizers."""
+"""Fused steps of optimizers: operators on lists of parameters, gradients and states."""
 
 from __future__ import annotations
 
@@ -14,44 +14,7 @@ from .device_tensor import Rule, held
 if TYPE_CHECKING:
     from gt import Tensor
 
-__all__ = ["FUSED_STEPS", "for_each"]
-
-
-def for_each(name: str) -> Rule:
-    """The operator `_foreach_<name>`: what `name` does, to each tensor of a list. Other lists have an element for each."""
-    packet: Any = getattr(torch.ops.aten, _SINGLE.get(name, name), None)
-    in_place = name.endswith("_")
-    if packet is None:
-        pure: Any = getattr(torch.ops.aten, name.removesuffix("_"))
-
-        def packet(x: Any, *rest: Any, **kwargs: Any) -> Any:
-            return x.copy_(pure(x, *rest, **kwargs))
-
-    def rule(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        count = next(len(each) for each in args if isinstance(each, (list, tuple)))
-        if name.startswith(("addcmul", "addcdiv")) and len(args) > 3:
-            args, kwargs = args[:3], {**kwargs, "value": args[3]}
-        columns = [_column(each, count) for each in args]
-        named = {key: _column(each, count) for key, each in kwargs.items()}
-        out = [
-            packet(*[each[at] for each in columns], **{key: each[at] for key, each in named.items()})
-            for at in range(count)
-        ]
-        return None if in_place else out
-
-    return rule
-
-
-_SINGLE: Final = {
-    "norm": "linalg_vector_norm", "maximum": "clamp_min", "maximum_": "clamp_min_", "minimum": "clamp_max",
-    "minimum_": "clamp_max_",
-}  # fmt: skip
-"""What does to one tensor what an operator does to each, where it is called differently."""
-
-
-def _column(value: Any, count: int) -> Sequence[Any]:
-    """An argument for each tensor: of a list its elements."""
-    return value if isinstance(value, (list, tuple)) else [value] * count
+__all__ = ["FUSED_STEPS"]
 
 
 # steps of optimizers: all from lists of parameters, gradients and states, with settings by name

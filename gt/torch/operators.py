@@ -17,7 +17,8 @@ import gt
 
 from . import aten_functions, aten_table
 from .device_tensor import DeviceTensor, Rule, graph_tensor, held
-from .list_operators import FUSED_STEPS, for_each
+from .foreach import PREFIX, foreach
+from .list_operators import FUSED_STEPS
 from .pytorch_internals import DEVICE_TYPE, decomposition_of, is_composite, is_tracing, tree_map
 from .values import DTYPES, IGNORED, from_cpu, to_cpu
 
@@ -33,8 +34,8 @@ Function = Callable[..., Any]
 def operator_of(operator: Any) -> Rule:
     """How an operator is computed from tensors of PyTorch."""
     name, overload = operator._schema.name.removeprefix("aten::"), operator._overloadname
-    if name.startswith("_foreach_"):
-        return for_each(name.removeprefix("_foreach_"))
+    if name.startswith(PREFIX):
+        return foreach(operator, operator_of) or _other_way(operator)
     special = _SPECIAL.get(name)
     if special is not None:
         return special

@@ -16,8 +16,9 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = [
     "DEVICE", "DEVICE_TYPE", "aot_compiler", "as_compiling", "check_version", "decomposition_of", "decompositions",
-    "flat_graph_tensor", "forward_outputs", "install_device", "is_composite", "is_tracing", "make_boxed_func", "not_traced",
-    "outside_of_autocast", "static_inputs", "trace_no_further_than", "tree_flatten", "tree_map", "tree_unflatten", "wrapper",
+    "flat_graph_tensor", "forward_outputs", "install_device", "is_composite", "is_tracing", "knows_own_attention",
+    "make_boxed_func", "not_traced", "optimize_lists_of", "outside_of_autocast", "own_attention_enabled", "static_inputs",
+    "trace_no_further_than", "tree_flatten", "tree_map", "tree_unflatten", "wrapper",
 ]  # fmt: skip
 
 DEVICE_TYPE: Final = "gtx"
@@ -28,6 +29,7 @@ _NEEDED: Final = (
     "torch._C._acc.create_empty_tensor", "torch._C._dispatch_has_kernel_for_dispatch_key",
     "torch._C._get_dispatch_mode", "torch.Tensor._make_wrapper_subclass", "torch._decomp.core_aten_decompositions",
     "torch._decomp.decomposition_table", "torch._dynamo.backends.common.aot_autograd", "torch._guards.TracingContext",
+    "torch.optim.optimizer._foreach_supported_types", "torch.utils._foreach_utils._foreach_supported_types",
     "torch.compiler._is_compiling_flag", "torch.utils.backend_registration._setup_privateuseone_for_python_backend",
 )  # fmt: skip
 """What of it must be there."""
@@ -72,6 +74,16 @@ def install_device(module: Any) -> None:
     if taken not in ("privateuseone", DEVICE_TYPE):
         raise ImportError(f"PyTorch has one place for a foreign device, and {taken!r} has it in this process")
     _setup_privateuseone_for_python_backend(DEVICE_TYPE, backend_module=module)
+
+
+def optimize_lists_of(cls: type) -> None:
+    """Let PyTorch's optimizers, and what clips gradients, call operators on lists of tensors of this subclass."""
+    from torch.optim.optimizer import _foreach_supported_types as of_optimizers
+    from torch.utils._foreach_utils import _foreach_supported_types as of_gradients
+
+    for kinds in (of_optimizers, of_gradients):
+        if cls not in kinds:
+            kinds.append(cls)
 
 
 def wrapper(cls: type, size: Any, strides: Any, offset: int, dtype: Any) -> Any:
@@ -149,6 +161,19 @@ def as_compiling() -> Iterator[None]:
 def is_tracing() -> bool:
     """Whether PyTorch is tracing a graph, in which tensors have shapes and no values."""
     return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+
+def knows_own_attention() -> bool:
+    """Whether this PyTorch can trace the operator by which a device computes attention its own way."""
+    from torch import _meta_registrations
+
+    return hasattr(_meta_registrations, "meta__scaled_dot_product_fused_attention_overrideable")
+
+
+def own_attention_enabled() -> bool:
+    """Whether the program allows it: `torch.nn.attention.sdpa_kernel` may want another way."""
+    asked = getattr(torch._C, "_get_overrideable_sdp_enabled", None)
+    return asked is None or bool(asked())
 
 
 def outside_of_autocast() -> Any:
