@@ -35,12 +35,19 @@ def lists(key: Any) -> bool:
     """Whether a subscript holds more than integers, slices, None and Ellipsis."""
     items = key if type(key) is tuple else (key,)
     return any(
-        isinstance(item, (Tensor, list, range)) or (isinstance(item, np.ndarray) and item.ndim > 0) for item in items
+        isinstance(item, (Tensor, list, range, bool, np.bool_))
+        or (isinstance(item, np.ndarray) and (item.ndim > 0 or item.dtype == np.bool_))
+        for item in items
     )
 
 
 def _tensor(item: Any) -> Tensor:
-    known = item if isinstance(item, Tensor) else creation.tensor(np.asarray(item, None if len(item) else np.int64))
+    if isinstance(item, Tensor):
+        known = item
+    else:
+        array = np.asarray(item)
+        empty = not array.size and array.dtype.kind == "f"  # what NumPy makes of []
+        known = creation.tensor(array.astype(np.int64) if empty else array)
     if known.dtype.kind not in "bi":
         raise DTypeError(f"an index tensor holds integers or booleans, not {known.dtype}")
     return known
@@ -48,7 +55,7 @@ def _tensor(item: Any) -> Tensor:
 
 def _parse(key: Any, shape: tuple[int, ...]) -> SplitSubscript:
     items = [
-        _tensor(item) if isinstance(item, (Tensor, list, range, np.ndarray)) else item
+        _tensor(item) if isinstance(item, (Tensor, list, range, bool, np.bool_, np.ndarray)) else item
         for item in (key if type(key) is tuple else (key,))
     ]
     wide: list[Any] = []  # a mask in as many places as it has dimensions, of which the first holds it

@@ -219,12 +219,21 @@ def _spread(name: str) -> Callable[..., Tensor]:
     return function
 
 
+def _where(condition: Any, *cases: Any) -> Any:
+    """NumPy's, to which a number is true unless it is 0."""
+    condition = condition if isinstance(condition, Tensor) else creation.from_numpy(np.asarray(condition))
+    if condition.dtype.kind != "b":
+        condition = functional.ne(condition, 0)
+    return functional.where(condition, *map(_operand, cases))
+
+
 _SPECIAL: Final[dict[Callable[..., Any], Callable[..., Any]]] = {
     np.transpose: _transpose,
     np.reshape: lambda a, shape, order="C", **_: functional.reshape(a, shape),
     np.allclose: _close("allclose"),
     np.dot: _dot,
     np.isclose: _close("isclose"),
+    np.where: _where,
     np.var: _spread("var"),
     np.std: _spread("std"),
     np.shape: lambda a: a.shape,

@@ -111,7 +111,7 @@ def test_an_integer_out_of_range_is_an_index_error_at_once(key: Any) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    [True, 1.5, "a", [0.5], np.array([0.5]), (slice(None), True), slice(True), slice(0, 1.5)],
+    [1.5, "a", [0.5], np.array([0.5]), (slice(None), 1.5), slice(True), slice(0, 1.5)],
     ids=lambda key: type(key).__name__,
 )
 def test_what_is_not_basic_indexing_is_refused(key: Any) -> None:
@@ -206,6 +206,16 @@ def test_places_and_masks_are_read_and_written_as_in_numpy(
     if counted.max() <= 1:  # in which order NumPy writes to one place it does not promise
         np.testing.assert_array_equal(written.numpy(), array)
     np.testing.assert_array_equal(scalar.numpy(), same)
+
+
+@pytest.mark.parametrize("truth", [True, False, np.True_, np.False_, np.array(True), np.array(False)])
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_a_truth_is_a_new_dimension_as_in_numpy(truth: Any, shape: tuple[int, ...]) -> None:
+    mine, theirs = gt.ones(shape), np.ones(shape)
+    assert mine[truth].shape == theirs[truth].shape
+    mine[truth] = 5
+    theirs[truth] = 5
+    assert mine.tolist() == theirs.tolist()
 
 
 def test_numbers_are_applied_before_places_as_in_pytorch() -> None:

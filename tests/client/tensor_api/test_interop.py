@@ -90,6 +90,15 @@ def test_elements_are_cut_one_by_one() -> None:
     assert float(next(iter(gt.ones(()).expand(1 << 40)))) == 1
 
 
+def test_numpys_where_takes_numbers_as_truths() -> None:
+    """PyTorch's takes booleans alone."""
+    numbers = np.array([0, 2, -1])
+    assert np.where(gt.from_numpy(numbers), -1, 0).tolist() == np.where(numbers, -1, 0).tolist()
+    assert np.where([True, False, True], gt.from_numpy(numbers), 7).tolist() == [0, 7, -1]
+    (places,) = np.where(gt.from_numpy(numbers))
+    assert places.tolist() == [1, 2]
+
+
 def test_gradients_flow_through_numpys_names() -> None:
     x = gt.from_numpy(X).requires_grad_()
     np.sum(np.square(x)).backward()
