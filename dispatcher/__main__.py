@@ -68,8 +68,6 @@ from .table_memory import use_table_memory_ahead
 log = logging.getLogger("gt.dispatcher")
 WORK_SECONDS: Final = 0.002
 """The longest time, in seconds, spent working on plans before the shell looks for messages again."""
-HELD_MESSAGES: Final = 8
-"""What follows from so many messages, at most, leaves at once: more would keep workers waiting."""
 PING: Final = m.Ping()
 PUBLISHED: Final = 2
 """The place of that socket among those that are guarded."""
@@ -345,21 +343,10 @@ class DispatcherShell:
             self._handle(Reload(config))
 
     def _drain(self) -> None:
-        """Handle the messages that have arrived, at most one batch of them, so that timers are served too. What follows from
-        some of them leaves at once, so that each peer is woken once."""
-        self.router.hold()
-        try:
-            self._handle_arrived()
-        finally:
-            self.router.let_go()
-
-    def _handle_arrived(self) -> None:
+        """Handle the messages that have arrived, at most one batch of them, so that timers are served too."""
         router, core = self.router, self.core
         polled = True
-        for count in range(256):
-            if count % HELD_MESSAGES == HELD_MESSAGES - 1:
-                router.let_go()
-                router.hold()
+        for _ in range(256):
             if core.service.replaced is not None:
                 return
             peer = b""

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from gt.bounds import MAX_UNFINISHED_BYTES
 
-from .framing import MAX_IDENTITY_BYTES, opening, packed
+from .framing import MAX_IDENTITY_BYTES, opening
 from .stream_socket import PeerProcess, StreamSocket, readable
 
 log = logging.getLogger("gt.wire")
@@ -80,8 +80,6 @@ class UnixRouter:
         """How many connections each program has."""
         self._of_user: Counter[int] = Counter()
         self._warn_at = 0.0
-        self._held: dict[StreamSocket, list[bytes]] | None = None
-        """What was sent since `hold`, by connection; None if nothing is held."""
 
     def fileno(self) -> int:
         """A descriptor that is readable when something has come."""
@@ -99,22 +97,7 @@ class UnixRouter:
     def send(self, frames: list[Any], peer: bytes) -> bool:
         """Send a message to a peer. Never waits. Returns False if it is not connected."""
         stream = self._peers.get(peer)
-        if stream is None:
-            return False
-        if self._held is None:
-            return stream.send(frames)
-        self._held.setdefault(stream, []).append(packed(frames))
-        return not stream.unheard
-
-    def hold(self) -> None:
-        """Keep what is sent from now on, until `let_go`: what leaves for a peer at once wakes it once."""
-        self._held = {}
-
-    def let_go(self) -> None:
-        """Send what was kept."""
-        held, self._held = self._held, None
-        for stream, messages in (held or {}).items():
-            stream.send_bytes(messages[0] if len(messages) == 1 else b"".join(messages))
+        return stream is not None and stream.send(frames)
 
     def receive(self, *, polled: bool = False) -> tuple[StreamSocket, list[Any]] | None:
         """The next message, and the connection by which it came; None if there is none. Connections take turns. `polled`: a poll

@@ -324,14 +324,6 @@ class SessionRouter:
         transport.send(self.socket, stream.number(frames), peer)
         return True
 
-    def hold(self) -> None:
-        """Keep what is sent from now on, until `let_go`."""
-        transport.hold(self.socket)
-
-    def let_go(self) -> None:
-        """Send what was kept, to each peer at once."""
-        transport.let_go(self.socket)
-
     def send_unnumbered(self, peer: bytes, frames: Frames) -> None:
         """Send a message that may be lost, such as a heartbeat, and acknowledge what was heard."""
         stream = self.streams.get(peer)

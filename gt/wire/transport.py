@@ -488,18 +488,6 @@ def send(socket: Socket, frames: list[Any], peer: bytes | None = None) -> bool:
     return True
 
 
-def hold(socket: Socket) -> None:
-    """Keep what a `router` sends from now on, until `let_go`; libzmq sends it all the same, since its thread joins messages."""
-    if isinstance(socket, UnixRouter):
-        socket.hold()
-
-
-def let_go(socket: Socket) -> None:
-    """Send what a `router` has kept, to each peer at once."""
-    if isinstance(socket, UnixRouter):
-        socket.let_go()
-
-
 class PeerCredentials(NamedTuple):
     """What a socket knows of a message's sender that the sender cannot choose: the user and process at the other end of an
     `ipc` connection (-1 and 0: unknown), or the public key, as text, with which it has proved itself on TCP."""

@@ -107,37 +107,6 @@ def test_what_is_held_leaves_together(router: UnixRouter, dealer: UnixDealer) ->
     assert [heard(router)[1] for _ in range(3)] == [[b"one"], [b"two", b"frames"], [b"after"]]
 
 
-def test_what_a_router_holds_leaves_together(router: UnixRouter, dealer: UnixDealer) -> None:
-    """Each peer's own, in order, before what is sent after it, and nothing before."""
-    other = UnixDealer(str(router.path), b"g-other", FRAME_BYTES)
-    for each in (dealer, other):
-        each.send([b"here"])
-        heard(router)
-    router.hold()
-    assert router.send([b"one"], b"g-dealer")
-    assert router.send([b"for the other"], b"g-other")
-    assert router.send([b"two", b"frames"], b"g-dealer")
-    assert not router.send([b"lost"], b"g-nobody")
-    assert dealer.receive() is None
-    router.let_go()
-    router.send([b"after"], b"g-dealer")
-    assert [answer(dealer) for _ in range(3)] == [[b"one"], [b"two", b"frames"], [b"after"]]
-    assert answer(other) == [b"for the other"]
-    other.close()
-
-
-def test_what_is_held_for_a_connection_that_ends_goes_nowhere(router: UnixRouter, dealer: UnixDealer) -> None:
-    dealer.send([b"here"])
-    heard(router)
-    router.hold()
-    router.send([b"late"], b"g-dealer")
-    dealer.close()
-    while router.send([b"later"], b"g-dealer"):
-        assert router.poll(TIMEOUT_MS)
-        router.receive()
-    router.let_go()
-
-
 def test_several_messages_in_one_read_make_their_socket_ready(router: UnixRouter, dealer: UnixDealer) -> None:
     """The kernel has nothing any more then, so whoever polls a descriptor asks the socket first."""
     for number in range(3):
