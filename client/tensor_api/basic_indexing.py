@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gt.client.ops import creation
 from gt.client.tensor import emission, emission_context, views
-from gt.client.tensor.operands import cast, plain
+from gt.client.tensor.operands import cast, foreign_array_hint, is_foreign_array, plain
 from gt.errors import GTError, IndexOutOfRange, ShapeError
 
 if TYPE_CHECKING:
@@ -96,7 +96,12 @@ def _place(item: Any, size: int, axis: int, shape: tuple[int, ...]) -> int:
             f"an index is made of integers, slices, None, Ellipsis, and tensors, arrays or lists of places or of truths, "
             f"not of {kind}"
         )
-    at = operator.index(item)
+    try:
+        at = operator.index(item)
+    except TypeError:
+        if not is_foreign_array(item):
+            raise
+        raise UnsupportedIndex(f"an index takes no {foreign_array_hint(item)}") from None
     if not -size <= at < size:
         raise IndexOutOfRange(f"index {at} is out of range for dimension {axis} of shape {shape}")
     return at + size if at < 0 else at

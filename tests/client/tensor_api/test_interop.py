@@ -145,6 +145,14 @@ def test_another_librarys_array_is_refused_with_the_way_to_convert_it(of: Callab
         of(gt.ones(2, 2), torch.ones(2, 2))
 
 
+def test_an_index_of_another_library_is_refused_with_the_way_to_convert_it() -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    for index in (torch.tensor([0, 1]), torch.tensor([True, False])):
+        with pytest.raises(TypeError, match=r"an index takes no torch\.Tensor: convert it with gt\.from_torch\(x\)"):
+            gt.ones(2, 2)[index]
+    assert gt.ones(2, 3)[torch.tensor(1)].shape == (3,)  # a number is one, whoever holds it
+
+
 def test_pytorchs_functions_say_how_to_convert_a_tensor() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     x, y = gt.ones(2, 2), torch.ones(2, 2)
