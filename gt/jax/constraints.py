@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from gt import Tensor
     from gt.client.session.session import Session
 
-__all__ = ["Constraint", "constrained", "constraint_of", "register"]
+__all__ = ["ShardingConstraint", "constrained", "constraint_of", "register"]
 
 UNCONSTRAINED: Final = PartitionSpec.UNCONSTRAINED
 
 
-class Constraint(NamedTuple):
+class ShardingConstraint(NamedTuple):
     """The signal of a constraint, JAX's mesh, and for each of its axes the dimension that is sharded, or None where each worker
     along it has all."""
 
@@ -39,7 +39,7 @@ class Constraint(NamedTuple):
         ]
 
 
-def constraint_of(sharding: Any) -> Constraint | None:
+def constraint_of(sharding: Any) -> ShardingConstraint | None:
     """The constraint of one of JAX's shardings; None where it says nothing about workers. Raises `NotImplementedError` for a
     sharding without named axes."""
     if not isinstance(sharding, NamedSharding):
@@ -56,7 +56,7 @@ def constraint_of(sharding: Any) -> Constraint | None:
     if not named:
         return None
     said = ", ".join(f"{name}: {'whole' if at is None else at}" for name, at in named)
-    return Constraint(f"sharding constraint ({said})", mesh, tuple(named))
+    return ShardingConstraint(f"sharding constraint ({said})", mesh, tuple(named))
 
 
 def constrained(x: Tensor, **_: Any) -> Tensor:
@@ -64,7 +64,7 @@ def constrained(x: Tensor, **_: Any) -> Tensor:
     return emission.emit("tag", (x,), False)
 
 
-def register(session: Session, constraints: Iterable[Constraint]) -> None:
+def register(session: Session, constraints: Iterable[ShardingConstraint]) -> None:
     """Give a session the rules of constraints; its mesh is JAX's where it has no config. Warns of a constraint whose axes the
     session's mesh has not, which then means nothing."""
     wanted = list(dict.fromkeys(constraints))

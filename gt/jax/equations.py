@@ -24,7 +24,7 @@ from gt.client.session import session as sessions
 from gt.client.tensor import emission_context
 from gt.ir.signal_path import path_error
 
-from .constraints import Constraint, constrained, constraint_of, register
+from .constraints import ShardingConstraint, constrained, constraint_of, register
 from .primitives import ELEMENTWISE, HAVE_PARAMETERS, RULES, TAKES_NUMBERS
 from .values import dtype_of, on_workers
 
@@ -105,7 +105,7 @@ class JaxprProgram:
         self._signals: dict[int, tuple[str, ...]] = {}
         self._constants: dict[int, int] = {}
         self._kept: list[Any] = []
-        self._constraints: list[Constraint] = []
+        self._constraints: list[ShardingConstraint] = []
         self._session: Any = self  # none yet
         self._copies: list[Tensor] = []
         self._constant_slots: list[int] = []
