@@ -90,6 +90,10 @@ DISPOSAL: Final = "what is not needed any more"
 """The job that frees it."""
 MARKS: Final = "marks that are due"
 """The job that takes them."""
+RELEASES: Final = "plans whose turns have come"
+"""The job that releases them."""
+TURNS_PER_EVENT: Final = 4
+"""How many sessions have their turns to release plans in one event; each turn may take some tenths of a millisecond."""
 WATCHED: Final = "what watchers are told"
 DESCRIBED: Final = "what new watchers are told first"
 """The jobs that find it out."""
@@ -184,22 +188,37 @@ class DispatcherCore:
             self.drains.resume()
         if self.drains.drains or self.drains.kept_workers:  # which any event may help on
             self._advance_drains()
+        if self.service.pacer.due:
+            self._release()
         if self.service.ending:
             self._end_sessions()
-        if self.service.reshaped:
-            self.marks.save_shapes()
-        if self.service.disposed or self.service.recording is not None:
+        if self.service.disposed or self.service.reshaped or self.service.recording is not None:
             self._go_on()
         return self._sent()
 
     def _go_on(self) -> None:
         """Let jobs of the service do what is left of what it does by itself."""
+        if self.service.reshaped:
+            self.marks.save_shapes()
         if self.service.disposed:
             self._work(DISPOSAL, self.service.disposed, self.service.dispose_some)
         recording = self.service.recording
         if recording is not None:
             self._work(WATCHED, recording.under_way, self.subscribers.find_out)
             self._work(DESCRIBED, self.subscribers.describing, self.subscribers.describe)
+
+    def _release(self) -> None:
+        """Let sessions whose turns have come release their plans; a job goes on with the rest."""
+        pacer = self.service.pacer
+        try:
+            for number in pacer.turns(self.service.now, TURNS_PER_EVENT):
+                client = self.service.by_number.get(number)
+                if client is not None:
+                    self.queues.pump(client)
+        except Exception as error:  # noqa: BLE001 — a bug, for which no session is to blame
+            pacer.turn = None
+            self.service.internal_error("a turn to release plans", error)
+        self._work(RELEASES, (None,) if pacer.due else (), lambda: iter(()))
 
     def _work(self, what: str, left: Sized, turns: Callable[[], Iterator[None]]) -> None:
         """Let a job of the service do what is left, in turns."""
@@ -319,6 +338,7 @@ class DispatcherCore:
         self.queues.check()
         self.plan_selection.jobs.check()
         self.plan_selection.admission.ring.check()
+        self.service.pacer.check()
         assert self.plan_selection.jobs.clients.keys() <= {SERVICE, *self.service.by_number}, (
             "nothing is worked out for who is gone"
         )
@@ -336,6 +356,8 @@ class DispatcherCore:
             assert record.client in self.service.by_number, "a mesh is somebody's"
             assert all(worker.duty is not SPARE for worker in record.workers), "spares are on no mesh"
             assert len(record.pending) <= MESH_CREDITS
+            flights = self.service.pacer.lanes[record.mesh.number].flights
+            assert [*record.pending] == [flight.order for flight in flights], "the pacer counts what is in flight"
             loaded += len(record.mesh.members) if record.pending else 0
             assert all(self.service.issued[order] is record for order in record.pending)
             if record.pending:
@@ -558,7 +580,7 @@ class DispatcherCore:
             self.queues.take(client, ask)
 
     def _done(self, worker: WorkerRecord, done: m.Done) -> None:
-        record, room = self.service.finished(worker, done.order)
+        record, room = self.service.finished(worker, done)
         if record is not None:
             client = self.service.by_number[record.client]
             self.service.credit(client)

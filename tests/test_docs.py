@@ -35,6 +35,7 @@ DOCUMENTS = (
     "docs/architecture.md",
     "docs/array-api.md",
     "docs/debugging.md",
+    "docs/multi-user.md",
     "docs/observing.md",
     "docs/ops.md",
     "docs/protocol.md",

@@ -57,7 +57,8 @@ PACKAGES = {
     # dispatcher
     "gt.dispatcher.cost": ("gt.ir",),
     "gt.dispatcher.planner": ("gt.dispatcher.cost",),
-    "gt.dispatcher.state": ("gt.dispatcher.planner", "gt.wire"),
+    "gt.dispatcher.pacing": (),
+    "gt.dispatcher.state": ("gt.dispatcher.pacing", "gt.dispatcher.planner", "gt.wire"),
     "gt.dispatcher.telemetry": ("gt.dispatcher.state",),
     "gt.dispatcher.handlers": ("gt.dispatcher.telemetry",),
     "gt.dispatcher": ("gt.dispatcher.handlers", "gt.instruction_log", "gt.snapshot_files"),

@@ -156,6 +156,7 @@ class WorkerShell:
                 lambda: self.memory.lent * MAX_CHUNK_BYTES,
             ),
         )
+        self.core.stops = True
         self.own_folder = None if folder or listen else tempfile.mkdtemp(prefix="gt-worker-")
         times = restart.restart_count(0.0)  # peers of the one before may still have something for it
         path = Path(folder or self.own_folder or "") / f"worker-{os.getpid()}{f'-{times}' if times else ''}"
@@ -595,6 +596,13 @@ class WorkerShell:
         log.info("worker %d on %s at your service", welcome.number, self.core.backend.name)
 
     def _handle(self, event: Any) -> None:
+        """Have the core handle an event, and what it has queued, and send what follows from it."""
+        self._handle_some(event)
+        while self.core.stopped and not self.stopping:
+            self._report(idle=False)
+            self._handle_some(None)
+
+    def _handle_some(self, event: Any) -> None:
         try:
             sends = self.core.handle(event, self.clock())
         except DeviceFailed as error:

@@ -67,6 +67,8 @@ from gt.worker.transfer.peers import PeerMemory, Peers
 
 log = logging.getLogger(__name__)
 
+LONG_NANOSECONDS: Final = 1_000_000
+"""A plan that has taken longer is reported before the next one begins, if a report is due."""
 MAX_LAST_TURNS: Final = 10_000
 """After so many turns a plan whose peers are all gone is stuck."""
 PEER_TIMEOUT_SECONDS: Final = 300.0
@@ -122,6 +124,16 @@ class WorkerCore:
         self.deferred_checks: DeferredChecks | None = None
         """The checks of kernels on a GPU whose answers are not known yet."""
         self.instruments = instruments
+        self.clock = instruments.clock if instruments is not None and backend.staging is None else int
+        """Measures plans and puts on a device that computes them at once."""
+        self.began = 0
+        """When the plan or put that runs began, on that clock."""
+        self.spent = 0
+        """The nanoseconds that the last one took."""
+        self.stops = False
+        """Whether `handle` returns between two messages when there is something to send or to report, so that answers do not
+        wait for others' plans. Then the shell calls again while it has `stopped`."""
+        self.stopped = False
         self.recording: WorkerRecording | None = None
         """Collects events for watchers, while there are any."""
         self.reports = reports or DoneReports()
@@ -178,7 +190,11 @@ class WorkerCore:
                 self._resume(self.running, now)
             if event is None and self.fuses and not self.queue:
                 self.programs.turn()
+            self.stopped = False
             while self.queue and self.running is None and self.stored.ready(self.queue[0]):
+                if self.stops and (self.out or self.spent > LONG_NANOSECONDS):
+                    self.stopped, self.spent = True, 0
+                    break
                 self._act(self.queue.popleft(), now)
         except Exception:
             if self.watch is not None:
@@ -286,7 +302,8 @@ class WorkerCore:
                 assert running.deferred_checks, "a plan waits only for checks that are unknown"
         else:
             state = self.plan_state
-            assert not self.queue or not self.stored.ready(self.queue[0]), "nothing waits behind nothing"
+            waits = self.stopped or not self.queue or not self.stored.ready(self.queue[0])
+            assert waits, "nothing waits behind nothing"
             assert state in (None, PlanState.QUEUED, PlanState.WAITING_FOR_PUT), f"a plan that is {state} has a record"
         assert not self.running_words[IN_PROGRESS], "between events no plan is being computed"
         assert all(order > self.finished for order, _ in self.moves.arrived), "pieces of finished plans are dropped"
@@ -357,6 +374,7 @@ class WorkerCore:
         ordered[1](self, message, now)
 
     def _store(self, message: m.Store, now: float) -> None:
+        self.began = self.clock()
         info = self.meshes[message.mesh]
         self.stored.put(message, info.mesh, info.rank, self.recording)
         self._done(message.order, info, now)
@@ -391,6 +409,7 @@ class WorkerCore:
             self.out.append(SnapshotWork(message, self.number, values))
 
     def _load_part(self, message: m.LoadPart, now: float) -> None:
+        self.began = self.clock()
         info = self.meshes[message.mesh]
         part = self.stored.load(message, info.mesh, info.rank)
         if part is not None:
@@ -471,6 +490,7 @@ class WorkerCore:
 
     @np.errstate(all="ignore")
     def _execute(self, message: m.Execute, now: float) -> None:
+        self.began = self.clock()
         words = self.running_words
         words[ORDER], words[CLIENT], words[IN_PROGRESS] = message.order, message.client, 1
         try:
@@ -722,7 +742,8 @@ class WorkerCore:
                 self.stored.tensors[client][tensor] = Poison(fault)
 
     def _done(self, order: int, info: MeshInfo, now: float) -> None:
-        self.out += map(ToDispatcher, self.reports.finished(order, info.mesh.number, len(info.mesh.members), now))
+        self.spent, mesh = self.clock() - self.began, info.mesh
+        self.out += map(ToDispatcher, self.reports.finished(order, mesh.number, len(mesh.members), now, self.spent))
 
 
 UNORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], None]]]] = {

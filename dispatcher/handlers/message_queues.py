@@ -289,6 +289,8 @@ class MessageQueues:
                 return any(client.table[tensor].landing for tensor in tensors_read_by(message))
             case MessageState.WAITING_CREDIT:
                 return mesh is not None and bool(mesh.pending)
+            case MessageState.WAITING_SHARE:
+                return client.number in service.pacer.waiting
             case MessageState.WAITING_IDLE:
                 return landing or (mesh is not None and bool(mesh.pending))
             case MessageState.WAITING_MIGRATION:

@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple
 
 from gt.bounds import MAX_PIPELINE_STEPS
 from gt.dispatcher.cost.deadlines import missed_deadlines
+from gt.dispatcher.cost.expected_run_time import expected_seconds
 from gt.dispatcher.cost.peak_memory import Lot, shortage
+from gt.dispatcher.pacing.run_time import RunTime
 from gt.dispatcher.planner.auto_strategy import choose_strategies, find_undecided
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planned, Planner
@@ -190,7 +192,10 @@ class PlanSelection:
         missed = yield from missed_deadlines(planned.plan, planner.mesh, planner.known_speeds)
         body = yield from pack_plan_in_turns(replace(planned.plan, tf32=client.tf32))
         changes = yield from table_changes(residents, planned)
-        return PreparedPlan(CachedPlan(residents, planned, segment.scalar_types, changes), missing, missed, body)
+        cached = CachedPlan(residents, planned, segment.scalar_types, changes)
+        seconds = yield from expected_seconds(planned.plan, planner.mesh, planner.known_speeds)
+        cached.run_time = RunTime(round(seconds * 1e9))
+        return PreparedPlan(cached, missing, missed, body)
 
     def worked_out(
         self, client: ClientRecord, what: str, key: Hashable, begin: Callable[[], Generator[None, None, Any]]
@@ -240,7 +245,9 @@ class PlanSelection:
         planned = cached.planned._replace(plan=plan)
         changes = yield from table_changes(cached.residents, planned)
         body = yield from pack_plan_in_turns(replace(plan, tf32=client.tf32))
-        return CachedPlan(cached.residents, planned, cached.scalar_types, changes), body
+        checked = CachedPlan(cached.residents, planned, cached.scalar_types, changes)
+        checked.run_time = RunTime(cached.run_time.nanoseconds)
+        return checked, body
 
     def _packed(self, client: ClientRecord, cached: CachedPlan) -> bytes | None:
         """The bytes of a plan; None while a job packs it."""

@@ -24,6 +24,7 @@ from gt.dispatcher.state.message_state import (
     WAITING_CREDIT,
     WAITING_PLAN,
     WAITING_PUT,
+    WAITING_SHARE,
     WAITING_TURN,
     WAITING_WORKERS,
     MessageState,
@@ -106,6 +107,8 @@ class RunHandler:
         assert client.planner is not None
         if not self.service.has_credit(client.planner.mesh):
             return WAITING_CREDIT
+        if not self.service.pacer.admits(client.planner.mesh.number, self.service.now):
+            return WAITING_SHARE
         client.hits += 1
         shared = finish(shared_entries(message, cached, entries)) if cached.changes.viewed else NOTHING_SHARED
         self._issue(client, message, cached, entries, made, shared)
@@ -162,6 +165,9 @@ class RunHandler:
             return self._run_anew(client, message, entries)
         if isinstance(picked, MessageState):
             return picked
+        if not self.service.pacer.admits(planner.mesh.number, self.service.now):
+            client.picked = picked
+            return WAITING_SHARE
         if picked.cached.runs >= SWITCH_AT and not (lost or refused or client.verify):
             client.plans.met(message.segment, entries, picked.cached)
         shared = self._shared(client, message, picked.cached, entries)
@@ -269,7 +275,7 @@ class RunHandler:
     ) -> None:
         planner, changes = client.planner, cached.changes
         assert planner is not None
-        order = self.service.place_for(client, planner.mesh)
+        order = self.service.place_for(client, planner.mesh, cached.run_time)
         moved = [run.inputs[position] for position, _ in changes.relocated] if changes.relocated else []
         self.service.issued[order].changes.append((order, made + moved if moved else made))
         self.service.multicast(

@@ -13,6 +13,7 @@ from gt.dispatcher.state.message_state import (
     WAITING_MIGRATION,
     WAITING_PUT,
     WAITING_RESTORE,
+    WAITING_SHARE,
     WAITING_WORKERS,
 )
 from gt.dispatcher.state.plan_cache import Entry
@@ -99,6 +100,8 @@ def describe_wait(service: DispatcherState, client: ClientRecord) -> str:
         oldest = record.pending[0]
         late = [worker for worker, last in record.done.items() if last < oldest]
         return f"{len(record.pending)} plans are under way; workers {late[:MAX_WORKERS]} have yet to finish number {oldest}"
+    if state is WAITING_SHARE and record is not None:
+        return f"others' plans have their turns first on workers {list(record.mesh.members[:MAX_WORKERS])}"
     if state is WAITING_COMPILATION:
         return "the workers compile other new plans first, of which each program has one in its turn"
     return (

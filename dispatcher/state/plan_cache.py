@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from gt.dispatcher.cost.peak_memory import looks_at
+from gt.dispatcher.pacing.run_time import RunTime
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planned
 from gt.ir.instruction import INPUT, OUTPUT, ref
@@ -197,8 +198,8 @@ class CachedPlan:
     """
 
     __slots__ = (
-        "better", "changes", "length", "number", "planned", "ready", "residents", "runs", "scalar_types", "searched",
-        "used",
+        "better", "changes", "length", "number", "planned", "ready", "residents", "run_time", "runs", "scalar_types",
+        "searched", "used",
     )  # fmt: skip
 
     def __init__(
@@ -219,6 +220,7 @@ class CachedPlan:
         self.better: Planned | None = None
         self.ready: ReadyPlan | None = None
         """What is known of that, if it was found here."""
+        self.run_time = RunTime()
         self.take(planned, changes)
 
     def take(self, planned: Planned, changes: TableChanges | None = None) -> None:

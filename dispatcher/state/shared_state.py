@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.bounds import MAX_IDS
+from gt.dispatcher.pacing.pacer import Pacer
 from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 from gt.wire import telemetry as t
@@ -32,6 +33,7 @@ from .worker_duty import (
 )
 
 if TYPE_CHECKING:
+    from gt.dispatcher.pacing.run_time import RunTime
     from gt.dispatcher.telemetry.recorder import DispatcherRecorder
     from gt.sharding.config import Config
 
@@ -121,6 +123,8 @@ class DispatcherState:
         """The number of workers with something in flight, summed over all meshes: a worker of two meshes counts twice."""
         self.credits = MESH_CREDITS
         """How many plans and puts one mesh may have in flight now."""
+        self.pacer = Pacer()
+        """Says when plans are released."""
         self.counters = Counters()
         self.ending: dict[bytes, str] = {}
         """Peers whose sessions end after the event being processed, mostly because of a bug, and what they are told."""
@@ -315,33 +319,42 @@ class DispatcherState:
             worker.fresh.append((self.order + 1, length))
             worker.to_compile += length
 
-    def finished(self, worker: WorkerRecord, order: int) -> tuple[MeshRecord | None, bool]:
+    def finished(self, worker: WorkerRecord, done: m.Done) -> tuple[MeshRecord | None, bool]:
         """A worker has finished everything up to an order. Returns the mesh on which orders are now finished by all members,
         if there is one, and whether the worker has room for new plans."""
-        before = worker.to_compile
+        before, order = worker.to_compile, done.order
         while worker.fresh and worker.fresh[0][0] <= order:
             worker.to_compile -= worker.fresh.popleft()[1]
         room = before > worker.to_compile < self.compiling
         record = self.issued.get(order)
-        done = [] if record is None else record.finished(worker.number, order)  # None: of a mesh that is gone
-        for each in done:
+        if record is None:  # of a mesh that is gone
+            return None, room
+        if done.nanoseconds and worker.number == record.mesh.members[0]:
+            self.pacer.measured(record.mesh.number, order, done.nanoseconds)
+        finished = record.finished(worker.number, order)
+        for each in finished:
             del self.issued[each]
-        if record is not None and done and not record.pending:
+        if not finished:
+            return None, room
+        self.pacer.finished(record.mesh.number, len(finished))
+        if not record.pending:
             self._loaded(-len(record.mesh.members))
-        return record if done else None, room
+        return record, room
 
-    def place(self, mesh: Mesh) -> int:
-        """Take the next number of the global order for something that is sent to all members of `mesh`."""
+    def place(self, mesh: Mesh, run_time: RunTime | None = None) -> int:
+        """Take the next number of the global order for something that is sent to all members of `mesh`: a plan that the pacer
+        has admitted, with its run time, or something that is not paced."""
         self.order += 1
         record = self.issued[self.order] = self.meshes[mesh.number]
         if not record.pending:
             self._loaded(len(mesh.members))
         record.issued(self.order)
+        self.pacer.released(mesh.number, self.order, run_time, self.now)
         return self.order
 
-    def place_for(self, client: ClientRecord, mesh: Mesh) -> int:
+    def place_for(self, client: ClientRecord, mesh: Mesh, run_time: RunTime | None = None) -> int:
         """Take the next number for a run or put, for which its client will be credited."""
-        order = self.place(mesh)
+        order = self.place(mesh, run_time)
         client.arrived += 1
         client.inflight.append((client.arrived, order))
         return order
@@ -368,6 +381,8 @@ class DispatcherState:
         """Note a mesh that a client uses from now on."""
         self.meshes[record.mesh.number] = record
         self.meshes_of.setdefault(record.client, []).append(record)
+        client = self.by_number[record.client]
+        self.pacer.add_mesh(record.mesh.number, record.mesh.members, client.number, *client.program)
 
     def drop_mesh(self, record: MeshRecord) -> None:
         """Drop a mesh that is no longer used; what is in flight on it counts as finished."""
@@ -377,6 +392,7 @@ class DispatcherState:
             self._loaded(-len(record.mesh.members))
         self.multicast(record.mesh, m.DropMesh(record.mesh.number))
         del self.meshes[record.mesh.number]
+        self.pacer.drop_mesh(record.mesh.number)
         others = [other for other in self.meshes_of.pop(record.client) if other is not record]
         if others:
             self.meshes_of[record.client] = others

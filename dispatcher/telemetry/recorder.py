@@ -23,6 +23,7 @@ from gt.dispatcher.state.message_state import (
     WAITING_MARK,
     WAITING_PUT,
     WAITING_RESTORE,
+    WAITING_SHARE,
     WAITING_WORKERS,
 )
 from gt.dispatcher.state.plan_cache import CachedPlan
@@ -55,7 +56,7 @@ STUCK_TIME: Final = SECOND // 20
 """Nanoseconds after which it is said what a client's work waits for."""
 WAITING_FOR: Final = {
     WAITING_WORKERS: "workers", WAITING_PUT: "put", WAITING_CREDIT: "credit", WAITING_RESTORE: "restore",
-    WAITING_MARK: "mark",
+    WAITING_MARK: "mark", WAITING_SHARE: "share",
 }  # fmt: skip
 """How watchers are told of a wait (`telemetry.Waiting`); all others are for a plan."""
 BUSY_TIME: Final = SECOND // 2
@@ -464,6 +465,8 @@ class DispatcherRecorder:
         elif client.head is WAITING_CREDIT and client.mesh is not None:
             record = self.service.meshes[client.mesh.number]
             peers = [worker for worker, last in record.done.items() if last < record.pending[0]]
+        elif client.head is WAITING_SHARE and client.mesh is not None:
+            peers = list(client.mesh.members)
         elif client.head is WAITING_RESTORE:
             peers = sorted(client.recovery.restoring)
         return WAITING_FOR.get(client.head, "plan"), peers

@@ -9,6 +9,7 @@ time is an argument.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Final
 
 from gt.wire import messages as m
@@ -17,7 +18,7 @@ SMALL_MESH_WORKERS: Final = 8
 """The largest mesh whose workers report as soon as they are idle."""
 MAX_UNREPORTED_PLANS: Final = 8
 """The number of plans after which a worker reports in any case: a quarter of a mesh's credits."""
-REPORT_DELAY_SECONDS: Final = 0.01
+REPORT_DELAY_SECONDS: Final = 0.002
 """The seconds after which a busy worker reports."""
 SECONDS_PER_MEMBER: Final = 1 / 16_000
 """How long a worker of a larger mesh waits, times the number of members: together they send some 16,000 reports per second."""
@@ -30,16 +31,19 @@ class DoneReports:
         self.plans = plans
         self.last: dict[int, int] = {}
         """By mesh."""
+        self.spent: dict[int, list[int]] = {}
+        """By mesh, the nanoseconds of what has finished since the last report, if they are known."""
         self.count = 0
         self.members = 0
         """The size of the largest of these meshes."""
         self.since = 0.0
 
-    def finished(self, order: int, mesh: int, members: int, now: float) -> list[m.Done]:
-        """A plan or put has finished. Returns the reports to send now."""
+    def finished(self, order: int, mesh: int, members: int, now: float, nanoseconds: int = 0) -> list[m.Done]:
+        """A plan or put has finished, in so many nanoseconds if they are known. Returns the reports to send now."""
         if not self.count:
             self.since = now
         self.last[mesh] = order
+        self.spent.setdefault(mesh, []).append(nanoseconds)
         self.count += 1
         self.members = max(self.members, members)
         return self.take() if self.count >= self.plans else []
@@ -59,7 +63,10 @@ class DoneReports:
 
     def take(self) -> list[m.Done]:
         """All reports that were not sent yet."""
-        said = [m.Done(order) for order in sorted(self.last.values())]
-        self.last = {}
+        said = []
+        for mesh, order in sorted(self.last.items(), key=itemgetter(1)):
+            spent = self.spent[mesh]
+            said.append(m.Done(order, spent if any(spent) else []))
+        self.last, self.spent = {}, {}
         self.count = self.members = 0
         return said

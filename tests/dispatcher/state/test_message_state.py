@@ -180,6 +180,15 @@ def waits_for_credit() -> Service:
     return each
 
 
+def waits_for_its_share() -> Service:
+    each = started()
+    each.run(1, 10, [1])
+    each.say("w0", m.Done(each.core.service.order, [10**9]))
+    for number in range(3):
+        each.run(1, 11 + number, [1])
+    return each
+
+
 def waits_for_an_idle_mesh() -> Service:
     each = started()
     each.run(1, 10, [1])
@@ -222,6 +231,7 @@ CASES: dict[MessageState, Callable[[], Service]] = {
     MessageState.WAITING_COMPILATION: waits_for_compilation,
     MessageState.WAITING_PUT: waits_for_a_put,
     MessageState.WAITING_CREDIT: waits_for_credit,
+    MessageState.WAITING_SHARE: waits_for_its_share,
     MessageState.WAITING_IDLE: waits_for_an_idle_mesh,
     MessageState.WAITING_MIGRATION: waits_for_a_migration,
     MessageState.WAITING_MARK: waits_for_a_mark,

@@ -1,0 +1,144 @@
+"""Sessions that share workers: how much each has in flight, and whose plan is issued next (`dispatcher/pacing`)."""
+
+from __future__ import annotations
+
+from one_dispatcher import Service, started
+
+from gt.dispatcher.state.message_state import WAITING_SHARE
+from gt.dispatcher.state.shared_state import MESH_CREDITS
+from gt.wire import messages as m
+
+LONG = 10**8
+"""The nanoseconds of a long plan."""
+
+
+def shared(**seconds: int) -> Service:
+    """A worker that two sessions use, c and d, whose plans are known to take so many nanoseconds."""
+    each = started(1)
+    each.client("d")
+    each.put(1, "d")
+    each.define(1, client="d")
+    for client, nanoseconds in seconds.items():
+        for base in (2, 3):
+            each.run(1, base, [1], client)
+            each.say("w0", m.Done(each.core.service.order, [nanoseconds]))
+    each.hears("w0")
+    each.hears("c")
+    return each
+
+
+def issued(each: Service) -> list[int]:
+    """Whose plans the worker was sent since the last time."""
+    return [told.client for told in each.hears("w0", m.Execute)]
+
+
+def head(each: Service, client: str) -> object:
+    return each.core.service.clients[client.encode()].head
+
+
+def finish(each: Service, nanoseconds: int) -> None:
+    """The worker finishes the oldest plan."""
+    each.say("w0", m.Done(min(each.core.service.issued), [nanoseconds]))
+
+
+def test_a_fetch_waits_for_what_runs_and_not_for_what_another_session_has_queued() -> None:
+    """One long plan of a worker that several sessions use is in flight, and the other session has the next turn."""
+    each = shared(c=LONG, d=1000)
+    for n in range(10):
+        each.run(1, 10 + n, [1])
+    c = each.core.service.clients[b"c"].number
+    assert issued(each) == [c]
+    assert head(each, "c") is WAITING_SHARE
+    each.run(1, 10, [1], "d")
+    each.say("d", m.Fetch(1, 10))
+    assert not each.hears("w0", m.Execute, m.Collect)
+    finish(each, LONG)
+    assert [type(told) for told in each.hears("w0")] == [m.Execute, m.Collect, m.Execute]
+    finish(each, 1000)
+    finish(each, LONG)
+    assert issued(each) == [c]
+
+
+def test_short_plans_are_in_flight_as_many_as_take_some_milliseconds() -> None:
+    """Not more than credits allow, and not one by one."""
+    each = shared(c=1_000_000, d=1000)
+    for n in range(20):
+        each.run(1, 10 + n, [1])
+    assert len(issued(each)) == 5
+    each = shared(c=1000, d=1000)
+    for n in range(MESH_CREDITS + 4):
+        each.run(1, 10 + n, [1])
+    assert len(issued(each)) == MESH_CREDITS
+
+
+def test_a_worker_of_one_session_alone_is_never_without_a_plan() -> None:
+    """Two of its plans are in flight, however long they are."""
+    each = started(1)
+    each.run(1, 2, [1])
+    each.say("w0", m.Done(each.core.service.order, [LONG]))
+    each.hears("w0")
+    for n in range(4):
+        each.run(1, 10 + n, [1])
+    assert len(issued(each)) == 2
+
+
+def test_what_waits_for_its_share_goes_on_when_the_other_session_leaves() -> None:
+    """What that one had in flight counts as finished."""
+    each = shared(c=LONG, d=LONG)
+    each.run(1, 10, [1], "d")
+    each.run(1, 10, [1])
+    assert head(each, "c") is WAITING_SHARE
+    each.say("d", m.Goodbye("", ""))
+    assert issued(each)[-1] == each.core.service.clients[b"c"].number
+
+
+def test_a_session_that_leaves_while_it_waits_leaves_nothing() -> None:
+    """Nor does one whose work is cancelled."""
+    each = shared(c=LONG, d=LONG)
+    each.run(1, 10, [1], "d")
+    each.run(1, 10, [1])
+    each.run(1, 11, [1])
+    each.core.queues.cancel(each.core.service.clients[b"c"])
+    assert not each.core.service.clients[b"c"].queue
+    each.run(1, 12, [1])
+    each.say("c", m.Goodbye("", ""))
+    finish(each, LONG)
+    assert not each.core.service.pacer.waiting
+    assert len(each.core.service.pacer.lanes) == 1
+
+
+def test_a_plan_that_waits_for_its_share_is_picked_once() -> None:
+    """A run counts once for its plan, however often its turn is looked for."""
+    each = shared(c=LONG, d=LONG)
+    each.run(1, 10, [1], "d")
+    (cached,) = each.core.service.clients[b"c"].plans.values()
+    before = cached.runs
+    each.run(1, 10, [1])
+    for _ in range(3):
+        each.core.queues.pump(each.core.service.clients[b"c"])
+    finish(each, LONG)
+    assert cached.runs == before + 1
+
+
+def test_measurements_are_the_first_members() -> None:
+    """Each member reports; one of them is believed, so that a report costs the same on any number of workers."""
+    each = started(2, config={"mesh": {"workers": 2}, "sharding_config": {"x": {"strategy": "replicate"}}})
+    each.run(1, 10, [1])
+    (cached,) = each.core.service.clients[b"c"].plans.values()
+    each.say("w1", m.Done(each.core.service.order, [7_000_000]))
+    assert cached.run_time.nanoseconds != 7_000_000
+    each.say("w0", m.Done(each.core.service.order, [3_000_000]))
+    assert cached.run_time.nanoseconds == 3_000_000
+
+
+def test_reports_that_nobody_measured_leave_the_cost_model_s_word() -> None:
+    """As from a GPU, whose plans are not over when they are reported, or from a put among plans."""
+    each = started(1)
+    each.run(1, 10, [1])
+    (cached,) = each.core.service.clients[b"c"].plans.values()
+    before = cached.run_time.nanoseconds
+    for nanoseconds in ([], [0], [0, 0], [5, 5, 5, 5, 0]):
+        each.run(1, 11, [1])
+        each.say("w0", m.Done(each.core.service.order, nanoseconds))
+        each.say("c", m.Free([11]))
+    assert cached.run_time.nanoseconds == before
