@@ -18,10 +18,13 @@ from gt.worker.fusion.chains import Chain, fusing
 from gt.worker.fusion.cpu import chain_lowering, strip_executor
 from gt.worker.fusion.cpu.background_matmul import ActionSteps, set_aside
 from gt.worker.fusion.cpu.row_parallel import RowParallelAction, RowParallelGroup, with_row_parallel_groups
+from gt.worker.fusion.cpu.scalar_batch import ScalarBatch, compile_batch, scalar_batch
 from gt.worker.fusion.cuda import fused_kernel
 from gt.worker.fusion.incremental import Incremental, at_once, finished
 from gt.worker.program.compiler import Action, Program, ProgramStep, Slots, action_of
 
+Unit = Chain | int | RowParallelGroup | ScalarBatch
+"""What runs as one action: a chain, a group, a batch, or a step by its number."""
 HOT_RUN: Final = 3
 """The run from which on a program is fused: from then on this saves more than it costs. It changes only the time. (On a GPU it
 is the first run, because fused kernels add up rows in an order of their own.)"""
@@ -92,8 +95,14 @@ def _fused_block(
 ) -> Incremental[tuple[list[ProgramStep], list[Action], list[int]]]:
     """The steps of a block in the order in which they run as chains, the actions, and the index of each action's first step."""
     order = yield from fusing(steps, wanted, executor.able, executor.worth, loose=executor.loose)
-    whole = order if executor.thread_pool is None else with_row_parallel_groups(steps, order, executor.thread_pool)
-    groups = yield from _grouped(steps, whole, wanted, executor)
+    units: Sequence[Unit] = order
+    if executor.thread_pool is not None:
+        units = with_row_parallel_groups(steps, order, executor.thread_pool)
+        batch = yield from scalar_batch(steps, [each for each in units if isinstance(each, int)])
+        if batch is not None:
+            inside = set(batch.steps)
+            units = [batch, *(each for each in units if not isinstance(each, int) or each not in inside)]
+    groups = yield from _grouped(steps, units, wanted, executor)
     if executor.thread_pool is not None:
         groups = yield from set_aside(groups, wanted, executor.thread_pool)
     starts = list(itertools.accumulate((len(group.steps) for group in groups), initial=0))[:-1]
@@ -101,7 +110,7 @@ def _fused_block(
 
 
 def _grouped(
-    steps: list[ProgramStep], order: Sequence[Chain | int | RowParallelGroup], wanted: set[int], executor: ChainExecutor
+    steps: list[ProgramStep], order: Sequence[Unit], wanted: set[int], executor: ChainExecutor
 ) -> Incremental[list[ActionSteps]]:
     """Steps in the order in which they run, with those of a chain or row-parallel group together."""
     if all(isinstance(each, int) for each in order):
@@ -131,6 +140,11 @@ def _grouped(
             beside = {slot for step in [*flat[:at], *flat[at + len(members) :]] for slot in step.reads}
             dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead if slot not in inside))
             compiled = RowParallelAction(members, (wanted | beside) & inside, executor.thread_pool, dies)
+        elif isinstance(each, ScalarBatch):
+            inside = {step.writes for step in members}
+            beside = {slot for step in flat[at + len(members) :] for slot in step.reads}
+            dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead if slot not in inside))
+            compiled = compile_batch(members, (wanted | beside) & inside, dies)
         elif isinstance(each, Chain):
             dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead))
             compiled = yield from executor.compile(each, dies, _one_by_one(members, dies))
