@@ -84,7 +84,7 @@ def measured(contender: str, size: Size) -> float:
         ids = ids.to("gtx")
         if contender == "compiled":
             call = torch.compile(model, backend=gt.torch.backend)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, capturable=contender == "step")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
     def step(ids: Any) -> Any:
         optimizer.zero_grad()

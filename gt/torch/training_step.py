@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import gt
 from gt.client.compile.stateless import alone
@@ -48,8 +49,12 @@ class TrainingStep:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._calls < WATCHED_CALLS:
             self._calls += 1
-            with StateWatch() as watch:
-                out = self._function(*args, **kwargs)
+            hook = register_optimizer_step_pre_hook(_count_on_the_device)
+            try:
+                with StateWatch() as watch:
+                    out = self._function(*args, **kwargs)
+            finally:
+                hook.remove()
             self._state, self._leaves = watch.state, list(watch.leaves.values())
             return out
         self._arguments = args, kwargs
@@ -76,13 +81,28 @@ class TrainingStep:
         return [each.held if isinstance(each, DeviceTensor) else each for each in leaves], gradients
 
 
+def _count_on_the_device(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """Let an optimizer that is about to step count its steps on the device, as `capturable=True` asks, where it would count in
+    the program: a number of the program would be another one at each call."""
+    for group in optimizer.param_groups:
+        on_device = all(type(each) is DeviceTensor for each in group["params"])
+        if group.get("capturable", True) or group.get("fused") or not on_device:
+            continue
+        group["capturable"] = True
+        for each in group["params"]:
+            state = optimizer.state.get(each, {})
+            for name in ("step", "eta", "mu_product", "mu", "ax"):
+                if isinstance(state.get(name), torch.Tensor):
+                    state[name] = state[name].to(each.device)
+
+
 def step(function: Callable[..., Any]) -> TrainingStep:
     """Make a function of tensors on the device, such as a whole training step, one message a call.
 
     From its fifth call on the function itself is not run any more: what it does beside computing on the device (printing,
     counting) happens in the first four alone. `optimizer.zero_grad()` belongs into it. Numbers that it computes with are those of
-    the fourth call too. If they change from call to call it runs as it is, as before, with a warning that says where: optimizers
-    that count their steps need `capturable=True`. Shapes and plain arguments that are new are traced anew. The results are
-    tensors of the device, or what the fourth call gave.
+    the fourth call too. If they change from call to call it runs as it is, as before, with a warning that says where. Optimizers
+    of PyTorch that can count their steps on the device (`capturable`) do so from the first call on. Shapes and plain arguments
+    that are new are traced anew. The results are tensors of the device, or what the fourth call gave.
     """
     return TrainingStep(function)

@@ -28,7 +28,7 @@ def training(model: Any, optimizer: Any) -> Any:
     ("model", "batches", "optimizer"),
     [
         (Transformer, texts, lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)),
-        (Pictures, pictures, lambda parameters: torch.optim.AdamW(parameters, lr=1e-2, capturable=True)),
+        (Pictures, pictures, lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)),
     ],
     ids=["transformer", "pictures"],
 )
@@ -62,6 +62,39 @@ def test_a_replayed_step_is_one_run() -> None:
     assert gt.stats()["service"]["runs"] == before + 1
 
 
+def squares(model: Any, optimizer: Any) -> Any:
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+@pytest.mark.parametrize(
+    "optimizer", [torch.optim.AdamW, torch.optim.NAdam, torch.optim.ASGD], ids=lambda each: each.__name__
+)
+@pytest.mark.parametrize("before", [0, 2])
+def test_optimizers_that_count_their_steps_are_replayed(optimizer: Any, before: int) -> None:
+    """Also one that has made steps before: its counts move to the device, and go on."""
+    torch.manual_seed(0)
+    one = torch.nn.Linear(3, 2).to("gtx")
+    two = copy.deepcopy(one)
+    x = torch.ones(2, 3, device="gtx")
+    makers = [optimizer(each.parameters(), lr=0.1) for each in (one, two)]
+    plain, other = (squares(each, maker) for each, maker in zip((one, two), makers, strict=True))
+    for _ in range(before):
+        plain(x)
+        other(x)
+    stepped = gt.torch.step(other)
+    assert [stepped(x).item() for _ in range(6)] == pytest.approx([plain(x).item() for _ in range(6)], rel=1e-3)
+    assert stepped.stats["replays"] == 2
+    counts = [[maker.state[p]["step"].item() for p in maker.param_groups[0]["params"]] for maker in makers]
+    assert counts == [[6 + before] * 2] * 2
+
+
 def test_numbers_that_change_are_not_frozen() -> None:
     """An optimizer that counts its steps in the program computes with another number each time: then nothing is replayed."""
     torch.manual_seed(0)
@@ -70,16 +103,7 @@ def test_numbers_that_change_are_not_frozen() -> None:
     x = torch.ones(2, 3, device="gtx")
 
     def training_of(model: Any) -> Any:
-        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-
-        def step(x: Any) -> Any:
-            optimizer.zero_grad()
-            loss = model(x).square().sum()
-            loss.backward()
-            optimizer.step()
-            return loss
-
-        return step
+        return squares(model, torch.optim.Adagrad(model.parameters(), lr=0.1, lr_decay=0.5))
 
     plain, stepped = training_of(one), gt.torch.step(training_of(two))
     with pytest.warns(UserWarning, match=r"step runs uncompiled from now on: .*test_training_step\.py"):
