@@ -110,7 +110,7 @@ array-suites: $(VENV)/.arrays ## SciPy's and scikit-learn's array API tests on G
 
 torch-trainers: $(VENV)/.trainers ## train by Hugging Face's Trainer, accelerate, peft and Lightning, shard Llama and GPT-2, kill workers
 	@GT_EFFORT=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:xdist tests/torch_backend/test_trainers.py \
-		tests/torch_backend/test_sharded_models.py tests/process/test_recovery_torch.py
+		tests/torch_backend/test_checkpoints.py tests/torch_backend/test_sharded_models.py tests/process/test_recovery_torch.py
 
 native: $(VENV)/.installed ## compile a few modules of the client, which then cost half; needs a C compiler, half a minute
 	@$(BIN)/python -m gt.native.build

@@ -14,13 +14,14 @@ import torch
 from gt.client.tensor.tensor import Tensor
 
 from . import device
+from .checkpoint import load_checkpoint
 from .device_tensor import DeviceTensor, held, on_device
 from .training_step import step
 
 if TYPE_CHECKING:
     from .dynamo_backend import backend as backend
 
-__all__ = ["DeviceTensor", "backend", "from_gt", "step", "to_gt"]
+__all__ = ["DeviceTensor", "backend", "from_gt", "load_checkpoint", "step", "to_gt"]
 
 device.register()
 

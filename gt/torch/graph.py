@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gt import Tensor
     from gt.client.tensor.emission_context import Context
 
-__all__ = ["Graph", "module_path", "place", "signals_of"]
+__all__ = ["Graph", "module_path", "place", "signals_of", "signals_of_path"]
 
 _PART: Final = re.compile(r"_modules\['([^']+)'\]|\['([^']+)'\]|\[(\d+)\]|([A-Za-z_]\w*|\d+)")
 _ROOT: Final = re.compile(r"^L\['(?:args'\]\[\d+|\w+')\]")
@@ -168,11 +168,12 @@ def signals_of(node: Any) -> tuple[str, ...]:
     if not stack:
         return ()
     path = module_path(next(reversed(stack.values()))[0])
-    return _dotted(path) if path else ()
+    return signals_of_path(path)
 
 
-def _dotted(path: str) -> tuple[str, ...]:
-    parts = path.split(".")
+def signals_of_path(path: str) -> tuple[str, ...]:
+    """The signals of the module with a dotted name: the names of the modules around it and its own; none of the model itself."""
+    parts = path.split(".") if path else []
     signals = tuple(".".join(parts[: end + 1]) for end in range(len(parts)))
     return () if path_error(signals) else signals
 
