@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from gt.dispatcher.pacing.priority import AUTO, Priority
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.numbers import Numbers
 from gt.dispatcher.state.principal_limits import RateLimit, refusal
@@ -18,6 +19,7 @@ from gt.dispatcher.state.standby_copies import Replacement
 from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.errors import ProtocolError, SessionError
+from gt.sharding.options import LARGEST_WEIGHT, LEAST_WEIGHT, PRIORITIES
 from gt.wire import messages as m
 from gt.wire.principals import ALL_ROLES, HELLO_ROLES, OPERATOR, OWN_PROCESS, Origin, ProgramIdentity, program_of
 
@@ -164,6 +166,7 @@ class Handshake:
         returns = self.returning.check(hello.facts, origin.principal)
         self._make_way(program, now, known=returns and self.returning.is_known(hello.facts))
         client = ClientRecord(peer, next(self.clients), hello.facts, bulk, program, origin.principal, heard=now)
+        client.priority, client.weight = _sharing(hello.facts)
         client.recovery.resends = hello.facts.get("resends") is True
         client.recovery.key = hello.facts.get("session_key", b"")
         service.clients[peer] = service.by_number[client.number] = client
@@ -242,6 +245,15 @@ class Handshake:
     def without(self, worker: WorkerRecord) -> None:
         """Drop the pulse connections of a worker."""
         self.pulses = {pulse: other for pulse, other in self.pulses.items() if other is not worker}
+
+
+def _sharing(facts: dict[str, Any]) -> tuple[Priority, float]:
+    """What a client says of its share of the workers' time; what is not allowed counts as not said."""
+    said, weight = facts.get("priority"), facts.get("weight")
+    priority = Priority(said) if isinstance(said, str) and said in PRIORITIES else AUTO
+    if type(weight) is not float or not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
+        return priority, 1.0
+    return priority, weight
 
 
 def _bulk_identity(facts: dict[str, Any]) -> bytes:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.bounds import MAX_TENSORS
 from gt.dispatcher.cost.cost_model import LinkProfile, Speeds
+from gt.dispatcher.pacing.priority import AUTO, Priority
 from gt.dispatcher.planner.planner import Planner
 from gt.ir.instruction import Segment
 from gt.ir.spec import Spec
@@ -77,6 +78,10 @@ class ClientRecord:
     """The program to which it belongs; the sessions of a program share its turns (`dispatcher/handlers/job_scheduler.py`)."""
     principal: Principal = OWN_PROCESS.principal
     """Who runs it."""
+    priority: Priority = AUTO
+    """What it says of how urgent its work is."""
+    weight: float = 1.0
+    """What it says that its program weighs among those of its principal."""
     heard: float = 0.0
     found: tuple[Any, Any] | None = None
     """The result of a job for the message at the head of the queue, with a key that identifies it."""

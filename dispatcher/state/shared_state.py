@@ -383,6 +383,7 @@ class DispatcherState:
         self.meshes_of.setdefault(record.client, []).append(record)
         client = self.by_number[record.client]
         self.pacer.add_mesh(record.mesh.number, record.mesh.members, client.number, *client.program)
+        self.pacer.declare(client.number, client.priority, client.weight)
 
     def drop_mesh(self, record: MeshRecord) -> None:
         """Drop a mesh that is no longer used; what is in flight on it counts as finished."""

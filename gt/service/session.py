@@ -54,9 +54,25 @@ def _read_alone(config: Any) -> Config | None:
     raise ConfigError(f"a config is a path or a mapping, not {type(config).__name__}")
 
 
+def _sharing(priority: str | None, weight: float | None) -> dict[str, Any]:
+    """What a session says of its share of the workers' time. Raises `ValueError` for a value that is not allowed."""
+    said = os.environ.get("GT_PRIORITY") or "auto" if priority is None else priority
+    share = os.environ.get("GT_WEIGHT") or 1.0 if weight is None else weight
+    if said not in options.PRIORITIES:
+        raise ValueError(f"priority {said!r} is not one of {', '.join(options.PRIORITIES)}")
+    try:
+        number = float(share)
+    except (TypeError, ValueError):
+        number = 0.0
+    if not options.LEAST_WEIGHT <= number <= options.LARGEST_WEIGHT:
+        raise ValueError(f"weight {share!r} is no number from {options.LEAST_WEIGHT:g} to {options.LARGEST_WEIGHT:g}")
+    return {"priority": said, "weight": number}
+
+
 def connect(
-    address: str | None = None, *, workers: int | None = None, config: Any = None, key: str | Path | None = None
-) -> Session:
+    address: str | None = None, *, workers: int | None = None, config: Any = None, key: str | Path | None = None,
+    priority: str | None = None, weight: float | None = None,
+) -> Session:  # fmt: skip
     """Join the service at `address` ('tcp://127.0.0.1:7000'), or run one in the calling thread ('inproc').
 
     Without an address, join the service that you started last on this machine, or one that is open to a group of yours.
@@ -64,12 +80,14 @@ def connect(
     `workers` (only for 'inproc') is the number of in-memory workers; default: as many as the config's mesh needs, or
     else 1. `config` is the session's sharding config: a path, a mapping or a `gt.Config`; default: the file named by
     GT_CONFIG. `key` is the path of a key file for a service at a TCP address; default: the file named by GT_KEY, or this
-    user's own key, which their own services on this machine accept. Ends the current session. Raises `ConnectionFailed`
+    user's own key, which their own services on this machine accept. `priority` is 'interactive', 'normal', 'batch' or
+    'auto' (what the session's behaviour tells), `weight` (1) that of this program among yours on a service whose workers
+    are shared (docs/multi-user.md); defaults: GT_PRIORITY and GT_WEIGHT. Ends the current session. Raises `ConnectionFailed`
     within 5 s if nothing answers, `ConfigError` for an invalid config, and `ValueError` for a key file that is none.
     """
     from gt.client.session import session as sessions
 
-    read = _read(config)
+    read, sharing = _read(config), _sharing(priority, weight)
     if substitutes:
         return substitutes[-1](read, workers)
     sessions.disconnect()
@@ -81,7 +99,7 @@ def connect(
             read.mesh_for(count)
         link = _with_log(InprocLink(Fabric(count, None)))
         session = sessions.Session(link, "inproc", idle_flush=False)
-        session.open({**host_facts(), "bulk": b""}, CONNECT_TIMEOUT)
+        session.open({**host_facts(), **sharing, "bulk": b""}, CONNECT_TIMEOUT)
         return _begin(session, read)
     if workers is not None:
         raise ConnectionFailed(
@@ -92,10 +110,13 @@ def connect(
         raise ConnectionFailed("no service of yours runs on this machine: start one with `gt up`, or say its address")
     if options.for_workers:
         raise _operators(next(iter(options.for_workers)), address)
-    return _join(address, read, CONNECT_TIMEOUT, None, None if key is None else str(key))
+    return _join(address, read, CONNECT_TIMEOUT, None, None if key is None else str(key), sharing)
 
 
-def _join(address: str, config: Config | None, timeout: float, local: Any, key: str | None = None) -> Session:
+def _join(
+    address: str, config: Config | None, timeout: float, local: Any, key: str | None = None,
+    sharing: dict[str, Any] | None = None,
+) -> Session:  # fmt: skip
     from gt.client.session import session as sessions
     from gt.client.session.socket_link import SocketLink
     from gt.wire.transport import await_listener
@@ -109,7 +130,7 @@ def _join(address: str, config: Config | None, timeout: float, local: Any, key: 
     link = SocketLink(address, local, key)
     session = sessions.Session(_with_log(link), address, idle_flush=True, close=local.close if local else None)
     try:
-        session.open({**host_facts(), "bulk": link.bulk_identity}, timeout)
+        session.open({**host_facts(), **(sharing or {}), "bulk": link.bulk_identity}, timeout)
         with session.lock:  # a thread of the session may be looking for another dispatcher already
             if session.absence is None:
                 link.connect_bulk(session.facts)
@@ -166,18 +187,20 @@ def _shard_by(session: Session, config: Config) -> None:
     session.mentioned.clear()
 
 
-def init(*, workers: int | None = None, config: Any = None) -> Session:
+def init(
+    *, workers: int | None = None, config: Any = None, priority: str | None = None, weight: float | None = None
+) -> Session:
     """Start a dispatcher and workers on this machine, as child processes that end with this one, and join them.
 
     `workers` is their number; default: one per GPU, or without a GPU as many as the config needs, at least one.
-    `config` is as in `connect`. A program's first operation calls this function if nothing else has started a
-    session. Raises `ConfigError` before anything is started.
+    `config`, `priority` and `weight` are as in `connect`. A program's first operation calls this function if nothing else has
+    started a session. Raises `ConfigError` before anything is started.
     """
     from gt.client.session import session as sessions
 
     from .launch import Local, default_workers
 
-    read = _read(config)
+    read, sharing = _read(config), _sharing(priority, weight)
     if substitutes:
         return substitutes[-1](read, workers)
     count = workers or default_workers(read)
@@ -187,7 +210,7 @@ def init(*, workers: int | None = None, config: Any = None) -> Session:
     patience = start_timeout()
     local = Local(count)
     try:
-        return _join(local.address, read, patience, local)
+        return _join(local.address, read, patience, local, sharing=sharing)
     except BaseException:
         local.close()
         raise

@@ -22,6 +22,12 @@ class Option(NamedTuple):
     holds: Callable[[Any], bool]
 
 
+PRIORITIES: Final = ("auto", "interactive", "normal", "batch")
+"""What a session may say of how urgent its work is (docs/multi-user.md)."""
+LEAST_WEIGHT: Final = 0.01
+LARGEST_WEIGHT: Final = 100.0
+"""Of a program among those of its user."""
+
 OPTIONS: Final[dict[str, Option]] = {
     "verify": Option(0.0, "a share from 0 (off) to 1", lambda value: type(value) in (int, float) and 0 <= value <= 1),
     "tf32": Option(False, "true or false", lambda value: type(value) is bool),

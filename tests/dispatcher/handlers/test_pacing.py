@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from one_dispatcher import Service, started
 
+from gt.dispatcher.pacing.priority import AUTO, BATCH, Priority
 from gt.dispatcher.state.message_state import WAITING_SHARE
 from gt.dispatcher.state.shared_state import MESH_CREDITS
+from gt.sharding.options import PRIORITIES
 from gt.wire import messages as m
 
 LONG = 10**8
@@ -142,3 +144,19 @@ def test_reports_that_nobody_measured_leave_the_cost_model_s_word() -> None:
         each.say("w0", m.Done(each.core.service.order, nanoseconds))
         each.say("c", m.Free([11]))
     assert cached.run_time.nanoseconds == before
+
+
+def test_a_session_says_its_class_and_weight_when_it_joins() -> None:
+    """What is not allowed counts as not said: it is a matter of the session alone."""
+    each = Service(1)
+    for name, facts in (
+        ("a", {"priority": "batch", "weight": 4.0}),
+        ("b", {}),
+        ("c", {"priority": "root", "weight": 1e9}),
+        ("d", {"priority": ["batch"], "weight": float("nan")}),
+    ):
+        each.client(name, **facts)
+        each.put(1, name)
+    paced = [each.core.service.pacer.sessions[number] for number in sorted(each.core.service.by_number)]
+    assert [(session.priority, session.weight) for session in paced] == [(BATCH, 4.0), *[(AUTO, 1.0)] * 3]
+    assert [*map(str, Priority)] == [*PRIORITIES]
