@@ -18,7 +18,7 @@ import gt
 from . import aten_functions, aten_table
 from .device_tensor import DeviceTensor, Rule, graph_tensor, held
 from .foreach import PREFIX, foreach
-from .list_operators import FUSED_STEPS
+from .fused_steps import FUSED_STEPS
 from .pytorch_internals import DEVICE_TYPE, decomposition_of, is_composite, is_tracing, tree_map
 from .values import DTYPES, IGNORED, from_cpu, to_cpu
 

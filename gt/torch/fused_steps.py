@@ -1,4 +1,7 @@
-"""Fused steps of optimizers: operators on lists of parameters, gradients and states."""
+"""Fused steps of optimizers (`fused=True`): one operator for all parameters, which trainers of others ask for by themselves.
+
+Each takes lists of parameters, gradients and states, and settings by name.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,6 @@ if TYPE_CHECKING:
     from gt import Tensor
 
 __all__ = ["FUSED_STEPS"]
-
-
-# steps of optimizers: all from lists of parameters, gradients and states, with settings by name
 
 
 def _gradients(args: Sequence[Any], settings: dict[str, Any]) -> list[Tensor]:
