@@ -6,7 +6,7 @@ even that is not enough, the plan becomes a low-memory run (`low_memory_run.py`)
 uses.
 
 The limit is on what slots and stores hold, and on what kernels use while they compute, as far as that is known
-(`worker/kernels/workspace_size.py`). Pieces in flight and what clients lend are not in it, nor is what takes less than
+(`worker/op_table/workspace_size.py`). Pieces in flight and what clients lend are not in it, nor is what takes less than
 `MIN_COUNTED_BYTES`.
 """
 

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from gt.worker.base.kernel_call import KernelCall, KernelFactory
-from gt.worker.kernels import deterministic, workspace_size
+from gt.worker.kernels import deterministic
 from gt.worker.kernels.attention import attention, attention_grad
 from gt.worker.kernels.conv_cpu import conv
 from gt.worker.kernels.convolution import max_pool, max_pool_grad, overlap_add, windows
@@ -56,6 +56,7 @@ from gt.worker.kernels.shape import cat, expand, permute, reshape
 from gt.worker.kernels.sorting import argsort, flatnonzero, lexsort, searchsorted
 from gt.worker.kernels.special_functions import bessel, dawson, incomplete_gamma, scaled_bessel, special_function
 
+from . import workspace_size
 from .cpu_lowering import (
     Lowering,
     by_special_function,

@@ -18,12 +18,11 @@ import numpy as np
 from gt.ir.dtypes import bfloat16
 from gt.ir.spec import Spec
 from gt.worker.base.kernel_call import KernelCall
-
-from . import conv_cpu
-from . import recurrence as recurrent
-from .attention import AttentionStrips
-from .convolution import padded_shape, windows_at_once
-from .elementwise import wide
+from gt.worker.kernels import conv_cpu
+from gt.worker.kernels import recurrence as recurrent
+from gt.worker.kernels.attention import AttentionStrips
+from gt.worker.kernels.convolution import padded_shape, windows_at_once
+from gt.worker.kernels.elementwise import wide
 
 INDEX_SIZE: Final = 8
 """Bytes of an index."""
