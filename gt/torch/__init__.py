@@ -1,6 +1,6 @@
 """PyTorch as a front end: importing this makes the device `gtx` and the backend `gt` of `torch.compile` known to PyTorch.
 
-Tensors of the device live on the workers; a graph that `torch.compile` makes is one program of GT. Needs PyTorch 2.9 or newer.
+Tensors of the device live on the workers; a graph that `torch.compile` makes is one program of GT. Needs PyTorch 2.12 or newer.
 It is part of the public face, and asks GT for what any program may ask; `pytorch_internals` has all that it asks of PyTorch's
 private interface.
 """

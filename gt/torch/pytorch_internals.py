@@ -1,6 +1,6 @@
 """All that GT asks of PyTorch's private interface, which may change without notice, in one place.
 
-It is written for PyTorch 2.9 to 2.13. Another version is used as long as it has the names below; one that lacks them is refused
+It is written for PyTorch 2.12 and 2.13. Another version is used as long as it has the names below; one that lacks them is refused
 in a sentence.
 """
 
@@ -24,7 +24,7 @@ __all__ = [
 DEVICE_TYPE: Final = "gtx"
 """The device's type: `gt` is taken, by the comparison."""
 DEVICE: Final = f"{DEVICE_TYPE}:0"
-OLDEST: Final = (2, 9)
+OLDEST: Final = (2, 12)
 _NEEDED: Final = (
     "torch._C._acc.create_empty_tensor", "torch._C._dispatch_has_kernel_for_dispatch_key",
     "torch._C._get_dispatch_mode", "torch.Tensor._make_wrapper_subclass", "torch._decomp.core_aten_decompositions",
@@ -40,13 +40,13 @@ def check_version() -> None:
     found = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if found < OLDEST:
         raise ImportError(
-            f"GT's device and backend need PyTorch 2.9 or newer, and this is {torch.__version__}: upgrade it"
+            f"GT's device and backend need PyTorch 2.12 or newer, and this is {torch.__version__}: upgrade it"
         )
     missing = [name for name in _NEEDED if not _has(name)]
     if missing:
         raise ImportError(
             f"PyTorch {torch.__version__} has no {', '.join(missing)}, which GT's device and backend use: take a version from "
-            "2.9 to 2.13"
+            "2.12 to 2.13"
         )
 
 

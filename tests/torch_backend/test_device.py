@@ -179,8 +179,8 @@ def test_what_gt_lacks_is_computed_on_the_cpu_with_a_warning() -> None:
 def test_an_old_pytorch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from gt.torch.pytorch_internals import check_version
 
-    monkeypatch.setattr(torch, "__version__", "2.8.1")
-    with pytest.raises(ImportError, match=r"need PyTorch 2\.9 or newer, and this is 2\.8\.1: upgrade it"):
+    monkeypatch.setattr(torch, "__version__", "2.11.0+cu130")
+    with pytest.raises(ImportError, match=r"need PyTorch 2\.12 or newer, and this is 2\.11\.0\+cu130: upgrade it"):
         check_version()
     monkeypatch.setattr(torch, "__version__", "3.1.0")
     monkeypatch.delattr(torch._C._acc, "create_empty_tensor")
