@@ -130,6 +130,11 @@ class Pacer:
                     share.weight = each
         self.due = bool(self.waiting)
 
+    def kind(self, session: int) -> str:
+        """The class of a session, as it said or behaves; '' before it has a mesh."""
+        known = self.sessions.get(session)
+        return "" if known is None else str(known.kind)
+
     def _weights(self, session: PacedSession) -> tuple[float, float, float]:
         same = [each.weight for each in self.sessions.values() if each.key == session.key]
         return self.principals.get(session.key[0], 1.0), max(same), session.weight

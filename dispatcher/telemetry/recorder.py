@@ -424,6 +424,7 @@ class DispatcherRecorder:
             len(client.inflight), runs, client.made, client.hits, client.improved, signal, site, recovery.stored,
             _nanoseconds(recovery.stored_at), _nanoseconds(recovery.stored_seconds), recovery.recoveries,
             _nanoseconds(recovery.recovery_seconds), _phase(client), members - len(recovery.restoring), members,
+            self.service.pacer.kind(client.number),
         )  # fmt: skip
 
     def _signals(self) -> dict[int, tuple[str, str]]:

@@ -261,6 +261,9 @@ class ClientState(NamedTuple):
     one took (`recovery_duration`). `phase` is '' if it is not recovering, 'rewound' (the program has yet to answer),
     'workers' (a worker has yet to join), 'restoring' (`restored` of its `members` workers have restored the mark) or
     'repeating' (what came after the mark is computed again).
+
+    Its share of the workers' time: its `priority` ('interactive', 'normal' or 'batch', as it said or behaves; '' before it has
+    a worker).
     """
 
     time: int
@@ -284,6 +287,7 @@ class ClientState(NamedTuple):
     phase: str = ""
     restored: int = 0
     members: int = 0
+    priority: str = ""
 
 
 class WorkerJoined(NamedTuple):

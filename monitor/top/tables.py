@@ -274,6 +274,7 @@ CLIENTS: Final[Table[ClientView]] = Table(
         number("bytes", 6, _counter_of("nbytes"), figures.size, "value"),
         number("client runs", 6, lambda c: c.runs_per_s, role="value"),
         number("client hits", 4, client_hits, _known_share, keep=5),
+        words("priority", 6, lambda c: c.state.priority if c.state else "", keep=8, most=11),
         Column("recovery", 24, _recovery, _is_recovering, keep=1, grows=8, most=36, falls=True),
         Column("recovered", 9, _recovered, _counter_of("recoveries"), keep=2, falls=True),
         number("inflight", 6, _counter_of("inflight"), keep=4),
