@@ -1,0 +1,257 @@
+"""Programs that share two CPU workers.
+
+    python benchmarks/sharing.py [--seconds 8] [--only fetch,shares] [--programs 8,20] [--json FILE]
+
+`fetch`: one program fetches a value that takes a moment to compute, thinks for some milliseconds and fetches the next one: how
+long a fetch takes alone, and beside programs that always have plans of 0.1 s queued, one for each worker.
+`shares`: programs whose plans take from about 1 to 30 ms, each with ever more of them queued: the time of the workers that each
+has got, as Jain's index (R. Jain, D. Chiu and W. Hawe, A Quantitative Measure of Fairness and Discrimination for Resource
+Allocation in Shared Computer Systems, 1984: 1 if all have the same, 1/n if one of n has all), and of all together by the time
+that passed. Beforehand each program runs alone, from which is known what one of its plans takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import scale
+
+import gt
+from gt.service.launch import Local
+
+WORKERS: Final = 2
+SIDE: Final = 192
+"""Of the matrices that are multiplied."""
+LONG_SECONDS: Final = 0.1
+SHORT_SECONDS: Final = (0.001, 0.003, 0.01, 0.03)
+THINK_SECONDS: Final = (0.005, 0.03)
+IN_FLIGHT: Final = 24
+"""The plans that a program has queued: fewer than its credits."""
+CALIBRATION_SECONDS: Final = 0.4
+"""Of plans that a program runs alone."""
+
+Program = Callable[[str, int, int], None]
+"""What a forked process does with the address of the service: it writes a byte when it is ready, reads one when all are, and
+writes what it has found in a line."""
+
+
+def products(count: int) -> Callable[[], None]:
+    """A function that sends one plan of so many products of matrices."""
+    matrix = gt.from_numpy(np.full((SIDE, SIDE), 1 / SIDE, np.float32))
+    last = [matrix]
+    """The result of the last plan, which is therefore computed."""
+
+    def send() -> None:
+        x = matrix
+        for _ in range(count):
+            x = x @ matrix
+        last[0] = x
+        gt.flush()
+
+    return send
+
+
+def count_for(seconds: float) -> int:
+    """How many products take about so long."""
+    matrix = np.full((SIDE, SIDE), 1 / SIDE, np.float32)
+    taken = []
+    for _ in range(20):
+        begin = time.perf_counter()
+        matrix @ matrix
+        taken.append(time.perf_counter() - begin)
+    return max(1, round(seconds / min(taken)))
+
+
+def trainer(count: int, seconds: float) -> Program:
+    """A program that always has plans queued. Finds how many it has run, and in which time."""
+
+    def run(address: str, start: int, report: int) -> None:
+        session = gt.connect(address)
+        send = products(count)
+        for _ in range(3):
+            send()
+        session.wait_for(lambda: session.credited >= session.sent, "plans", None)
+        os.write(report, b"\n")
+        os.read(start, 1)
+        begin, before = time.monotonic(), session.credited
+        while time.monotonic() < begin + seconds:
+            session.wait_for(lambda: session.sent - session.credited < IN_FLIGHT, "plans", None)
+            send()
+        done, passed = session.credited - before, time.monotonic() - begin
+        os.write(report, json.dumps([done, passed]).encode() + b"\n")
+        os.read(start, 1)
+        gt.disconnect()
+
+    return run
+
+
+def calibration(count: int, plans: int) -> Program:
+    """A program that runs so many plans. Finds the seconds of one."""
+
+    def run(address: str, start: int, report: int) -> None:
+        session = gt.connect(address)
+        send = products(count)
+        for _ in range(3):
+            send()
+        session.wait_for(lambda: session.credited >= session.sent, "plans", None)
+        os.write(report, b"\n")
+        os.read(start, 1)
+        begin = time.monotonic()
+        for _ in range(plans):
+            send()
+        session.wait_for(lambda: session.credited >= session.sent, "plans", None)
+        os.write(report, json.dumps((time.monotonic() - begin) / plans).encode() + b"\n")
+        os.read(start, 1)
+        gt.disconnect()
+
+    return run
+
+
+def fetcher(seconds: float) -> Program:
+    """A program that fetches one value after the other. Finds the seconds of each."""
+
+    def run(address: str, start: int, report: int) -> None:
+        gt.connect(address)
+        x, think = gt.from_numpy(np.ones(16, np.float32)), random.Random(1)
+
+        def fetch() -> float:
+            begin = time.perf_counter()
+            (x * 2.0).sum().item()
+            return time.perf_counter() - begin
+
+        for _ in range(20):
+            fetch()
+        os.write(report, b"\n")
+        os.read(start, 1)
+        begin, found = time.monotonic(), []
+        while time.monotonic() < begin + seconds:
+            found.append(fetch())
+            time.sleep(think.uniform(*THINK_SECONDS))
+        os.write(report, json.dumps(found).encode() + b"\n")
+        os.read(start, 1)
+        gt.disconnect()
+
+    return run
+
+
+def together(address: str, programs: Sequence[Program]) -> list[Any]:
+    """Run programs at once, each in a forked process: what they have found."""
+    started: list[tuple[int, int, int]] = []
+    for program in programs:
+        (waiting, start), (reading, report) = os.pipe(), os.pipe()
+        pid = os.fork()
+        if not pid:
+            status = 1
+            try:
+                os.close(start)
+                program(address, waiting, report)
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(waiting)
+        os.close(report)
+        started.append((pid, start, reading))
+        scale._lines(reading, 1)  # one after the other, so that workers are given out in turn
+    for _, start, _ in started:
+        os.write(start, b"x")
+    found = [json.loads(scale._lines(reading, 1)[0]) for _, _, reading in started]
+    for pid, start, reading in started:
+        os.write(start, b"x")
+        os.waitpid(pid, 0)
+        os.close(start)
+        os.close(reading)
+    return found
+
+
+def figures(taken: list[float]) -> dict[str, float]:
+    """The milliseconds of fetches."""
+    ordered = sorted(taken)
+    return {
+        "fetches": len(ordered),
+        "p50": ordered[len(ordered) // 2] * 1e3,
+        "p99": ordered[len(ordered) * 99 // 100] * 1e3,
+        "most": ordered[-1] * 1e3,
+    }
+
+
+def fetch(address: str, seconds: float) -> dict[str, Any]:
+    """How long a fetch takes alone, and beside long plans."""
+    count = count_for(LONG_SECONDS)
+    alone = together(address, [fetcher(seconds / 4)])[0]
+    plan = together(address, [calibration(count, IN_FLIGHT)])[0]
+    beside = together(address, [*[trainer(count, seconds)] * WORKERS, fetcher(seconds)])
+    rates = [done * plan / passed for done, passed in beside[:-1]]
+    return {"plan": plan, "alone": figures(alone), "beside": figures(beside[-1]), "trainers": rates}
+
+
+def shares(address: str, seconds: float, programs: int) -> dict[str, Any]:
+    """How equal the time is that programs with unlike plans get."""
+    counts = [count_for(each) for each in SHORT_SECONDS]
+    plans = [
+        together(address, [calibration(count, max(IN_FLIGHT, round(CALIBRATION_SECONDS / each)))])[0]
+        for count, each in zip(counts, SHORT_SECONDS, strict=True)
+    ]
+    drawn = [number // WORKERS % len(counts) for number in range(programs)]
+    found = together(address, [trainer(counts[each], seconds) for each in drawn])
+    got = [done * plans[each] / passed for each, (done, passed) in zip(drawn, found, strict=True)]
+    jain = sum(got) ** 2 / (len(got) * sum(each * each for each in got))
+    return {
+        "programs": programs,
+        "jain": jain,
+        "together": sum(got),
+        "least": min(got),
+        "most": max(got),
+        "plans": plans,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--only", default="fetch,shares")
+    parser.add_argument("--programs", default="8,20")
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    options = parser.parse_args()
+    gt.connect("inproc")  # everything that a program imports is there before the first is forked
+    (gt.ones(2) + 1).sum().item()
+    gt.disconnect()
+    local, rows = Local(WORKERS), []
+    try:
+        if "fetch" in options.only:
+            found = fetch(local.address, options.seconds)
+            rows.append(found)
+            print(
+                f"plans of {found['plan'] * 1e3:.0f} ms; trainers get {[round(each, 2) for each in found['trainers']]}"
+            )
+            for name in ("alone", "beside"):
+                each = found[name]
+                print(
+                    f"fetch {name:7} p50 {each['p50']:8.2f} ms  p99 {each['p99']:8.2f} ms  "
+                    f"most {each['most']:8.2f} ms  of {each['fetches']}"
+                )
+        if "shares" in options.only:
+            for count in map(int, options.programs.split(",")):
+                found = shares(local.address, options.seconds, count)
+                rows.append(found)
+                print(
+                    f"{count} programs: Jain {found['jain']:.4f}, least {found['least']:.4f}, most {found['most']:.4f}, "
+                    f"together {found['together']:.3f} of {WORKERS}"
+                )
+    finally:
+        local.close()
+    if options.json:
+        known = {"cores": len(os.sched_getaffinity(0)), "gt": gt.__version__, "rows": rows}
+        options.json.write_text(json.dumps(known, indent=1), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
