@@ -15,6 +15,7 @@ Goals are in the table. Ratios are to one worker; a search's to two, for with on
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -121,10 +122,12 @@ def case(stream: list[Any], workers: int) -> Case:
             break
         shadow.take(message)
     each = Case(shadow, planned, final, [])
-    for event in [*hot_runs(each, SWITCH_AT), *credits_of(each)]:  # until nothing more is searched for this plan
-        shadow.core.handle(event, 0.0)
-        while shadow.core.busy:
-            shadow.core.handle(JobTurn(), 0.0)
+    for _ in range(SWITCH_AT):  # until nothing more is searched for this plan
+        for make in (functools.partial(hot_runs, each, 1), functools.partial(credits_of, each)):
+            for event in make():
+                shadow.core.handle(event, 0.0)
+                while shadow.core.busy:
+                    shadow.core.handle(JobTurn(), 0.0)
     return each
 
 
@@ -179,8 +182,8 @@ def hot_runs(each: Case, count: int = BATCH) -> list[Received]:
 
 
 def credits_of(each: Case) -> list[Received]:
-    """Every worker's word that it has done all of them."""
-    done = m.Done(each.shadow.core.service.order)
+    """Every worker's word that it has done all of them, in so short a time that none had to wait for its turn."""
+    done = m.Done(each.shadow.core.service.order, [1000])
     return [Received(identity, done) for identity in each.shadow.workers]
 
 

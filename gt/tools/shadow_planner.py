@@ -118,7 +118,10 @@ class Shadow:
         before = self._before(message) if looks else None
         if isinstance(message, m.Configure):
             self._catch_up()  # a config takes hold when nothing is under way
-        for send in self._say(CLIENT_IDENTITY, message):
+        told = self._say(CLIENT_IDENTITY, message)
+        while self.core.service.pacer.waiting:  # until workers have time for it
+            told += self._catch_up()
+        for send in told:
             if isinstance(send, m.DefinePlan):
                 self.plans[send.plan] = send.body
             elif isinstance(send, m.DropPlan):
@@ -146,17 +149,18 @@ class Shadow:
                 if isinstance(send.message, (m.Execute, m.Store)):
                     self.behind += 1
                     if self.behind >= PLANS_PER_REPORT:
-                        self._catch_up()
+                        told += self._catch_up()
         return told
 
-    def _catch_up(self) -> None:
-        """Report that all workers have finished."""
-        self.behind = 0
+    def _catch_up(self) -> list[Any]:
+        """Report that all workers have finished. Returns what they are told then."""
+        self.behind, told = 0, []
         for record in list(self.core.service.meshes.values()):
             if record.pending:
                 order = record.pending[-1]
                 for identity in record.identities:
-                    self._say(identity, m.Done(order))
+                    told += self._say(identity, m.Done(order))
+        return told
 
     @property
     def client(self) -> Any:

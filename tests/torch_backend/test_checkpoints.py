@@ -128,11 +128,11 @@ def test_from_pretrained_and_save_pretrained(tmp_path: Path) -> None:
     ids = torch.arange(8, device="gtx")[None]
     with torch.no_grad():
         expected = model(input_ids=ids).logits.cpu()
+        pytest.importorskip("accelerate", reason="make torch-trainers installs it")
         with torch.device("gtx"):
             again = transformers.LlamaForCausalLM.from_pretrained(tmp_path)
         assert again.device.type == "gtx"
         assert torch.equal(again(input_ids=ids).logits.cpu(), expected)
-        pytest.importorskip("accelerate", reason="make torch-trainers installs it")
         mapped = transformers.LlamaForCausalLM.from_pretrained(tmp_path, device_map="gtx", dtype=torch.bfloat16)
         assert {each.device.type for each in (*mapped.parameters(), *mapped.buffers())} == {"gtx"}
         torch.testing.assert_close(mapped(input_ids=ids).logits.float().cpu(), expected, rtol=0.1, atol=0.05)
