@@ -63,6 +63,11 @@ WATCHED_FAILED = (2002,)
 found the stream of the one before."""
 
 
+SHRINKING_FAILED = (510038,)
+"""A seed that has failed when workers never come back: a put that was freed before it came left a table without tensors on a worker
+that the session had left."""
+
+
 @pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_no_seed_fails(seeds: range) -> None:
     """Every fetched value is right, every error is one that what happened explains, every program gets to its end, and nothing
@@ -186,6 +191,11 @@ def test_what_has_failed_with_workers_that_do_not_answer_does_not_again(seed: in
 @pytest.mark.parametrize("seed", ELASTIC_FAILED)
 def test_comings_and_goings_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, elastic=True)
+
+
+@pytest.mark.parametrize("seed", SHRINKING_FAILED)
+def test_shrinking_services_that_have_failed_do_not_again(seed: int) -> None:
+    simulate(seed, shrinks=True)
 
 
 @pytest.mark.parametrize("seed", WATCHED_FAILED)

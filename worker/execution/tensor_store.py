@@ -189,6 +189,7 @@ class TensorStore:
             return
         if key in self.unwanted:
             self.unwanted.discard(key)
+            self._forget_if_empty(event.client)
             return
         _, spec, _ = announced
         value: Any
@@ -300,6 +301,10 @@ class TensorStore:
         """Free tensors between two plans. Nothing is left of a client that has no others: its session may have moved to other
         workers, and this one does not hear of its end."""
         self.free(client, tensors)
+        self._forget_if_empty(client)
+
+    def _forget_if_empty(self, client: int) -> None:
+        """Forget a client of which nothing is here, or on its way."""
         if not self.tensors.get(client, True) and not any(key[0] == client for key in (*self.expecting, *self.loading)):
             del self.tensors[client]
             self.origins.forget(client)

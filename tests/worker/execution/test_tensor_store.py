@@ -99,6 +99,16 @@ def test_a_bulk_put_that_was_freed_meanwhile_is_not_kept(how: str) -> None:
     assert (group.cores[0].stored.expecting, group.cores[0].stored.unwanted) == ({}, set())
 
 
+def test_nothing_is_left_of_a_client_whose_last_put_was_freed_before_it_came() -> None:
+    """Its session may have moved to other workers, and this one does not hear of its end."""
+    group = Ranks(1)
+    announce(group, 1)
+    group.store(2, numbers(3))
+    group.tell(0, m.Release(CLIENT, [1, 2]))
+    group.tell(0, BulkIn(CLIENT, 1, numbers(2, 2)))
+    assert group.cores[0].stored.tensors == {}
+
+
 def test_a_bulk_put_of_a_client_that_left_is_forgotten() -> None:
     """What a client had announced goes with it: nothing is expected any more, and nothing that comes is kept."""
     group = Ranks(1)
