@@ -64,8 +64,8 @@ found the stream of the one before."""
 
 
 SHRINKING_FAILED = (510038,)
-"""A seed that has failed when workers never come back: a put that was freed before it came left a table without tensors on a worker
-that the session had left."""
+"""A seed that has failed when workers never come back: a put that was freed before it came left a table without tensors on a
+worker that the session had left."""
 
 
 @pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
