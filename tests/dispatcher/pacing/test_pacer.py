@@ -130,7 +130,7 @@ def test_batch_takes_what_others_leave_and_is_not_starved() -> None:
     assert batch.seconds > 0.35 * 30
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     st.lists(
         st.tuples(st.sets(st.integers(0, 3), min_size=1), LENGTHS, st.sampled_from([None, 0.0, 0.03])),
@@ -185,7 +185,7 @@ def test_a_lone_session_is_released_at_once() -> None:
         assert alone.seconds > 0.95 * 3
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(
     st.lists(st.tuples(st.sets(st.integers(0, 5), min_size=1), LENGTHS, st.floats(0, 2), st.floats(0, 2)), max_size=10)
 )
