@@ -29,18 +29,18 @@ from gt.service.launch import Local
 
 WORKERS: Final = 2
 SIDE: Final = 192
-"""Of the matrices that are multiplied."""
+"""The rows and columns of the matrices that are multiplied."""
 LONG_SECONDS: Final = 0.1
 SHORT_SECONDS: Final = (0.001, 0.003, 0.01, 0.03)
 THINK_SECONDS: Final = (0.005, 0.03)
 IN_FLIGHT: Final = 24
 """The plans that a program has queued: fewer than its credits."""
 CALIBRATION_SECONDS: Final = 0.4
-"""Of plans that a program runs alone."""
+"""The seconds for which a program runs plans alone, so that it is known what one takes."""
 
 Program = Callable[[str, int, int], None]
-"""What a forked process does with the address of the service: it writes a byte when it is ready, reads one when all are, and
-writes what it has found in a line."""
+"""The body of a forked process, called with the address of the service: it writes a byte when it is ready, reads one when all
+are, and writes what it has found in a line."""
 
 
 def products(count: int) -> Callable[[], None]:
@@ -60,7 +60,7 @@ def products(count: int) -> Callable[[], None]:
 
 
 def count_for(seconds: float) -> int:
-    """How many products take about so long."""
+    """The number of products that take about so long."""
     matrix = np.full((SIDE, SIDE), 1 / SIDE, np.float32)
     taken = []
     for _ in range(20):
@@ -183,7 +183,7 @@ def figures(taken: list[float]) -> dict[str, float]:
 
 
 def fetch(address: str, seconds: float) -> dict[str, Any]:
-    """How long a fetch takes alone, and beside long plans."""
+    """Measures the milliseconds of a fetch, alone and beside long plans."""
     count = count_for(LONG_SECONDS)
     alone = together(address, [fetcher(seconds / 4)])[0]
     plan = together(address, [calibration(count, IN_FLIGHT)])[0]
@@ -193,7 +193,7 @@ def fetch(address: str, seconds: float) -> dict[str, Any]:
 
 
 def shares(address: str, seconds: float, programs: int) -> dict[str, Any]:
-    """How equal the time is that programs with unlike plans get."""
+    """Measures how equal the time is that programs with unlike plans get, as Jain's index."""
     counts = [count_for(each) for each in SHORT_SECONDS]
     plans = [
         together(address, [calibration(count, max(IN_FLIGHT, round(CALIBRATION_SECONDS / each)))])[0]
