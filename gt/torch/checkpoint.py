@@ -15,10 +15,9 @@ import safetensors
 from torch import nn
 
 import gt
-from gt.client.tensor import emission_context
 
 from .device_tensor import DeviceTensor
-from .graph import place, signals_of_path
+from .module_paths import place, placed_as, signals_of_path
 from .pytorch_internals import DEVICE_TYPE
 from .values import DTYPES, from_cpu
 
@@ -121,17 +120,20 @@ def _places(model: Any) -> dict[int, tuple[Any, list[_Place]]]:
 def _put(values: Any, dtype: Any, path: str) -> DeviceTensor:
     """A tensor on the workers, as the config says for a parameter of the module of this name."""
     signals = signals_of_path(path)
-    with gt.no_grad(), emission_context.using(emission_context.interned(signals, "forward", None, False)):
+    with gt.no_grad(), placed_as(signals):
         x = from_cpu(values)
         if values.dtype != dtype:
             x = gt.cast(x, DTYPES[dtype])
     place(x, signals)
-    return DeviceTensor(x)
+    made = DeviceTensor(x)
+    made.signals = signals
+    return made
 
 
 def _exchange(old: Any, places: list[_Place], new: DeviceTensor) -> None:
     """Put a tensor in the place of another, wherever the model has it."""
     made = nn.Parameter(new, requires_grad=old.requires_grad) if isinstance(old, nn.Parameter) else new
+    made.signals = new.signals
     for each in places:
         table = each.module._parameters if each.name in each.module._parameters else each.module._buffers
         table[each.name] = made

@@ -12,7 +12,9 @@ from gt.client.tensor import call_site
 
 from .attention import attention
 from .autocast import register_autocast
+from .deferred_tensor import DeferredTensor
 from .device_tensor import DeviceTensor
+from .module_paths import install as learn_of_modules
 from .operators import copy, function_of, operator_of
 from .pytorch_internals import check_version, install_device, knows_own_attention, optimize_lists_of
 from .values import DTYPES
@@ -98,6 +100,8 @@ _MAKERS: Final = (
     "randint.low", "_efficientzerotensor",
 )  # fmt: skip
 """Operators that make a tensor from none."""
+_DEFERRED: Final = {"empty": 0, "empty_strided": 0, "zeros": 0, "ones": 1}
+"""Those of one value for all elements, which is given here: nothing is made until somebody needs it."""
 _IMPLEMENTATIONS: Final[list[Any]] = []
 """What is registered with PyTorch, which forgets it when this goes."""
 
@@ -111,6 +115,8 @@ def register() -> None:
     call_site.add_library("torch")
     install_device(DeviceModule())
     optimize_lists_of(DeviceTensor)
+    optimize_lists_of(DeferredTensor)
+    learn_of_modules()
     library = torch.library.Library("aten", "IMPL")
     for name in _MAKERS:
         library.impl(name, _maker(name), "PrivateUse1")
@@ -138,6 +144,8 @@ def _pin_memory(x: Any, device: Any = None) -> Any:
 
 def _maker(name: str) -> Any:
     base, _, overload = name.partition(".")
+    if base in _DEFERRED:
+        return _later(_DEFERRED[base])
     function: Any = function_of(base, overload)
     floating = base not in ("arange", "randperm", "tril_indices", "triu_indices", "full", "randint")
 
@@ -148,5 +156,12 @@ def _maker(name: str) -> Any:
             dtype = torch.int64
         out = function(*args) if dtype is None else function(*args, dtype=DTYPES[dtype])
         return DeviceTensor(out)
+
+    return make
+
+
+def _later(value: int) -> Any:
+    def make(size: Any, *args: Any, dtype: Any = None, **ignored: Any) -> DeferredTensor:
+        return DeferredTensor(size, torch.get_default_dtype() if dtype is None else dtype, value)
 
     return make

@@ -29,6 +29,9 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
     traced: Any
     """The plain tensor that graphs know; None until one asks."""
 
+    signals: tuple[str, ...] = ()
+    """Those of the module by whose name it was placed; empty where it was not."""
+
     rule_of: ClassVar[Callable[[Any], Rule]]
     """How an operator is computed: `operators.operator_of`, which `device` puts here."""
 
@@ -59,6 +62,10 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
     def __tensor_unflatten__(parts: dict[str, Any], context: None, size: Any, stride: Any) -> DeviceTensor:
         traced = parts["traced"]
         return DeviceTensor(getattr(traced, "held", None), traced, stride)
+
+    def __coerce_same_metadata_as_tangent__(self, expected: None, kind: type | None = None) -> DeviceTensor:
+        """A gradient as a graph expects it, which may have come as a tensor without values."""
+        return self
 
     @classmethod
     def __torch_dispatch__(

@@ -17,7 +17,8 @@ from gt.client.session import session as sessions
 
 from . import device
 from .device_tensor import StateWatch, graph_tensor, held
-from .graph import Graph, place
+from .graph import Graph
+from .module_paths import place
 from .pytorch_internals import (
     DEVICE_TYPE,
     aot_compiler,
@@ -93,7 +94,8 @@ def _compiled(
             for number, signals in placed:
                 each = args[number]
                 if signals and not getattr(each, "placed", False):
-                    place(values[number], signals)
+                    if getattr(each, "signals", ()) != signals:
+                        place(values[number], signals)
                     if each.device.type == DEVICE_TYPE:
                         each.placed = True
             if StateWatch.active is not None:

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import torch
 
 import gt
-from gt.client.tensor import emission, emission_context
-from gt.ir.signal_path import path_error
+from gt.client.tensor import emission_context
 
 from .device_tensor import DeviceTensor
+from .module_paths import signals_of_path
 from .operators import operator_of
 
 if TYPE_CHECKING:
-    from gt import Tensor
     from gt.client.tensor.emission_context import Context
 
-__all__ = ["Graph", "module_path", "place", "signals_of", "signals_of_path"]
+__all__ = ["Graph", "module_path", "signals_of"]
 
 _PART: Final = re.compile(r"_modules\['([^']+)'\]|\['([^']+)'\]|\[(\d+)\]|([A-Za-z_]\w*|\d+)")
 _ROOT: Final = re.compile(r"^L\['(?:args'\]\[\d+|\w+')\]")
@@ -171,13 +170,6 @@ def signals_of(node: Any) -> tuple[str, ...]:
     return signals_of_path(path)
 
 
-def signals_of_path(path: str) -> tuple[str, ...]:
-    """The signals of the module with a dotted name: the names of the modules around it and its own; none of the model itself."""
-    parts = path.split(".") if path else []
-    signals = tuple(".".join(parts[: end + 1]) for end in range(len(parts)))
-    return () if path_error(signals) else signals
-
-
 def _first_signals(node: Any) -> tuple[str, ...]:
     for user in node.users:
         found = signals_of(user)
@@ -193,11 +185,3 @@ def _site(node: Any) -> str | None:
         if f"{torch.__path__[0]}/" not in file:
             found = f"{file}:{line}"
     return found
-
-
-def place(x: Tensor, signals: tuple[str, ...]) -> None:
-    """Place a parameter or a buffer as these signals say of parameters."""
-    if not signals:
-        return
-    with emission_context.using(emission_context.interned(signals, "forward", None, False)):
-        x.copy_(emission.emit("tag", (x,), True))

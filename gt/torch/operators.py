@@ -19,6 +19,7 @@ from . import aten_functions, aten_table
 from .device_tensor import DeviceTensor, Rule, graph_tensor, held
 from .foreach import PREFIX, foreach
 from .fused_steps import FUSED_STEPS
+from .module_paths import place, placed_as
 from .pytorch_internals import DEVICE_TYPE, decomposition_of, is_composite, is_tracing, tree_map
 from .values import DTYPES, IGNORED, from_cpu, to_cpu
 
@@ -66,8 +67,8 @@ def function_of(name: str, overload: str) -> Function | None:
             return found
     if name in aten_table.NOT_THE_SAME:
         return None
-    for place in (gt, gt.Tensor, gt.nn.functional, gt.special):
-        found = getattr(place, name, None)
+    for home in (gt, gt.Tensor, gt.nn.functional, gt.special):
+        found = getattr(home, name, None)
         if callable(found):
             return found  # type: ignore[no-any-return]
     return None
@@ -199,15 +200,16 @@ def _without_out(operator: Any) -> Any:
     """The overload of an operator that has the same arguments but `out`."""
     packet = getattr(torch.ops.aten, operator._schema.name.removeprefix("aten::"))
     wanted = [str(each.type) for each in operator._schema.arguments if not each.is_out]
+    found, most = packet, -1
     for overload in packet.overloads():
         other = getattr(packet, overload)
         if not any(each.is_out for each in other._schema.arguments):
             kinds = [
                 str(each.type) for each in other._schema.arguments if each.name not in IGNORED and each.name != "dtype"
             ]
-            if kinds == wanted[: len(kinds)]:
-                return other
-    return packet
+            if kinds == wanted[: len(kinds)] and len(kinds) > most:
+                found, most = other, len(kinds)
+    return found
 
 
 def _other_way(operator: Any) -> Rule:
@@ -275,7 +277,12 @@ def copy(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         target.copy_(to_cpu(source.held))
     else:
         theirs = getattr(source, "held", None)
-        mine.copy_(from_cpu(source) if theirs is None else theirs)
+        if theirs is None and target.signals:
+            with placed_as(target.signals):
+                mine.copy_(from_cpu(source))
+            place(mine, target.signals)
+        else:
+            mine.copy_(from_cpu(source) if theirs is None else theirs)
     return target
 
 

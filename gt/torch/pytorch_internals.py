@@ -6,6 +6,8 @@ in a sentence.
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -17,8 +19,8 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 __all__ = [
     "DEVICE", "DEVICE_TYPE", "aot_compiler", "as_compiling", "check_version", "decomposition_of", "decompositions",
     "flat_graph_tensor", "forward_outputs", "install_device", "is_composite", "is_tracing", "knows_own_attention",
-    "make_boxed_func", "not_traced", "optimize_lists_of", "outside_of_autocast", "own_attention_enabled", "static_inputs",
-    "trace_no_further_than", "tree_flatten", "tree_map", "tree_unflatten", "wrapper",
+    "make_boxed_func", "not_traced", "optimize_lists_of", "outside_of_autocast", "own_attention_enabled", "read_in_one_thread",
+    "static_inputs", "trace_no_further_than", "tree_flatten", "tree_map", "tree_unflatten", "wrap_apply", "wrapper",
 ]  # fmt: skip
 
 DEVICE_TYPE: Final = "gtx"
@@ -84,6 +86,31 @@ def optimize_lists_of(cls: type) -> None:
     for kinds in (of_optimizers, of_gradients):
         if cls not in kinds:
             kinds.append(cls)
+
+
+def wrap_apply(around: Callable[[Any, Callable[..., Any], Any], Any]) -> None:
+    """Call `around(module, apply, function)` where a program changes all tensors of a module, as `Module.to` does."""
+    inner = torch.nn.Module._apply
+    inside = False
+
+    @functools.wraps(inner)
+    def _apply(self: Any, fn: Any, recurse: bool = True) -> Any:
+        nonlocal inside
+        if inside or not recurse:
+            return inner(self, fn, recurse)
+        inside = True
+        try:
+            return around(self, inner, fn)
+        finally:
+            inside = False
+
+    torch.nn.Module._apply = _apply
+
+
+def read_in_one_thread() -> None:
+    """Let Hugging Face's `from_pretrained` read a tensor when its place is known, and not others ahead in threads of their own,
+    unless the program says something else."""
+    os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
 
 
 def wrapper(cls: type, size: Any, strides: Any, offset: int, dtype: Any) -> Any:

@@ -250,3 +250,7 @@ def test_a_loader_may_pin_its_batches() -> None:
     batches = list(torch.utils.data.DataLoader(data, batch_size=3, pin_memory=True))  # type: ignore[arg-type]
     assert [each.to("gtx", non_blocking=True).tolist() for each in batches] == [[0, 1, 2], [3, 4, 5]]
     assert data.pin_memory().data_ptr() == data.data_ptr()
+
+
+def test_operators_that_write_to_an_argument_have_the_arguments_of_their_own_overload() -> None:
+    assert nn.init.eye_(torch.empty(2, 3, device="gtx")).tolist() == [[1, 0, 0], [0, 1, 0]]
