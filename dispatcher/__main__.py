@@ -11,6 +11,7 @@ import os
 import select
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,7 @@ from gt.daemon.restart_policy import HAND_OVER_STATUS
 from gt.daemon.service_folder import folder_for_group, open_to_group
 from gt.daemon.siblings import kill_sibling
 from gt.dispatcher.state.events import (
+    ConfigRead,
     Event,
     JobTurn,
     Lost,
@@ -57,6 +59,7 @@ from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.wire.running_plan import RunningPlan, map_running_plan, read_running_plan
 
 from .access import Access, ServiceKeys, process_to_watch
+from .account_files import AccountFiles, AccountWork, Flush, WriteAudit
 from .bulk_relay import BulkRelay
 from .core import WORKER_LEASE_SECONDS, DispatcherCore
 from .handlers.marks import MARK_SECONDS
@@ -73,6 +76,8 @@ PUBLISHED: Final = 2
 """The place of that socket among those that are guarded."""
 OF_CONNECTION: Final = frozenset({m.Hello, m.Heard, m.Lapsed})
 """The messages that say something about their sender's connections, which the shell acts on before the core does."""
+FLUSH_SECONDS: Final = 5.0
+"""The most seconds that the end waits until the accounts are written."""
 MIN_TICK_SECONDS: Final = 0.05
 """The least seconds between two `Tick`s, and so between two marks."""
 TICK_SECONDS: Final = 1.0
@@ -86,7 +91,7 @@ class DispatcherShell:
         self, address: str, *, config: str | None = None, workers: int = 1, watch: int | None = None,
         bulk: str | None = None, instruction_log: InstructionFile | None = None,
         logs: DaemonLog | None = None, insecure: bool = False, group: str | None = None, private: bool = False,
-        marks: Path | None = None, taken: TakenOver | None = None,
+        marks: Path | None = None, taken: TakenOver | None = None, accounts: Path | None = None,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
         self.taken = taken
@@ -120,6 +125,10 @@ class DispatcherShell:
         """Writes what sessions are, so that the next dispatcher can go on with them."""
         if sessions is not None:
             self.files = FileThread("gt-sessions", sessions, self._wake)
+        self.accounts: FileThread[AccountWork, None] | None = None
+        """Writes what was ordered to files."""
+        if accounts is not None:
+            self.accounts = FileThread("gt-accounts", AccountFiles(accounts), self._wake)
         self.numbers = None if marks is None else NumberFile(marks)
         if self.numbers is not None:
             workers = max(workers, self.numbers.workers.service)  # those of the dispatcher before come back
@@ -145,7 +154,7 @@ class DispatcherShell:
             lease=lease,
             mark_seconds=mark_seconds,
             worker_lease=environment_number("GT_WORKER_LEASE", WORKER_LEASE_SECONDS),
-            capabilities=("cancel", "drain", "restart", "take over"),
+            capabilities=("cancel", "control sessions", "drain", "reload", "restart", "take over"),
             supervised=watch is not None,
             numbers=None if self.numbers is None else self.numbers.numbers,
             cards=None if sessions is None else sessions.cards(),
@@ -213,15 +222,13 @@ class DispatcherShell:
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
                 poller.register(self.published, transport.READABLE)
             until = min(self.due, self.publish_at) if self.core.subscribers.period else self.due
-            idle = 0 if self.core.busy else int(max(0.0, until - now) * 1000) + 1
+            idle = 0 if self.core.busy or self.core.orders.rereads else int(max(0.0, until - now) * 1000) + 1
             ready = dict(poller.poll(idle))
             if self.watch is not None and self.watch in ready:
                 break  # the process that started this one is gone
             if self.wake_read in ready:
                 self._woken()
-            if self.rereading:
-                self.rereading = False
-                self._reread()
+            self._reread_if_asked()
             if self.control in ready:
                 self._drain()
             if self.published in ready:
@@ -234,13 +241,30 @@ class DispatcherShell:
                 self._handle(JobTurn())
             if self.core.marks.file_work:
                 self._write_sessions()
+            if self.core.orders.audit.records:
+                self._write_accounts()
         self._end()
 
     def _is_over(self) -> bool:
         return self.stopping or self.core.hand_overs.ends or self.core.service.replaced is not None
 
+    def _write_accounts(self) -> None:
+        """Have what was ordered written to the audit log, if there is one."""
+        records = self.core.orders.audit.take()
+        if self.accounts is not None:
+            self.accounts.add(WriteAudit(time.time(), records))
+
+    def _close_accounts(self) -> None:
+        """Wait until all is written."""
+        if self.accounts is not None:
+            flush = Flush(threading.Event())
+            self.accounts.add(flush)
+            if not flush.done.wait(FLUSH_SECONDS):
+                log.error("the accounts were not written within %g s", FLUSH_SECONDS)
+
     def _end(self) -> None:
         """End in order, or for the next dispatcher: then as after a kill, so that peers wait for that."""
+        self._close_accounts()
         other = self.core.service.replaced
         if other is not None:
             self._end_for(other)
@@ -326,21 +350,31 @@ class DispatcherShell:
         with contextlib.suppress(BlockingIOError):  # it is full of them: the loop will turn
             os.write(self.wake_write, b"x")
 
-    def _reread(self) -> None:
-        """Apply the config file as it is now. An invalid one is logged and changes nothing."""
+    def _reread_if_asked(self) -> None:
+        """Read the config again if a signal or an operator has asked for it, and tell who has."""
+        if self.rereading or self.core.orders.rereads:
+            self.rereading = False
+            error = self._reread()
+            if self.core.orders.rereads:
+                self._handle(ConfigRead(error))
+
+    def _reread(self) -> str:
+        """Apply the config file as it is now. An invalid one is logged and changes nothing. Returns why it was not applied."""
         try:
             config = _load(self.config)
         except GTError as error:
             log.error("the config stays as it was: %s", error)
-            return
-        except Exception:
+            return str(error)
+        except Exception as error:
             log.exception("a bug in GT; please report it; the config stays as it was")
-            return
+            return f"a bug in GT: {type(error).__name__}: {error}"
         if config is None:
-            log.warning("there is no config to read again: this dispatcher was started without --config")
-        else:
-            log.info("read %s again", self.config)
-            self._handle(Reload(config))
+            text = "there is no config to read again: this dispatcher was started without --config"
+            log.warning("%s", text)
+            return text
+        log.info("read %s again", self.config)
+        self._handle(Reload(config))
+        return ""
 
     def _drain(self) -> None:
         """Handle the messages that have arrived, at most one batch of them, so that timers are served too."""
@@ -695,6 +729,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--private", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
+    parser.add_argument("--accounts", help="a folder for files of what was ordered, by whom")
     parser.add_argument(
         "--marks", help="a folder for the state of sessions, which the next dispatcher with it goes on with"
     )
@@ -703,7 +738,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.address, config=options.config, workers=options.workers, log_level=options.log_level,
         watch=options.watch, folder=options.folder, instruction_log=options.instruction_log, with_data=options.with_data,
         log_format=options.log_format, insecure=options.insecure, group=options.group,
-        private=options.private, marks=options.marks,
+        private=options.private, marks=options.marks, accounts=options.accounts,
     )  # fmt: skip
 
 
@@ -712,7 +747,7 @@ def serve(
     folder: str | None = None, bulk: str | None = None, instruction_log: str | None = None, with_data: bool = False,
     log_format: str = "text", listening: Callable[[str], object] | None = None, insecure: bool = False,
     group: str | None = None, private: bool = False, marks: str | None = None, standby: bool = False,
-    primary: str | None = None, lease: float | None = None,
+    primary: str | None = None, lease: float | None = None, accounts: str | None = None,
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, with large data at `bulk`; returns the exit status.
 
@@ -722,7 +757,8 @@ def serve(
     to go on with sessions after a dispatcher has ended; the next one that is given it does so. By default it is in `folder`, and
     without that one sessions end with their dispatcher. On `standby` it waits until the dispatcher with this folder has ended.
     With a `primary` it copies what that dispatcher, which has another folder, writes there, and takes its place when it is told
-    to; or, with a `lease`, when it has heard nothing of it for so many seconds, nor have most of its workers.
+    to; or, with a `lease`, when it has heard nothing of it for so many seconds, nor have most of its workers. `accounts` is a
+    folder for files of what was ordered, by whom (`account_files.py`).
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
@@ -754,6 +790,7 @@ def serve(
             private=private,
             marks=kept,
             taken=taken,
+            accounts=None if accounts is None else Path(accounts),
         )
     except (GTError, OSError) as error:
         if is_orphaned(watch):  # as a worker's

@@ -43,7 +43,10 @@ from gt.dispatcher.handlers.returning_sessions import ReturningSessions
 from gt.dispatcher.handlers.runs import RunHandler
 from gt.dispatcher.handlers.session_mesh import SessionMeshes
 from gt.dispatcher.handlers.snapshots import SnapshotHandler
+from gt.dispatcher.operators.hand_over import HandOvers
+from gt.dispatcher.operators.orders import ENDED_TEXT, ORDERS, OperatorOrders
 from gt.dispatcher.state.events import (
+    ConfigRead,
     Event,
     FileRead,
     FilesListed,
@@ -75,8 +78,6 @@ from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.wire.running_plan import RunningPlan
 
-from .hand_over import HandOvers
-
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
@@ -103,7 +104,7 @@ NO_WORKER_LOSS: Final = WorkerLoss()
 
 class DispatcherCore:
     """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
-    workers have its clock, `capabilities` what watchers may ask for ('cancel', 'drain', 'restart'). A client's first tensor waits
+    workers have its clock, `capabilities` which orders operators may give (`operators/orders.py`). A client's first tensor waits
     `patience` seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence,
     and any worker after `worker_lease`. Between two marks of a session are at least `mark_seconds`. `numbers` go on from those of
     the dispatcher before; `cards` are of the sessions that it has left, None if the shell has no folder for them. `facts` are
@@ -146,6 +147,7 @@ class DispatcherCore:
         self.running_plan = running_plan
         self.drains = DrainHandler(service, self.queues, self.disconnect, self.marks, self.fetches, self.snapshots)
         self.hand_overs = HandOvers(service, self.marks, supervised=supervised)
+        self.orders = OperatorOrders(service, self.queues, self.drains, self.hand_overs, self.facts)
         self.patience = patience
         self.lease = lease
         self.worker_lease = min(worker_lease, lease)
@@ -258,6 +260,8 @@ class DispatcherCore:
             self.marks.read(event)
         elif isinstance(event, Publish):
             self.subscribers.publish(event.wall)
+        elif isinstance(event, ConfigRead):
+            self.orders.reread(event.error)
         elif isinstance(event, JobTurn):
             client = self.plan_selection.work()
             if client is not None:
@@ -456,7 +460,9 @@ class DispatcherCore:
         elif peer == self.service.standby.peer:
             sender, role, handlers = self.service.standby, STANDBY_ROLE, HANDLERS[STANDBY_ROLE]
         else:
-            if kind not in (m.Goodbye, m.Ping) and peer not in self.disconnect.ended:
+            if peer in self.orders.ended:
+                self.service.send(peer, m.Goodbye("SessionError", ENDED_TEXT))
+            elif kind not in (m.Goodbye, m.Ping) and peer not in self.disconnect.ended:
                 self._refuse(peer, f"{kind.__name__} before Hello")
             return
         handler = handlers.get(kind)
@@ -663,36 +669,8 @@ class DispatcherCore:
     def _watch(self, watcher: Watcher, watch: m.Watch) -> None:
         self.subscribers.hear(watcher, watch)
 
-    def _cancel(self, watcher: Watcher, cancel: m.Cancel) -> None:
-        """Drop what a client asked for and was not issued, and answer."""
-        client = self.service.by_number.get(cancel.client)
-        if "cancel" not in self.facts["capabilities"] or not watcher.operates:
-            text = "only an operator cancels work: whoever runs the service, or a key with that role (docs/security.md)"
-            answer: m.Message = m.Failed(cancel.request, "SessionError", text)
-        elif client is None:
-            answer = m.Failed(cancel.request, "SessionError", f"client {cancel.client} is not there (any more)")
-        else:
-            answer = m.Answer(cancel.request, self.queues.cancel(client))
-        self.service.send(watcher.identity, answer)
-
-    def _drain(self, watcher: Watcher, drain: m.Drain) -> None:
-        """Begin to drain a worker, or answer how far that is."""
-        if "drain" not in self.facts["capabilities"] or not watcher.operates:
-            text = (
-                "only an operator drains workers: whoever runs the service, or a key with that role (docs/security.md)"
-            )
-            answer: m.Message = m.Failed(drain.request, "SessionError", text)
-        else:
-            try:
-                answer = m.Answer(drain.request, self.drains.ask(drain.worker, begin=drain.begin))
-            except SessionError as error:
-                answer = m.Failed(drain.request, "SessionError", str(error))
-        self.service.send(watcher.identity, answer)
-
-    def _take_over(self, watcher: Watcher, message: m.TakeOver) -> None:
-        """Answer that this dispatcher stands by for none."""
-        text = "this dispatcher serves already: take over at the address of the one that stands by for it"
-        self.service.send(watcher.identity, m.Failed(message.request, "SessionError", text))
+    def _order(self, watcher: Watcher, order: m.Message) -> None:
+        self.orders.handle(watcher, order)
 
     def _file_copied(self, _standby: StandbyCopies, message: m.FileCopied) -> None:
         self.marks.copied(message.name)
@@ -702,18 +680,6 @@ class DispatcherCore:
         if message.epoch <= self.handshake.epoch:
             raise ProtocolError(f"epoch {message.epoch} is not after {self.handshake.epoch}")
         self.service.replaced = Replacement(message.epoch, standby.peer)
-
-    def _hand_over(self, watcher: Watcher, asked: m.HandOver) -> None:
-        """Prepare for the end of this dispatcher, or end it, or say how far that is."""
-        if "restart" not in self.facts["capabilities"] or not watcher.operates:
-            text = "only an operator restarts it: whoever runs the service, or a key with that role (docs/security.md)"
-            answer: m.Message = m.Failed(asked.request, "SessionError", text)
-        else:
-            try:
-                answer = m.Answer(asked.request, self.hand_overs.ask(begin=asked.begin, end=asked.end))
-            except SessionError as error:
-                answer = m.Failed(asked.request, "SessionError", str(error))
-        self.service.send(watcher.identity, answer)
 
     def _admit(self) -> None:
         """Let sessions send the new plans for which there is room now."""
@@ -773,12 +739,9 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.PartsPacked: ((WORKER,), DispatcherCore._parts_packed),
     m.Health: ((PULSE,), DispatcherCore._health),
     m.Watch: ((WATCHER,), DispatcherCore._watch),
-    m.Cancel: ((WATCHER,), DispatcherCore._cancel),
-    m.Drain: ((WATCHER,), DispatcherCore._drain),
-    m.TakeOver: ((WATCHER,), DispatcherCore._take_over),
+    **dict.fromkeys(ORDERS, ((WATCHER,), DispatcherCore._order)),
     m.FileCopied: ((STANDBY_ROLE,), DispatcherCore._file_copied),
     m.Replaced: ((STANDBY_ROLE,), DispatcherCore._replaced),
-    m.HandOver: ((WATCHER,), DispatcherCore._hand_over),
 }
 HANDLERS: Final = {
     role: {kind: handler for kind, (roles, handler) in MESSAGES.items() if role in roles} for role in Role

@@ -145,6 +145,35 @@ class Stream:
         """
         return self._order("drain", lambda request: m.Drain(request, worker, begin), timeout)
 
+    def control_session(
+        self, client: int, action: str, value: str = "", timeout: float = CONNECT_TIMEOUT
+    ) -> dict[str, Any]:
+        """Have a session paused ('pause'), go on ('resume') or end ('end'), or give it another class ('priority') or weight
+        ('weight'), the `value`. Returns how it is then: its `client`, `priority` and `weight`, and whether it is `paused`.
+
+        Raises `SessionError` if the service forbids it, has no such session, or knows no such value; `ConnectionFailed` if it
+        does not answer.
+        """
+        return self._order(
+            "control sessions", lambda request: m.ControlSession(request, client, action, value), timeout
+        )
+
+    def reload(self, timeout: float = CONNECT_TIMEOUT) -> None:
+        """Have the dispatcher read its config again. Raises `ConfigError` if that is invalid, `SessionError` if the service
+        forbids it, `ConnectionFailed` if it does not answer."""
+        self._order("reload", m.ReloadConfig, timeout)
+
+    def act(self, action: str, number: int, value: str = "") -> None:
+        """Do what an operator has chosen: 'cancel' or 'drain', 'reload', or what `control_session` knows. Raises as these do."""
+        if action == "cancel":
+            self.cancel(number)
+        elif action == "drain":
+            self.drain(number, begin=True)
+        elif action == "reload":
+            self.reload()
+        else:
+            self.control_session(number, action, value)
+
     def take_over(self, timeout: float = CONNECT_TIMEOUT) -> dict[str, Any]:
         """Have a dispatcher that stands by take the place of the one for which it does. Returns its new `epoch`. Raises as
         `drain` does."""

@@ -29,13 +29,13 @@ class Fixed:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.now = snapshot
-        self.cancelled: list[int] = []
+        self.acts: list[tuple[str, int, str]] = []
 
     def snapshot(self) -> Snapshot:
         return self.now
 
-    def cancel(self, client: int) -> None:
-        self.cancelled.append(client)
+    def act(self, action: str, number: int, value: str = "") -> None:
+        self.acts.append((action, number, value))
 
     def close(self) -> None:
         pass

@@ -103,7 +103,7 @@ SPLITS = (
     Split(0.07, 0.0, 0.02, 0.0, 0.91),
 )
 BUSY = Snapshot(
-    status=Status(LIVE, "tcp://127.0.0.1:7000", 0.12, 0, "", ("cancel",)),
+    status=Status(LIVE, "tcp://127.0.0.1:7000", 0.12, 0, "", ("cancel", "control sessions", "drain", "reload")),
     now=NOW, wall=WALL,
     service=Service(
         NOW, -1, WALL, 0, "tcp://127.0.0.1:7000", "0.1.0", 4, 2, 1, 41_200, 988_800, 12, 41_100, 2, 0, 0, 820, 64, 0

@@ -61,7 +61,8 @@ PACKAGES = {
     "gt.dispatcher.state": ("gt.dispatcher.pacing", "gt.dispatcher.planner", "gt.wire"),
     "gt.dispatcher.telemetry": ("gt.dispatcher.state",),
     "gt.dispatcher.handlers": ("gt.dispatcher.telemetry",),
-    "gt.dispatcher": ("gt.dispatcher.handlers", "gt.instruction_log", "gt.snapshot_files"),
+    "gt.dispatcher.operators": ("gt.dispatcher.handlers",),
+    "gt.dispatcher": ("gt.dispatcher.operators", "gt.instruction_log", "gt.snapshot_files"),
     # worker
     "gt.worker.device": ("gt.ir", "gt.wire"),
     "gt.worker.nccl": ("gt.worker.device",),
@@ -100,7 +101,7 @@ All other packages of `gt` are its public face, which may import everything, and
 CORES = (
     "client/segment/builder.py", "client/segment/definition_cache.py", "client/segment/open_segment.py",
     "client/segment/signature.py", "client/segment/value.py", "dispatcher/core.py", "dispatcher/handlers/",
-    "dispatcher/state/shared_state.py", "worker/core.py",
+    "dispatcher/operators/", "dispatcher/state/shared_state.py", "worker/core.py",
 )  # fmt: skip
 """Pure state machines: a module, or all of a folder. Messages and the time go in, messages come out."""
 NOT_IN_A_CORE = {"asyncio", "concurrent", "datetime", "multiprocessing", "os", "queue", "sched", "select", "selectors"}

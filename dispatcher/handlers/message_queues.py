@@ -26,9 +26,11 @@ from gt.dispatcher.state.message_state import (
     ACTING,
     DONE,
     FAILED,
+    PAUSED_MESSAGES,
     QUEUED,
     WAITING_CONFIG,
     WAITING_DEFINITION,
+    WAITING_OPERATOR,
     WAITING_READER,
     WAITING_TURN,
     WAITING_WORKERS,
@@ -247,6 +249,9 @@ class MessageQueues:
         if client.asked_bytes + client.unread_bytes > MAX_UNREAD_BYTES:
             enter(client, WAITING_READER)
             return WAITING_READER
+        if client.paused and isinstance(message, PAUSED_MESSAGES):
+            enter(client, WAITING_OPERATOR)
+            return WAITING_OPERATOR
         try:
             state = self.handlers[type(message)](client, message)
         except GTError as error:
@@ -291,6 +296,8 @@ class MessageQueues:
                 return mesh is not None and bool(mesh.pending)
             case MessageState.WAITING_SHARE:
                 return client.number in service.pacer.waiting
+            case MessageState.WAITING_OPERATOR:
+                return client.paused
             case MessageState.WAITING_IDLE:
                 return landing or (mesh is not None and bool(mesh.pending))
             case MessageState.WAITING_MIGRATION:

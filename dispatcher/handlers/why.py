@@ -11,6 +11,7 @@ from gt.dispatcher.state.message_state import (
     WAITING_COMPILATION,
     WAITING_CREDIT,
     WAITING_MIGRATION,
+    WAITING_OPERATOR,
     WAITING_PUT,
     WAITING_RESTORE,
     WAITING_SHARE,
@@ -102,6 +103,8 @@ def describe_wait(service: DispatcherState, client: ClientRecord) -> str:
         return f"{len(record.pending)} plans are under way; workers {late[:MAX_WORKERS]} have yet to finish number {oldest}"
     if state is WAITING_SHARE and record is not None:
         return f"others' plans have their turns first on workers {list(record.mesh.members[:MAX_WORKERS])}"
+    if state is WAITING_OPERATOR:
+        return "an operator has paused the session, until one lets it go on"
     if state is WAITING_COMPILATION:
         return "the workers compile other new plans first, of which each program has one in its turn"
     return (

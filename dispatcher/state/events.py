@@ -89,6 +89,12 @@ class Reload(NamedTuple):
     config: Config
 
 
+class ConfigRead(NamedTuple):
+    """The shell has read the config again because operators have asked for it, or cannot (`error`). A new one was told before."""
+
+    error: str
+
+
 class SessionWritten(NamedTuple):
     """The shell has written the file of a mark, or cannot (`fault`). `nanoseconds`: what that took."""
 
@@ -204,6 +210,7 @@ Event = (
     | Tick
     | Publish
     | Reload
+    | ConfigRead
     | JobTurn
     | SessionWritten
     | SessionRead

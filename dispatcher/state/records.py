@@ -79,9 +79,11 @@ class ClientRecord:
     principal: Principal = OWN_PROCESS.principal
     """Who runs it."""
     priority: Priority = AUTO
-    """What it says of how urgent its work is."""
+    """What it says of how urgent its work is, or an operator."""
     weight: float = 1.0
-    """What it says that its program weighs among those of its principal."""
+    """What it says that its program weighs among those of its principal, or an operator."""
+    paused: bool = False
+    """Whether an operator has paused it: nothing that it asks for begins."""
     heard: float = 0.0
     found: tuple[Any, Any] | None = None
     """The result of a job for the message at the head of the queue, with a key that identifies it."""

@@ -21,6 +21,7 @@ from gt.dispatcher.state.events import Recovery
 from gt.dispatcher.state.message_state import (
     WAITING_CREDIT,
     WAITING_MARK,
+    WAITING_OPERATOR,
     WAITING_PUT,
     WAITING_RESTORE,
     WAITING_SHARE,
@@ -56,7 +57,7 @@ STUCK_TIME: Final = SECOND // 20
 """Nanoseconds after which it is said what a client's work waits for."""
 WAITING_FOR: Final = {
     WAITING_WORKERS: "workers", WAITING_PUT: "put", WAITING_CREDIT: "credit", WAITING_RESTORE: "restore",
-    WAITING_MARK: "mark", WAITING_SHARE: "share",
+    WAITING_MARK: "mark", WAITING_SHARE: "share", WAITING_OPERATOR: "operator",
 }  # fmt: skip
 """How watchers are told of a wait (`telemetry.Waiting`); all others are for a plan."""
 BUSY_TIME: Final = SECOND // 2
@@ -424,7 +425,7 @@ class DispatcherRecorder:
             len(client.inflight), runs, client.made, client.hits, client.improved, signal, site, recovery.stored,
             _nanoseconds(recovery.stored_at), _nanoseconds(recovery.stored_seconds), recovery.recoveries,
             _nanoseconds(recovery.recovery_seconds), _phase(client), members - len(recovery.restoring), members,
-            self.service.pacer.kind(client.number),
+            self.service.pacer.kind(client.number), int(client.paused), round(client.weight * 1000),
         )  # fmt: skip
 
     def _signals(self) -> dict[int, tuple[str, str]]:

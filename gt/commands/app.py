@@ -19,6 +19,7 @@ from .ops import ops
 from .replay import replay
 from .report import report
 from .restart import restart
+from .session import reload, session
 from .snapshot import snapshot
 from .take_over import take_over
 from .top import top
@@ -68,6 +69,8 @@ app.command()(up)
 app.command()(dispatcher)
 app.command()(worker)
 app.command()(drain)
+app.add_typer(session, name="session")
+app.command()(reload)
 app.command("take-over")(take_over)
 app.command()(restart)
 app.command(context_settings={"ignore_unknown_options": True})(explain)

@@ -54,6 +54,12 @@ SnapshotFolder = Annotated[
 ]
 
 
+Accounts = Annotated[
+    Path | None,
+    typer.Option(help="Keep files of what operators ordered in this folder (docs/multi-user.md); default none."),
+]
+
+
 def up(
     workers: Annotated[
         int | None,
@@ -77,6 +83,7 @@ def up(
     metrics_host: MetricsHost = LOOPBACK,
     insecure: Insecure = False,
     group: Group = None,
+    accounts: Accounts = None,
 ) -> None:
     """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. Daemons that are killed are started again."""
     with errors_as_lines():
@@ -107,6 +114,7 @@ def up(
         options += ["--with-data"] if with_data else []
         options += ["--insecure"] if insecure else []
         options += ["--group", group] if group is not None else []
+        options += ["--accounts", str(accounts.absolute())] if accounts is not None else []
         path = None if config is None else str(config)
         folder = service_folder(group) if group is not None and address is None else None
         if folder is not None:
@@ -146,6 +154,7 @@ def dispatcher(
     metrics_host: MetricsHost = LOOPBACK,
     insecure: Insecure = False,
     group: Group = None,
+    accounts: Accounts = None,
     marks: Annotated[
         Path | None,
         typer.Option(
@@ -196,6 +205,7 @@ def dispatcher(
                 listening=exporter.start, insecure=insecure, group=group,
                 marks=None if marks is None else str(marks.absolute()), standby=standby_of is not None and not copies,
                 primary=standby_of if copies else None, lease=lease,
+                accounts=None if accounts is None else str(accounts.absolute()),
             )  # fmt: skip
         finally:
             exporter.close()

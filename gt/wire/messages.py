@@ -438,7 +438,7 @@ class Failed(NamedTuple):
 
     From dispatcher to client or watcher.
 
-    * `request`: that of the `Fetch`, `Ask`, `Configure` or `Cancel`; 0 for something else.
+    * `request`: that of the message that asked for something; 0 for something else.
     * `kind`: the name of an error.
     * `text`: what went wrong, where, and what to do.
     """
@@ -449,7 +449,7 @@ class Failed(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to `Ask`, `Configure`, `Cancel`, `Drain` or `TakeOver`.
+    """The answer to `Ask`, `Configure`, or an order of a watcher.
 
     From dispatcher to client or watcher.
 
@@ -1409,6 +1409,34 @@ class TakeOver(NamedTuple):
     request: int
 
 
+class ControlSession(NamedTuple):
+    """A session is to be paused, to go on, to end, or to have another class or weight. Answered by `Answer` or `Failed`.
+
+    From watcher to dispatcher.
+
+    * `request`: a number for the answer.
+    * `client`: the number of the client.
+    * `action`: 'pause', 'resume', 'end', 'priority' or 'weight'.
+    * `value`: the class, or the weight as a number; empty for other actions.
+    """
+
+    request: int
+    client: int
+    action: str
+    value: str
+
+
+class ReloadConfig(NamedTuple):
+    """The dispatcher is to read its files of settings again, as at SIGHUP. Answered by `Answer`, or by `Failed` if it cannot.
+
+    From watcher to dispatcher.
+
+    * `request`: a number for the answer.
+    """
+
+    request: int
+
+
 Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
@@ -1419,7 +1447,7 @@ Message = (
     | SnapshotReport | Loaded
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
     | Drain | RestoreParts | StandBy | CopyFile | FileCopied | Replaced | TakeOver | HandOver | ShareMark
-    | PackParts | PartsPacked
+    | PackParts | PartsPacked | ControlSession | ReloadConfig
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1432,7 +1460,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     SnapshotReport, Loaded,
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
     Drain, RestoreParts, StandBy, CopyFile, FileCopied, Replaced, TakeOver, HandOver, ShareMark,
-    PackParts, PartsPacked,
+    PackParts, PartsPacked, ControlSession, ReloadConfig,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
@@ -1446,7 +1474,9 @@ FROM_WORKER: Final = (
     SnapshotReport, Loaded, MarkTaken, MarkRestored, PartsPacked,
 )  # fmt: skip
 FROM_PULSE: Final = (Hello, Ping, Health)
-FROM_WATCHER: Final = (Hello, Ping, Goodbye, Watch, Cancel, Drain, TakeOver, HandOver)
+FROM_WATCHER: Final = (
+    Hello, Ping, Goodbye, Watch, Cancel, Drain, TakeOver, HandOver, ControlSession, ReloadConfig,
+)  # fmt: skip
 FROM_STANDBY: Final = (Hello, Ping, Goodbye, FileCopied, Replaced)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}

@@ -179,8 +179,8 @@ class Waiting(NamedTuple):
     From the dispatcher, for the first message in a client's queue: 'workers' (to join), 'share' (of the time of `peers`,
     where others' plans have their turns first), 'credit' (of its mesh; `peers` are the members that have not finished the
     oldest order), 'put' (to land at `peers`), 'restore' (`peers` have yet to restore the session's mark), 'mark' (one is due,
-    and puts have yet to land) or 'plan' (being prepared). Also from the dispatcher, for a worker: 'busy': worker `peers` [w]
-    is in `order` of `plan` and has reported nothing since.
+    and puts have yet to land), 'operator' (who has paused the session) or 'plan' (being prepared). Also from the dispatcher, for
+    a worker: 'busy': worker `peers` [w] is in `order` of `plan` and has reported nothing since.
     """
 
     time: int
@@ -263,7 +263,7 @@ class ClientState(NamedTuple):
     'repeating' (what came after the mark is computed again).
 
     Its share of the workers' time: its `priority` ('interactive', 'normal' or 'batch', as it said or behaves; '' before it has
-    a worker).
+    a worker), 1 if an operator has `paused` it, and its `weight` in thousandths.
     """
 
     time: int
@@ -288,6 +288,8 @@ class ClientState(NamedTuple):
     restored: int = 0
     members: int = 0
     priority: str = ""
+    paused: int = 0
+    weight: int = 1000
 
 
 class WorkerJoined(NamedTuple):
@@ -399,7 +401,8 @@ class Failure(NamedTuple):
 
 class Decision(NamedTuple):
     """A decision of the dispatcher, and why (`text`). `what` is 'searched', 'improved', 'auto', 'pipeline', 'reload',
-    'refused', 'cancelled', 'rewind', 'recovered' or 'log'; `level` is as in logging ('info', 'warning', 'error').
+    'refused', 'cancelled', 'operator' (who has ordered something), 'rewind', 'recovered' or 'log'; `level` is as in
+    logging ('info', 'warning', 'error').
     """
 
     time: int

@@ -19,6 +19,7 @@ from textual.notifications import SeverityLevel
 from textual.widgets import ContentSwitcher, Input
 
 from gt.monitor.snapshot_document import document
+from gt.sharding.options import PRIORITIES
 
 from .display import FRAME_SECONDS, OF_PANE, Display
 from .ink import Ink
@@ -34,6 +35,8 @@ from .words import LANGUAGE_NAMES, LANGUAGES
 
 AT_ONCE: Final = frozenset({"ctrl+c"})
 """Keys with the same effect whatever is open or being typed."""
+WEIGHTS: Final = ("0.25", "0.5", "1", "2", "4")
+"""The weights to choose from; `gt session weight` takes any."""
 
 
 class Top(Display):
@@ -315,26 +318,73 @@ class Top(Display):
         """End the work of the marked clients, or of the selected one, after a question."""
         if "cancel" in self.absent:
             self._say("cannot cancel", "warning")
+        elif not self._chosen_clients():
+            self._say("choose client", "warning")
+        else:
+            self._confirm("cancel")
+
+    def action_act(self) -> None:
+        """Choose what to do with the marked clients or the selected one, the selected worker, or the service; then a question."""
+        if "act" in self.absent:
+            self._say("cannot act", "warning")
             return
+        ink, offered = self.ink, self.shown.status.capabilities
+        clients, worker = self._chosen_clients(), self._chosen_worker()
+        things: list[tuple[str, str]] = []
+        if clients:
+            things.append(("", self._named(clients)))
+            things += [("cancel", ink.word("act cancel"))] if "cancel" in offered else []
+        if clients and "control sessions" in offered:
+            things += [(name, ink.word(f"act {name}")) for name in ("pause", "resume", "end")]
+            things += [(f"priority {name}", ink.word("act priority", value=name)) for name in PRIORITIES]
+            things += [(f"weight {value}", ink.word("act weight", value=value)) for value in WEIGHTS]
+        if worker is not None and "drain" in offered:
+            things += [("", ink.word("peer", number=worker)), ("drain", ink.word("act drain"))]
+        if "reload" in offered:
+            things += [("", ink.word("the service")), ("reload", ink.word("act reload"))]
+        self._open(Menu(ink.word("act"), ink.word("choose"), things), lambda chosen: self._confirm(chosen or ""))
+
+    def _chosen_clients(self) -> list[int]:
+        """The clients that are marked, or else the selected one."""
         marked = self.view.marked.get("clients", set())
         chosen = sorted(client.number for client in self.shown.clients if client.key in marked)
         if not chosen and self.target.table.name == "clients" and self.target.item is not None:
             chosen = [self.target.item.number]
-        if not chosen:
-            self._say("choose client", "warning")
+        return chosen
+
+    def _chosen_worker(self) -> int | None:
+        """The worker that is selected, where the table of workers is at hand."""
+        target = self.target
+        return target.item.number if target.table.name == "workers" and target.item is not None else None
+
+    def _named(self, clients: list[int]) -> str:
+        if len(clients) == 1:
+            return self.ink.word("the client", number=clients[0])
+        return self.ink.word("the clients", numbers=", ".join(map(str, clients)))
+
+    def _confirm(self, chosen: str) -> None:
+        """Ask before something is done, and have it done."""
+        action, _, value = chosen.partition(" ")
+        if not action:
             return
-        ink = self.ink
-        many = ink.word("the clients", numbers=", ".join(map(str, chosen)))
-        named = ink.word("the client", number=chosen[0]) if len(chosen) == 1 else many
+        ink, worker = self.ink, self._chosen_worker()
+        if action == "drain":
+            numbers, named = [] if worker is None else [worker], ink.word("peer", number=worker)
+        elif action == "reload":
+            numbers, named = [-1], ink.word("the service")
+        else:
+            numbers = self._chosen_clients()
+            named = self._named(numbers)
 
         def answered(yes: bool | None) -> None:
             if yes:
-                for client in chosen:
-                    self.source.cancel(client)
-                self._say("asked", text=f"{ink.word('key cancel')} {named}")
+                for number in numbers:
+                    self.source.act(action, number, value)
+                self._say("asked", text=f"{ink.word(f'act {action}', value=value)}: {named}")
 
-        question = ink.word("confirm cancel", clients=named)
-        self._open(Confirm(question, ink.word("confirm hint"), ink.word("yes"), ink.word("no")), answered)
+        question = ink.word(f"confirm {action}", what=named, value=value)
+        hint = ink.word(f"hint {action}") + " " + ink.word("hint keys")
+        self._open(Confirm(question, hint, ink.word("yes"), ink.word("no")), answered)
 
     def action_export(self) -> None:
         """Write the screen and the snapshot, and say where."""

@@ -34,6 +34,8 @@ MIN_SIZE: Final = (60, 16)
 MIN_BORDERED_SIZE: Final = (110, 34)
 """Below either of these sizes there are no borders."""
 LISTINGS: Final = ("workers", "clients", "ops", "signals", "tensors", "log", "plans")
+NEEDED: Final = {"cancel": {"cancel"}, "act": {"cancel", "control sessions", "drain", "reload"}}
+"""For actions that not every service and not everybody's monitor offers: capabilities of which one is needed."""
 OF_PANE: Final = {"hot": "ops", "tensors": "tensors", "log": "log", "plans": "plans"}
 """The table that a pane has, where it is one."""
 
@@ -216,7 +218,8 @@ class Display(App[None]):
     @property
     def absent(self) -> frozenset[str]:
         """Actions that this service does not take."""
-        return frozenset() if "cancel" in self.shown.status.capabilities else frozenset({"cancel"})
+        offered = self.shown.status.capabilities
+        return frozenset(action for action, needed in NEEDED.items() if needed.isdisjoint(offered))
 
     @property
     def base(self) -> Screen[Any]:

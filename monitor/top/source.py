@@ -25,8 +25,8 @@ class SnapshotSource(Protocol):
     def snapshot(self) -> Snapshot:
         """How the service is, as far as is known now. Never waits."""
 
-    def cancel(self, client: int) -> None:
-        """Ask the service to drop a client's work. Never waits."""
+    def act(self, action: str, number: int, value: str = "") -> None:
+        """Ask the service to do what `Stream.act` knows, with a client or worker. Never waits."""
 
     def close(self) -> None:
         """End the connection."""
@@ -41,7 +41,7 @@ class LiveSource:
     def __init__(self, address: str | None = None, timeout: float = CONNECT_TIMEOUT) -> None:
         self._stream = Stream(address, timeout=timeout)
         self._reducer = Reducer()
-        self._orders: deque[int] = deque()
+        self._orders: deque[tuple[str, int, str]] = deque()
         self._ends = threading.Event()
         self._fresh = threading.Condition()
         self._latest = self._reducer.snapshot(self._stream.status)
@@ -52,9 +52,9 @@ class LiveSource:
         """The latest."""
         return self._latest
 
-    def cancel(self, client: int) -> None:
+    def act(self, action: str, number: int, value: str = "") -> None:
         """The thread that reads passes it on; what comes of it is in the log."""
-        self._orders.append(client)
+        self._orders.append((action, number, value))
 
     def settled(self, timeout: float) -> Snapshot:
         """The first snapshot by which rates are known, two samples of the service and of all its workers; or after `timeout`
@@ -79,7 +79,7 @@ class LiveSource:
             while not self._ends.is_set():
                 turn = time.monotonic()
                 while self._orders:
-                    self._order(self._orders.popleft())
+                    self._order(*self._orders.popleft())
                 self._reducer.feed(self._stream.read(SNAPSHOT_SECONDS))
                 self._show(self._reducer.snapshot(self._stream.status))
                 self._ends.wait(max(0.0, turn + SNAPSHOT_SECONDS / 2 - time.monotonic()))
@@ -88,9 +88,10 @@ class LiveSource:
         finally:  # however it ends: what is shown from now on says that it is old
             self._show(replace(self._latest, status=replace(self._stream.status, state=CLOSED, text=why)))
 
-    def _order(self, client: int) -> None:
+    def _order(self, action: str, number: int, value: str) -> None:
+        client = -1 if action in ("drain", "reload") else number
         try:
-            self._stream.cancel(client)
+            self._stream.act(action, number, value)
         except GTError as error:
             refused = t.Decision(self._latest.now, t.DISPATCHER, 1, client, "refused", "warning", str(error))
             self._reducer.feed([refused])

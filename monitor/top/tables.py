@@ -263,6 +263,17 @@ def _why_client(client: ClientView, ink: Ink, width: int) -> Text:
     return ink.text(waits_for(client.waiting, ink), "waiting")
 
 
+def _class(client: ClientView, ink: Ink, width: int) -> Text:
+    """The class of a session, and its weight where that is not 1; or that an operator has paused it."""
+    state = client.state
+    if state is None:
+        return ink.text(ink.none, "dim")
+    if state.paused:
+        return ink.text(ink.word("session paused"), "warning")
+    weight = f" ×{state.weight / 1000:g}" if state.weight != 1000 else ""
+    return _text_or_none((state.priority + weight) if state.priority else "", ink, "")
+
+
 CLIENTS: Final[Table[ClientView]] = Table(
     "clients",
     (
@@ -274,7 +285,7 @@ CLIENTS: Final[Table[ClientView]] = Table(
         number("bytes", 6, _counter_of("nbytes"), figures.size, "value"),
         number("client runs", 6, lambda c: c.runs_per_s, role="value"),
         number("client hits", 4, client_hits, _known_share, keep=5),
-        words("priority", 6, lambda c: c.state.priority if c.state else "", keep=8, most=11),
+        Column("priority", 6, _class, lambda c: c.state.priority if c.state else "", keep=8, grows=1, most=14),
         Column("recovery", 24, _recovery, _is_recovering, keep=1, grows=8, most=36, falls=True),
         Column("recovered", 9, _recovered, _counter_of("recoveries"), keep=2, falls=True),
         number("inflight", 6, _counter_of("inflight"), keep=4),

@@ -31,10 +31,12 @@ def test_help_lists_every_key_and_leaves_out_what_the_service_does_not_take() ->
             assert isinstance(app.screen, Help)
             text = app.screen.text.plain
             for key in KEYS:
-                assert (f"  {key.shown} " in text) is (key.action != "cancel"), key.shown
+                assert (f"  {key.shown} " in text) is (key.action not in ("act", "cancel")), key.shown
             await press(app, pilot, "escape")
             assert not isinstance(app.screen, Help)
         assert "F9" not in screen(app)[-1]
+        await press(app, pilot, "f9")
+        assert "Only an operator" in seen(app)
 
     drive(test, replace(BUSY, status=replace(BUSY.status, capabilities=())))
 
@@ -391,30 +393,30 @@ def test_a_drawing_scrolls_when_it_is_higher_than_its_place() -> None:
 
 def test_work_is_cancelled_after_a_yes_alone() -> None:
     async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
-        await press(app, pilot, "f9")
+        await press(app, pilot, "k")
         await until(app, pilot, "Choose a client first")
-        await press(app, pilot, "tab", "f9")
+        await press(app, pilot, "tab", "k")
         assert isinstance(app.screen, Confirm)
         assert "Cancel the work of client 1?" in seen(app)
         await press(app, pilot, "n")
-        assert source.cancelled == []
+        assert source.acts == []
         await press(app, pilot, "k", "escape")
-        assert source.cancelled == []
+        assert source.acts == []
         await press(app, pilot, "k", "enter")
-        assert source.cancelled == [], "no is the first answer"
+        assert source.acts == [], "no is the first answer"
         await press(app, pilot, "k", "y")
-        assert source.cancelled == [1]
+        assert source.acts == [("cancel", 1, "")]
         await press(app, pilot, "space", "space", "k")
         assert "clients 1, 2?" in seen(app)
         await press(app, pilot, "down", "enter")
-        assert source.cancelled == [1, 1, 2]
+        assert source.acts == [("cancel", number, "") for number in (1, 1, 2)]
 
     drive(test)
 
 
 def test_a_service_that_takes_no_orders_is_given_none() -> None:
     async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
-        await press(app, pilot, "tab", "f9")
+        await press(app, pilot, "tab", "k")
         assert not isinstance(app.screen, Confirm)
         await until(app, pilot, "This service takes no such order")
         assert "Cancel" not in screen(app)[-1]
@@ -463,3 +465,46 @@ def test_every_key_of_the_table_is_bound_to_an_action_that_there_is(tmp_path: Pa
 
     drive(test, size=SMALL, folder=tmp_path)
     assert pressed == {name for key in KEYS if key.action != "quit" for name in key.keys.split(",")}
+
+
+def test_an_operator_acts_after_a_yes_alone() -> None:
+    """The menu offers what can be done with the rows at hand; each choice asks first, and no is the first answer."""
+
+    async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        await press(app, pilot, "f9")
+        assert "drain" in seen(app)
+        assert "weight" not in seen(app), "no client is at hand"
+        await choose(app, pilot, "drain")
+        assert "Drain worker 0?" in seen(app)
+        await press(app, pilot, "enter")
+        assert source.acts == []
+        await press(app, pilot, "f9")
+        await choose(app, pilot, "drain")
+        await press(app, pilot, "y", "tab", "a")
+        assert source.acts.pop() == ("drain", 0, "")
+        for name in ("cancel", "pause", "resume", "end", "priority batch", "weight 0.5", "reload"):
+            await choose(app, pilot, name)
+            assert isinstance(app.screen, Confirm)
+            await press(app, pilot, "y")
+            action, _, value = name.partition(" ")
+            assert source.acts.pop() == (action, -1 if action == "reload" else 1, value)
+            await press(app, pilot, "a")
+        await press(app, pilot, "escape")
+        assert source.acts == []
+
+    drive(test, BUSY, LARGE)
+
+
+def test_a_paused_session_and_a_weight_are_shown() -> None:
+    async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        assert "paused" in seen(app)
+        assert "batch ×2.5" in seen(app)
+
+    first, second = BUSY.clients
+    assert first.state is not None
+    assert second.state is not None
+    clients = (
+        replace(first, state=first.state._replace(paused=1)),
+        replace(second, state=second.state._replace(priority="batch", weight=2500)),
+    )
+    drive(test, replace(BUSY, clients=clients), LARGE)

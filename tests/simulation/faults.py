@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
+from random import Random
 from typing import NamedTuple
 
 from gt.errors import ConfigError, ConnectionFailed, GTError, SessionError, SnapshotError, WorkerLost
+from gt.sharding.options import PRIORITIES
 
 from .scheduler import Process
 from .service import LEASE_SECONDS, RESTART_SECONDS, Service
@@ -40,7 +43,8 @@ class Mode(NamedTuple):
     killed workers never come back. With `unkept` no marks are taken, and workers are killed: of what others hold whole every
     value must be right. `apart`: each process of a worker has a folder of its own, as on a new machine, so sessions go back with
     what peers hold of their marks, and lose what none does; what has a value must have the right one. With `watches` some watch,
-    whatever happens."""
+    whatever happens. In `elastic` services and those that are watched an operator pauses sessions and weighs them anew, and in
+    these ends some."""
 
     saves: bool = False
     recovers: bool = False
@@ -75,6 +79,35 @@ class Faults:
         """Let all but `LEAST_WORKERS` workers end for good, one after the other, within `until` seconds."""
         for _ in range(len(self.service.workers) - LEAST_WORKERS):
             self.service.scheduler.at(self.service.scheduler.now + self.random.random() * until, self._end_worker)
+
+    def plan_orders(self, draw: Random, until: float) -> None:
+        """Let an operator pause sessions for a while, weigh them anew, and, where programs may hear of something, end them."""
+        for _ in range(draw.randint(1, 6)):
+            action = draw.choice(["pause", "pause", "priority", "weight", *([] if self.mode.recovers else ["end"])])
+            at = self.service.scheduler.now + draw.random() * until
+            self.service.scheduler.at(at, partial(self._order, draw, action))
+
+    def _order(self, draw: Random, action: str) -> None:
+        """Order something of one session."""
+        service, shell = self.service, self.service.dispatcher_shell
+        clients = [] if shell is None else [*shell.core.service.clients.values()]
+        if not clients or (service.heals and action != "resume"):
+            return
+        orders, client = shell.core.orders, draw.choice(clients)
+        if action == "resume":
+            for each in clients:
+                orders._resume(each, "")
+        elif action == "pause":
+            orders._pause(client, "")
+            service.scheduler.at(service.scheduler.now + 3 * draw.random(), partial(self._order, draw, "resume"))
+        elif action == "end":
+            for name in service.programs:
+                service.interrupted(name, 0.0, fatal=True)
+            orders._end(client, "")
+        elif action == "priority":
+            orders._prioritise(client, draw.choice(PRIORITIES))
+        else:
+            orders._weigh(client, str(4 * draw.random() + 0.1))
 
     def _end_worker(self) -> None:
         if not self.service.heals:

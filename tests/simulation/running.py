@@ -139,6 +139,8 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
     happens.plan(draw.randint(1, 8) * (2 if elastic else 1), span)
     if mode.shrinks:
         happens.plan_ends(span)
+    if elastic or mode.watches:
+        happens.plan_orders(random.Random(f"{scheduler.seed} orders"), span)
     _until_ended(service, programs)
     errors = [each for program in programs for each in program.errors if not isinstance(each[1], ConnectionFailed)]
     allowed = (WorkerLost, SnapshotError, SessionError) if mode.apart else (WorkerLost,) if mode.mutes else ()

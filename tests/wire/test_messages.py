@@ -114,6 +114,8 @@ SAMPLES: tuple[Any, ...] = (
     m.ShareMark(2, 1, [0, 0], [7, 8], [0, 1], [0, 0], ["R"]),
     m.PackParts(2, 4, 1, 1 << 62, [7, 8]),
     m.PartsPacked(4, 1 << 62, 1 << 20, ["SnapshotError", "it is damaged"]),
+    m.ControlSession(1, 2, "weight", "0.5"),
+    m.ReloadConfig(1),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

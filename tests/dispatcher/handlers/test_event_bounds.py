@@ -496,6 +496,8 @@ SAID: dict[str, tuple[str, Callable[[], Any]]] = {
     "watch": ("t", lambda: m.Watch(t.TRACE, 0)),
     "cancel": ("t", lambda: m.Cancel(1, 99)),
     "drain": ("t", lambda: m.Drain(1, 99, True)),
+    "control": ("t", lambda: m.ControlSession(1, 1, "weight" * 4000, "9" * 30_000)),
+    "reload": ("t", lambda: m.ReloadConfig(1)),
 }
 
 

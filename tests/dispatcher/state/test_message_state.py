@@ -189,6 +189,14 @@ def waits_for_its_share() -> Service:
     return each
 
 
+def waits_for_an_operator() -> Service:
+    each = started(capabilities=("control sessions",))
+    each.hello("op", "watcher")
+    each.say("op", m.ControlSession(1, 1, "pause", ""))
+    each.run(1, 10, [1])
+    return each
+
+
 def waits_for_an_idle_mesh() -> Service:
     each = started()
     each.run(1, 10, [1])
@@ -232,6 +240,7 @@ CASES: dict[MessageState, Callable[[], Service]] = {
     MessageState.WAITING_PUT: waits_for_a_put,
     MessageState.WAITING_CREDIT: waits_for_credit,
     MessageState.WAITING_SHARE: waits_for_its_share,
+    MessageState.WAITING_OPERATOR: waits_for_an_operator,
     MessageState.WAITING_IDLE: waits_for_an_idle_mesh,
     MessageState.WAITING_MIGRATION: waits_for_a_migration,
     MessageState.WAITING_MARK: waits_for_a_mark,
@@ -247,6 +256,8 @@ def test_each_wait_is_one_in_which_messages_are_and_it_ends(state: MessageState)
     each.idle = True
     if state is MessageState.WAITING_READER:
         each.say("c", m.Ping())
+    if state is MessageState.WAITING_OPERATOR:
+        each.say("op", m.ControlSession(1, 1, "resume", ""))
     if state is MessageState.WAITING_WORKERS:
         each.join("w1")
     if state is MessageState.WAITING_MARK:

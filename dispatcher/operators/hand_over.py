@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from gt.errors import SessionError
 
 if TYPE_CHECKING:
-    from .handlers.marks import MarkHandler
-    from .state.shared_state import DispatcherState
+    from gt.dispatcher.handlers.marks import MarkHandler
+    from gt.dispatcher.state.shared_state import DispatcherState
 
 
 class HandOvers:
