@@ -33,10 +33,12 @@ from gt.daemon.service_folder import folder_for_group, open_to_group
 from gt.daemon.siblings import kill_sibling
 from gt.dispatcher.state.events import (
     ConfigRead,
+    Due,
     Event,
     JobTurn,
     Lost,
     Malformed,
+    NewLimits,
     Publish,
     Received,
     Reload,
@@ -63,6 +65,8 @@ from .account_files import AccountFiles, AccountWork, Flush, WriteAudit
 from .bulk_relay import BulkRelay
 from .core import WORKER_LEASE_SECONDS, DispatcherCore
 from .handlers.marks import MARK_SECONDS
+from .limits.limit_table import UNLIMITED_TABLE
+from .limits.limits_file import LimitsFile
 from .number_file import FolderInUse, NumberFile, lock_folder, new_service
 from .session_files import FileAnswer, FileWork, SessionFiles
 from .standby import TakenOver, stand_by
@@ -92,8 +96,10 @@ class DispatcherShell:
         bulk: str | None = None, instruction_log: InstructionFile | None = None,
         logs: DaemonLog | None = None, insecure: bool = False, group: str | None = None, private: bool = False,
         marks: Path | None = None, taken: TakenOver | None = None, accounts: Path | None = None,
+        limits: str | None = None,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
+        self.limits = None if limits is None else LimitsFile(limits)
         self.taken = taken
         """What it has of the time when it stood by for another dispatcher, whose place it has taken."""
         self.keys = ServiceKeys(address, bulk, insecure=insecure) if taken is None else taken.keys
@@ -159,6 +165,7 @@ class DispatcherShell:
             numbers=None if self.numbers is None else self.numbers.numbers,
             cards=None if sessions is None else sessions.cards(),
             running_plan=self._running_plan,
+            limits=UNLIMITED_TABLE if self.limits is None else self.limits.table,
         )  # fmt: skip
         self.core.service.address, self.core.service.version = self.address, _version()
         if self.numbers is not None:
@@ -221,9 +228,7 @@ class DispatcherShell:
         while not self._is_over():
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
                 poller.register(self.published, transport.READABLE)
-            until = min(self.due, self.publish_at) if self.core.subscribers.period else self.due
-            idle = 0 if self.core.busy or self.core.orders.rereads else int(max(0.0, until - now) * 1000) + 1
-            ready = dict(poller.poll(idle))
+            ready = dict(poller.poll(self._idle(now)))
             if self.watch is not None and self.watch in ready:
                 break  # the process that started this one is gone
             if self.wake_read in ready:
@@ -244,6 +249,15 @@ class DispatcherShell:
             if self.core.orders.audit.records:
                 self._write_accounts()
         self._end()
+
+    def _idle(self, now: float) -> int:
+        """The most milliseconds to wait for something to come."""
+        if self.core.busy or self.core.orders.rereads:
+            return 0
+        until = min(self.due, self.core.wakes_at)
+        if self.core.subscribers.period:
+            until = min(until, self.publish_at)
+        return int(max(0.0, until - now) * 1000) + 1
 
     def _is_over(self) -> bool:
         return self.stopping or self.core.hand_overs.ends or self.core.service.replaced is not None
@@ -330,6 +344,8 @@ class DispatcherShell:
                 self.logs.look()
             if self.garbage is not None:
                 self.garbage.look(now, idle=not self.core.busy and not self.core.service.issued)
+        if now >= self.core.wakes_at:
+            self._handle(Due())
         if self.core.subscribers.period and now >= self.publish_at:
             self.publish_at = now + self.core.subscribers.period
             self._handle(Publish(time.time_ns()))
@@ -468,7 +484,12 @@ class DispatcherShell:
 
     def _log(self, file: InstructionFile, peer: bytes, message: m.Message) -> None:
         """Write a client's message to the instruction log."""
-        session = self.logged.get(peer)
+        session, client = self.logged.get(peer), self.core.service.clients.get(peer)
+        if session is None and client is not None:  # it has begun, perhaps after a while in the queue
+            config = self.core.service.config
+            plain = config.to_wire() if config is not None else None
+            where = f"client {client.number} of {self.address}"
+            session = self.logged[peer] = file.session(where, len(self.core.service.in_service), plain)
         if isinstance(message, m.Put) and session is not None:
             data = message.data if file.keeps and not message.bulk else None
             file.add(session, message._replace(data=b""), data)
@@ -476,11 +497,6 @@ class DispatcherShell:
             file.add(session, m.Put(message.tensor, message.spec, message.signal, False, b""), None)
         elif isinstance(message, LOGGED_MESSAGES) and session is not None:
             file.add(session, message)
-        elif isinstance(message, m.Hello) and session is None and peer in self.core.service.clients:
-            where = f"client {self.core.service.clients[peer].number} of {self.address}"
-            config = self.core.service.config
-            plain = config.to_wire() if config is not None else None
-            self.logged[peer] = file.session(where, len(self.core.service.in_service), plain)
         for gone in [each for each in self.logged if each not in self.core.service.clients]:
             file.add(self.logged.pop(gone), SessionEnded())
 
@@ -580,7 +596,8 @@ class DispatcherShell:
         """Have the relay forget all whose sessions have ended."""
         service = self.core.service
         clients = {client.bulk for client in service.clients.values()}
-        self.relay.keep(clients.union(worker.bulk for worker in service.workers.values()))
+        queued = {bytes(session.said[0].facts.get("bulk", b"")) for session in service.queued.waiting.values()}
+        self.relay.keep(clients.union((worker.bulk for worker in service.workers.values()), queued))
 
     def _tidy(self) -> None:
         """Forget what the shell knows of peers that have left."""
@@ -593,6 +610,8 @@ class DispatcherShell:
         self.fanout.keep(self.core.service.workers)
         self.fanout.tick()
         self._ask()
+        if self.limits is not None and (table := self.limits.look()) is not None:
+            self._handle(NewLimits(table))
         for peer in self.access.withdrawn(self._known):
             reason = "its key was withdrawn, or has another role now"
             self.router.send(peer, m.encode(m.Goodbye("SessionError", reason)))
@@ -726,6 +745,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--with-data", action="store_true", help="and keep the values of small puts beside it")
     parser.add_argument("--insecure", action="store_true", help="need no keys on TCP (loopback alone)")
     parser.add_argument("--group", help="let the members of this group of users run programs too (ipc alone)")
+    parser.add_argument("--limits", help="what each user or key is granted (YAML); read again when it changes")
     parser.add_argument("--private", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
@@ -738,7 +758,7 @@ def main(arguments: list[str] | None = None) -> int:
         options.address, config=options.config, workers=options.workers, log_level=options.log_level,
         watch=options.watch, folder=options.folder, instruction_log=options.instruction_log, with_data=options.with_data,
         log_format=options.log_format, insecure=options.insecure, group=options.group,
-        private=options.private, marks=options.marks, accounts=options.accounts,
+        private=options.private, marks=options.marks, accounts=options.accounts, limits=options.limits,
     )  # fmt: skip
 
 
@@ -747,7 +767,7 @@ def serve(
     folder: str | None = None, bulk: str | None = None, instruction_log: str | None = None, with_data: bool = False,
     log_format: str = "text", listening: Callable[[str], object] | None = None, insecure: bool = False,
     group: str | None = None, private: bool = False, marks: str | None = None, standby: bool = False,
-    primary: str | None = None, lease: float | None = None, accounts: str | None = None,
+    primary: str | None = None, lease: float | None = None, accounts: str | None = None, limits: str | None = None,
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, with large data at `bulk`; returns the exit status.
 
@@ -758,7 +778,8 @@ def serve(
     without that one sessions end with their dispatcher. On `standby` it waits until the dispatcher with this folder has ended.
     With a `primary` it copies what that dispatcher, which has another folder, writes there, and takes its place when it is told
     to; or, with a `lease`, when it has heard nothing of it for so many seconds, nor have most of its workers. `accounts` is a
-    folder for files of what was ordered, by whom (`account_files.py`).
+    folder for files of what was ordered, by whom (`account_files.py`), `limits` a file that says what each principal is granted
+    (`dispatcher/limits`).
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
@@ -791,6 +812,7 @@ def serve(
             marks=kept,
             taken=taken,
             accounts=None if accounts is None else Path(accounts),
+            limits=limits,
         )
     except (GTError, OSError) as error:
         if is_orphaned(watch):  # as a worker's

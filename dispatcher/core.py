@@ -43,10 +43,13 @@ from gt.dispatcher.handlers.returning_sessions import ReturningSessions
 from gt.dispatcher.handlers.runs import RunHandler
 from gt.dispatcher.handlers.session_mesh import SessionMeshes
 from gt.dispatcher.handlers.snapshots import SnapshotHandler
+from gt.dispatcher.limits.limit_table import UNLIMITED_TABLE, LimitTable
+from gt.dispatcher.limits.session_queue import QueuedSession
 from gt.dispatcher.operators.hand_over import HandOvers
 from gt.dispatcher.operators.orders import ENDED_TEXT, ORDERS, OperatorOrders
 from gt.dispatcher.state.events import (
     ConfigRead,
+    Due,
     Event,
     FileRead,
     FilesListed,
@@ -54,6 +57,7 @@ from gt.dispatcher.state.events import (
     Lost,
     Malformed,
     Marking,
+    NewLimits,
     Publish,
     Received,
     Reload,
@@ -78,6 +82,8 @@ from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.wire.running_plan import RunningPlan
 
+from .limit_handler import LimitHandler
+
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
@@ -98,6 +104,10 @@ TURNS_PER_EVENT: Final = 4
 WATCHED: Final = "what watchers are told"
 DESCRIBED: Final = "what new watchers are told first"
 """The jobs that find it out."""
+LIMITED: Final = "sessions that have other limits"
+"""The job that lets them follow."""
+ADMITTED: Final = "sessions that wait to begin"
+"""The job that lets them begin."""
 NO_WORKER_LOSS: Final = WorkerLoss()
 """Of a peer that leaves in order, or is no worker."""
 
@@ -109,7 +119,8 @@ class DispatcherCore:
     and any worker after `worker_lease`. Between two marks of a session are at least `mark_seconds`. `numbers` go on from those of
     the dispatcher before; `cards` are of the sessions that it has left, None if the shell has no folder for them. `facts` are
     what all peers are told in a `Welcome`, `worker_facts` what workers are told besides. `running_plan` says what a worker that
-    is lost was computing, if that is known. `supervised`: another one is started when this one ends."""
+    is lost was computing, if that is known. `supervised`: another one is started when this one ends. `limits` are those of
+    principals."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
@@ -118,10 +129,12 @@ class DispatcherCore:
         mark_seconds: float = MARK_SECONDS, worker_lease: float = WORKER_LEASE_SECONDS, numbers: Numbers | None = None,
         cards: Iterable[SessionCard] | None = None,
         running_plan: Callable[[bytes], RunningPlan | None] = lambda worker: None, supervised: bool = False,
+        limits: LimitTable = UNLIMITED_TABLE,
     ) -> None:  # fmt: skip
         numbers = numbers or first_numbers()
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
         self.service = service = DispatcherState(config, workers_expected, log, numbers)
+        service.adopt_limits(limits)
         self.subscribers = Subscribers(service, boot)
         self.plan_selection = PlanSelection(service)
         self.meshes = SessionMeshes(service, self.plan_selection)
@@ -144,6 +157,7 @@ class DispatcherCore:
             service, self.plan_selection, self.meshes, runs, self.puts, self.fetches, self.surveys, self.snapshots,
             self.recovery, self.disconnect.settle_loss, self.marks.mark,
         )  # fmt: skip
+        self.limits = LimitHandler(service, self.handshake, self.queues)
         self.running_plan = running_plan
         self.drains = DrainHandler(service, self.queues, self.disconnect, self.marks, self.fetches, self.snapshots)
         self.hand_overs = HandOvers(service, self.marks, supervised=supervised)
@@ -190,8 +204,7 @@ class DispatcherCore:
             self.drains.resume()
         if self.drains.drains or self.drains.kept_workers:  # which any event may help on
             self._advance_drains()
-        if self.service.pacer.due:
-            self._release()
+        self._let_go_on(now)
         if self.service.ending:
             self._end_sessions()
         if self.service.disposed or self.service.reshaped or self.service.recording is not None:
@@ -209,6 +222,13 @@ class DispatcherCore:
             self._work(WATCHED, recording.under_way, self.subscribers.find_out)
             self._work(DESCRIBED, self.subscribers.describing, self.subscribers.describe)
 
+    def _let_go_on(self, now: float) -> None:
+        """Let those go on who have waited for limits or for their shares, if there may be some."""
+        if self.service.rates.due <= now or self.service.queued.due:
+            self._look_at_limits()
+        if self.service.pacer.due:
+            self._release()
+
     def _release(self) -> None:
         """Let sessions whose turns have come release their plans; a job goes on with the rest."""
         pacer = self.service.pacer
@@ -221,6 +241,18 @@ class DispatcherCore:
             pacer.turn = None
             self.service.internal_error("a turn to release plans", error)
         self._work(RELEASES, (None,) if pacer.due else (), lambda: iter(()))
+
+    def _look_at_limits(self) -> None:
+        """Let sessions go on whose principals may issue instructions again, and a job those begin that may."""
+        queued = self.service.queued
+        queued.due = queued.due and bool(queued.waiting)
+        if queued.due:
+            self._work(ADMITTED, queued.waiting, self.limits.let_begin)
+        try:
+            self.limits.go_on()
+        except Exception as error:  # noqa: BLE001 — a bug, for which no session is to blame
+            self.service.rates.turn = -1
+            self.service.internal_error("instructions that a principal may issue again", error)
 
     def _work(self, what: str, left: Sized, turns: Callable[[], Iterator[None]]) -> None:
         """Let a job of the service do what is left, in turns."""
@@ -250,6 +282,11 @@ class DispatcherCore:
         """Act on an event of the shell itself."""
         if isinstance(event, Reload):
             self.queues.reload(event)
+        elif isinstance(event, NewLimits):
+            self.limits.adopt(event.table)
+            self._work(LIMITED, self.limits.following, self.limits.follow)
+        elif isinstance(event, Due):
+            pass  # what is due is done after any event
         elif isinstance(event, SessionWritten):
             self.marks.written(event)
         elif isinstance(event, SessionRead):
@@ -314,17 +351,25 @@ class DispatcherCore:
         return bool(self.plan_selection.jobs)
 
     @property
+    def wakes_at(self) -> float:
+        """When there is something to do though nothing has come: then an event `Due` does it."""
+        return self.service.rates.due
+
+    @property
     def peers(self) -> Iterator[bytes]:
         """All who are told that this dispatcher lives."""
         standby = (self.service.standby.peer,) if self.service.standby.peer else ()
-        return itertools.chain(self.service.clients, self.service.workers, self.subscribers.watchers, standby)
+        service = self.service
+        return itertools.chain(
+            service.clients, service.workers, self.subscribers.watchers, standby, service.queued.waiting
+        )
 
     def knows(self, peer: bytes) -> bool:
         """Whether a peer is one of them."""
         service = self.service
         return (
             peer in service.clients or peer in service.workers or peer in self.subscribers.watchers
-            or peer == service.standby.peer
+            or peer == service.standby.peer or peer in service.queued
         )  # fmt: skip
 
     def joined(self, peer: bytes) -> bool:
@@ -343,6 +388,7 @@ class DispatcherCore:
         self.plan_selection.jobs.check()
         self.plan_selection.admission.ring.check()
         self.service.pacer.check()
+        self.service.rates.check()
         assert self.plan_selection.jobs.clients.keys() <= {SERVICE, *self.service.by_number}, (
             "nothing is worked out for who is gone"
         )
@@ -457,6 +503,8 @@ class DispatcherCore:
             role, handlers = WATCHER, HANDLERS[WATCHER]
         elif (sender := self.handshake.pulses.get(peer)) is not None:
             role, handlers = PULSE, HANDLERS[PULSE]
+        elif (sender := self.service.queued.waiting.get(peer)) is not None:
+            role, handlers = CLIENT, QUEUED_HANDLERS
         elif peer == self.service.standby.peer:
             sender, role, handlers = self.service.standby, STANDBY_ROLE, HANDLERS[STANDBY_ROLE]
         else:
@@ -539,6 +587,9 @@ class DispatcherCore:
                 self.silent += [worker.identity] * returns
                 loss = WorkerLoss(returns, plan=self.running_plan(worker.identity))
                 self._lost(worker.identity, f"no sign of life for {self.worker_lease:g} s", loss)
+        for each in [*self.service.queued.waiting.values()]:
+            if now - each.heard > self.lease and not each.said[0].facts.get("watched"):
+                self._lost(each.peer, f"no sign of life for {self.lease:g} s")
         for client in list(self.service.clients.values()):
             if now - client.heard > self.lease and not client.facts.get("watched"):
                 self._lost(client.identity, f"no sign of life for {self.lease:g} s")
@@ -565,6 +616,10 @@ class DispatcherCore:
         """A sign of life, which is noted of any message, and perhaps the word that a client has read what it was sent."""
         if isinstance(sender, ClientRecord) and sender.head is WAITING_READER:
             self.queues.pump(sender)
+
+    def _leave_queue(self, queued: QueuedSession[Any], _: m.Goodbye) -> None:
+        """A client waits no longer for its session."""
+        self._lost(queued.peer, "it said goodbye")
 
     def _goodbye(self, sender: ClientRecord | WorkerRecord | Watcher | StandbyCopies, goodbye: m.Goodbye) -> None:
         reason, loss = "it said goodbye", NO_WORKER_LOSS
@@ -747,5 +802,10 @@ HANDLERS: Final = {
     role: {kind: handler for kind, (roles, handler) in MESSAGES.items() if role in roles} for role in Role
 }
 """The same by role."""
+QUEUED_HANDLERS: Final[dict[type, Callable[[DispatcherCore, Any, Any], None]]] = {
+    m.Ping: DispatcherCore._ping,
+    m.Goodbye: DispatcherCore._leave_queue,
+}
+"""Of a client whose session waits to begin."""
 CLIENT_HANDLERS: Final = HANDLERS[CLIENT]
 WORKER_HANDLERS: Final = HANDLERS[WORKER]

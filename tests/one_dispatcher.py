@@ -149,7 +149,7 @@ def leave_nothing(each: Service) -> None:
     """All peers leave: the invariants hold, and nothing of the peers is left."""
     core = each.core
     core.check()
-    for peer in (*core.service.clients, *core.service.workers):
+    for peer in (*core.service.queued.waiting, *core.service.clients, *core.service.workers):
         each.event(Lost(peer, "the test is over"))
     leftovers = (
         core.service.clients,
@@ -161,5 +161,7 @@ def leave_nothing(each: Service) -> None:
         core.snapshots.awaited,
         core.service.issued,
         core.handshake.pulses,
+        core.service.queued.waiting,
+        core.service.rates.waits,
     )
-    assert leftovers == ({},) * 9
+    assert leftovers == ({},) * 11

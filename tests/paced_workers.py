@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gt.dispatcher.pacing.pacer import Pacer
-from gt.dispatcher.pacing.priority import AUTO, Priority
+from gt.dispatcher.pacing.priority import AUTO, Entitlement, Priority
 from gt.dispatcher.pacing.run_time import RunTime
 
 WAY = 100e-6
@@ -58,6 +58,12 @@ class PacedWorkers:
         self.left: dict[int, int] = {}
         """How many workers have yet to run a plan, by order."""
         self.busy: dict[int, float] = defaultdict(float)
+
+    def entitle(self, principal: str, entitlement: Entitlement) -> None:
+        """A principal is granted this from now on."""
+        self.pacer.entitle({**self.pacer.principals, principal: entitlement})
+        for number in self.programs:
+            self.pacer.follow(number)
 
     def add(self, program: Program, *, weight: float = 1.0, priority: Priority = AUTO, at: float = 0.0) -> Program:
         """A session begins at a time."""

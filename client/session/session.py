@@ -28,7 +28,7 @@ from gt.bounds import MAX_IDS, MAX_INSTRUCTIONS
 from gt.client.segment.builder import FLUSH_LENGTH, Builder
 from gt.client.segment.definition_cache import Definitions
 from gt.client.segment.value import TensorValue
-from gt.errors import GTError, OutOfMemory, SessionError, ShapeError
+from gt.errors import ConnectionFailed, GTError, OutOfMemory, SessionError, ShapeError
 from gt.ir.spec import Spec, pack_spec, size_error, spec
 from gt.wire import messages as m
 from gt.wire.pool import MAX_UNPOOLED_BYTES
@@ -114,6 +114,8 @@ class Session:
         self.failure: GTError | None = None
         self.pending_error: GTError | None = None
         self.welcomed = False
+        self.queued: m.Queued | None = None
+        """Its place in the queue of sessions, before it has begun."""
         self.flush_length = FLUSH_LENGTH
         self._config: Any = None
         """The session's own sharding config (a `gt.config.Config`), to notice typos in the names of signals."""
@@ -130,14 +132,31 @@ class Session:
                 target=run_idle_flush, args=(self, self._stop), name="gt-idle-flush", daemon=True
             )
 
-    def open(self, facts: dict[str, Any], timeout: float) -> None:
-        """Say hello and wait for the answer. Raises `SessionError` when none comes."""
+    def open(self, facts: dict[str, Any], timeout: float, patience: float | None = None) -> None:
+        """Say hello and wait for the answer; in a queue for at most `patience` seconds (None: as long as it takes). Raises
+        `SessionError` or `TimeoutError` when none comes, and `ConnectionFailed` when its turn has not come."""
         resends = {} if self.kept is None else {"resends": True, "session_key": os.urandom(KEY_BYTES)}
         self.said = {**facts, **resends}
         self.link.send(m.Hello(m.VERSION, "client", self.said))
-        self.wait_for(lambda: self.welcomed, f"the dispatcher at {self.name}", timeout)
+        began = time.monotonic()
+        self.wait_for(lambda: self.welcomed or self.queued is not None, f"the dispatcher at {self.name}", timeout)
         if self._idle_flush is not None:
-            self._idle_flush.start()
+            self._idle_flush.start()  # it says that this process lives, also while the session waits for its turn
+        if not self.welcomed:
+            self._wait_in_queue(None if patience is None else max(0.0, patience - (time.monotonic() - began)), patience)
+
+    def _wait_in_queue(self, left: float | None, patience: float | None) -> None:
+        """Wait until the session's turn has come. Raises `ConnectionFailed` if that takes too long."""
+        assert self.queued is not None, "it was told that it waits"
+        at = f"number {self.queued.position} in the queue at {self.name}"
+        log.warning("this session is %s, and begins when its turn has come: %s", at, self.queued.text)
+        try:
+            self.wait_for(lambda: self.welcomed, f"a turn in the queue at {self.name}", left)
+        except TimeoutError:
+            at = f"number {self.queued.position} in the queue at {self.name} after {patience:g} s"
+            raise ConnectionFailed(
+                f"this session is still {at}: {self.queued.text}; end another session, or wait longer (timeout=)"
+            ) from None
 
     def builder(self) -> Builder:
         """A builder for the calling thread."""
@@ -590,6 +609,9 @@ class Session:
         if self.absence is not None:
             self.link.found_again(self.facts)
 
+    def _waits(self, message: m.Queued) -> None:
+        self.queued = message
+
     def _notice(self, message: m.Notice) -> None:
         log.warning("%s", message.text)
 
@@ -717,6 +739,7 @@ MESSAGES: Final[dict[type, Callable[[Session, Any], None]]] = {
     m.Cut: Session._cut,
     m.PeerLost: Session._peer_lost,
     m.Notice: Session._notice,
+    m.Queued: Session._waits,
     m.Durable: mark_is_durable,
     m.Rewind: go_back,
     m.Unkept: stop_keeping,

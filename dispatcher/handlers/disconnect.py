@@ -92,11 +92,13 @@ class Disconnect:
         """
         service = self.service
         self.subscribers.leave(peer)
+        service.queued.remove(peer)
         if peer == service.standby.peer:
             self.marks.standby_left(reason)
         client = service.clients.pop(peer, None)
         if client is not None:
             self._forget(client)
+            service.queued.due = True
             service.counters.plan_hits += client.hits
             service.counters.plans_improved += client.improved
             self.marks.forget(client)
@@ -129,6 +131,7 @@ class Disconnect:
     def _forget(self, client: ClientRecord) -> None:
         self._take_losses(client)
         del self.service.by_number[client.number]
+        self.service.rates.forget(client.number)
         self.service.dispose(client.table)
         self.service.dispose_work(client.segments.values())
         if client.queue:

@@ -2,13 +2,16 @@
 
 A peer joins as what its principal may be (`gt/wire/principals.py`). Sessions are limited in number, and in how many may open
 per second, for each principal and each of its programs (`dispatcher/state/principal_limits.py`). A refused peer is told when
-to try again. Open sessions share the dispatcher by turns (`job_scheduler.py`); the limits here are for the cost of opening.
+to try again. Open sessions share the dispatcher by turns (`job_scheduler.py`); the limits here are for the cost of opening. An
+operator may grant a principal fewer sessions at a time (`dispatcher/limits`); then the next one waits in a queue, or is refused.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
+from gt.dispatcher.limits.limit_table import REFUSE
+from gt.dispatcher.limits.session_queue import QueuedSession
 from gt.dispatcher.pacing.priority import AUTO, Priority
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.numbers import Numbers
@@ -27,6 +30,8 @@ from .returning_sessions import ReturningSessions
 
 CLIENT_CREDITS: Final = 64
 """The most runs and puts that a client may have in flight."""
+UNLIMITED: Final = 1 << 30
+"""More sessions than there can be."""
 MAX_CLIENTS: Final = 1024
 """The most sessions at one time. It also bounds what workers have queued."""
 PROGRAM_RATE: Final = (64, 8.0)
@@ -95,6 +100,7 @@ class Handshake:
     def welcome(self, client: ClientRecord, **more: Any) -> None:
         """Tell a client that it has joined, with its number and `more` facts."""
         workers = max(len(self.service.in_service), self.service.workers_expected)
+        workers = min(workers, self.service.limits.of(client.program.principal).workers or workers)
         facts = {**self.facts, "workers": workers, "credits": CLIENT_CREDITS, **more}
         self.service.send(client.identity, m.Welcome(client.number, facts))
         self._tell_standby(client.identity)
@@ -160,11 +166,51 @@ class Handshake:
         self.service.send(peer, m.Welcome(0, facts))
 
     def _client(self, peer: bytes, hello: m.Hello, origin: Origin, now: float) -> None:
-        service = self.service
-        bulk = _bulk_identity(hello.facts)
+        _bulk_identity(hello.facts)
         program = program_of(peer, hello.facts, origin)
         returns = self.returning.check(hello.facts, origin.principal)
-        self._make_way(program, now, known=returns and self.returning.is_known(hello.facts))
+        known = returns and self.returning.is_known(hello.facts)
+        self._make_way(program, now, known=known)
+        if known or self.room(program.principal, peer) > 0:
+            self.begin(peer, hello, origin)
+        else:
+            self._queue(peer, program.principal, hello, origin)
+
+    def room(self, principal: str, peer: bytes = b"") -> int:
+        """How many sessions more a principal may have; none if others wait that have come before `peer`."""
+        most = self.service.limits.of(principal).sessions
+        if most is None:
+            return UNLIMITED
+        if peer and any(each.principal == principal for each in self.service.queued.waiting.values()):
+            return 0
+        return most - sum(client.program.principal == principal for client in self.service.clients.values())
+
+    def reason(self, principal: str) -> str:
+        """Which limit those wait for who wait in the queue."""
+        most = self.service.limits.of(principal).sessions
+        return f"{principal} may have {most} session{'' if most == 1 else 's'} at a time"
+
+    def _queue(self, peer: bytes, principal: str, hello: m.Hello, origin: Origin) -> None:
+        """Let a session wait until its principal has fewer. Raises `SessionError` where none may wait."""
+        service, reason = self.service, self.reason(principal)
+        refuse = service.limits.of(principal).when_full == REFUSE
+        if refuse or service.queued.is_full(principal):
+            service.counters.refused += 1
+            more = "" if refuse else ", and as many wait as may"
+            raise SessionError(f"too many sessions: {reason}{more}; end one of them, or try again later")
+        position = service.queued.add(QueuedSession(peer, principal, (hello, origin), service.now))
+        service.send(peer, m.Queued(position, reason))
+        service.log("info", f"a session of {principal} waits, number {position} in the queue: {reason}", "queued")
+
+    def begin(self, peer: bytes, hello: m.Hello, origin: Origin) -> None:
+        """A client's session begins. Raises `SessionError` if there is no room."""
+        service, now = self.service, self.service.now
+        if len(service.clients) >= MAX_CLIENTS:
+            raise SessionError(
+                f"too many sessions: this service has room for {MAX_CLIENTS}; try again when one has ended"
+            )
+        bulk, program = _bulk_identity(hello.facts), program_of(peer, hello.facts, origin)
+        returns = self.returning.check(hello.facts, origin.principal)
         client = ClientRecord(peer, next(self.clients), hello.facts, bulk, program, origin.principal, heard=now)
         client.priority, client.weight = _sharing(hello.facts)
         client.recovery.resends = hello.facts.get("resends") is True

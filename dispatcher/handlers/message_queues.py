@@ -298,6 +298,8 @@ class MessageQueues:
                 return client.number in service.pacer.waiting
             case MessageState.WAITING_OPERATOR:
                 return client.paused
+            case MessageState.WAITING_RATE:
+                return client.number in service.rates.waits
             case MessageState.WAITING_IDLE:
                 return landing or (mesh is not None and bool(mesh.pending))
             case MessageState.WAITING_MIGRATION:

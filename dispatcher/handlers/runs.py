@@ -24,6 +24,7 @@ from gt.dispatcher.state.message_state import (
     WAITING_CREDIT,
     WAITING_PLAN,
     WAITING_PUT,
+    WAITING_RATE,
     WAITING_SHARE,
     WAITING_TURN,
     WAITING_WORKERS,
@@ -107,12 +108,20 @@ class RunHandler:
         assert client.planner is not None
         if not self.service.has_credit(client.planner.mesh):
             return WAITING_CREDIT
-        if not self.service.pacer.admits(client.planner.mesh.number, self.service.now):
-            return WAITING_SHARE
+        held = self._held(client, client.planner.mesh.number)
+        if held is not None:
+            return held
         client.hits += 1
         shared = finish(shared_entries(message, cached, entries)) if cached.changes.viewed else NOTHING_SHARED
         self._issue(client, message, cached, entries, made, shared)
         return DONE
+
+    def _held(self, client: ClientRecord, mesh: int) -> MessageState | None:
+        """What a run that could be issued waits for: that its principal may issue instructions, or its share of time."""
+        service = self.service
+        if service.rates.limited and not service.rates.admits(client.program.principal, client.number, service.now):
+            return WAITING_RATE
+        return None if service.pacer.admits(mesh, service.now) else WAITING_SHARE
 
     def _refuse_fatal(self, client: ClientRecord, message: m.Run) -> None:
         """Raise `PlanRefused` for a run that is known to end workers."""
@@ -165,9 +174,10 @@ class RunHandler:
             return self._run_anew(client, message, entries)
         if isinstance(picked, MessageState):
             return picked
-        if not self.service.pacer.admits(planner.mesh.number, self.service.now):
+        held = self._held(client, planner.mesh.number)
+        if held is not None:
             client.picked = picked
-            return WAITING_SHARE
+            return held
         if picked.cached.runs >= SWITCH_AT and not (lost or refused or client.verify):
             client.plans.met(message.segment, entries, picked.cached)
         shared = self._shared(client, message, picked.cached, entries)
@@ -305,6 +315,8 @@ class RunHandler:
                 self.service.recording.decided(client.number, "pipeline", "info", f"gpipe: {hindered}")
         self.service.counters.runs += 1
         self.service.counters.instructions += cached.length
+        if self.service.rates.limited:
+            self.service.rates.spend(client.program.principal, cached.length)
 
     def _nothing_left(self, client: ClientRecord, run: m.Run, fault: Fault, faults: Mapping[int, Entry]) -> None:
         """A run of which nothing can be computed: each survivor has its own error."""

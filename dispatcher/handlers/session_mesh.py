@@ -79,7 +79,7 @@ class SessionMeshes:
     def _planner(self, client: ClientRecord, config: Config | None) -> tuple[Planner, MeshRecord] | MessageState:
         """A planner for a config on the present workers, with a mesh of which they have not been told yet; or what it waits
         for. Everything is looked at anew after a wait: workers may have joined or left, or been given to other sessions."""
-        present = self.service.in_service
+        present = self._allowed(client)
         if not present:
             raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
         resolution = None if config is None else self._resolution(client, config)
@@ -113,8 +113,41 @@ class SessionMeshes:
         """The axes that a config asks for on the workers in service, or what the session waits for."""
         if config is None:
             return {"workers": 1}
-        shape = self._resolution(client, config).axes(len(self.service.in_service))
-        return shape.result() if shape.over else self.wait(client, shape)
+        present = len(self._allowed(client))
+        shape = self._resolution(client, config).axes(present)
+        if not shape.over:
+            return self.wait(client, shape)
+        try:
+            return shape.result()
+        except ConfigError as error:
+            if present == len(self.service.in_service):
+                raise
+            raise ConfigError(f"{error} (of {len(self.service.in_service)} here, {self._granted(client)})") from None
+
+    def _granted(self, client: ClientRecord) -> str:
+        name = client.program.principal
+        return f"{name} may use {self.service.limits.of(name).workers} with all its sessions"
+
+    def _allowed(self, client: ClientRecord) -> list[WorkerRecord]:
+        """The workers in service that a session may use: if its principal is granted fewer, those that the principal uses, and
+        as many others as it may use besides, the least used ones."""
+        present, principal = self.service.in_service, client.program.principal
+        most = self.service.limits.of(principal).workers
+        if most is None or most >= len(present):
+            return present
+        numbers = {worker.number for worker in present}
+        shared: Counter[int] = Counter()
+        used: set[int] = set()
+        for record in self.service.meshes.values():
+            if record.client == client.number:
+                continue
+            shared.update(record.mesh.members)
+            if self.service.by_number[record.client].program.principal == principal:
+                used.update(numbers.intersection(record.mesh.members))
+        own = {member for record in self.service.meshes_of.get(client.number, ()) for member in record.mesh.members}
+        others = sorted(numbers - used, key=lambda number: (number not in own, shared[number], number))
+        allowed = used | {*others[: max(0, most - len(used))]}
+        return [worker for worker in present if worker.number in allowed]
 
     def _resolution(self, client: ClientRecord, config: Config) -> ConfigResolution:
         """What a config asks for, as far as it is known."""

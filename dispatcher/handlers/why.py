@@ -13,6 +13,7 @@ from gt.dispatcher.state.message_state import (
     WAITING_MIGRATION,
     WAITING_OPERATOR,
     WAITING_PUT,
+    WAITING_RATE,
     WAITING_RESTORE,
     WAITING_SHARE,
     WAITING_WORKERS,
@@ -105,6 +106,9 @@ def describe_wait(service: DispatcherState, client: ClientRecord) -> str:
         return f"others' plans have their turns first on workers {list(record.mesh.members[:MAX_WORKERS])}"
     if state is WAITING_OPERATOR:
         return "an operator has paused the session, until one lets it go on"
+    if state is WAITING_RATE:
+        rate = service.limits.of(client.program.principal).instructions_per_second
+        return f"its principal, {client.program.principal}, may issue {rate or 0:,.0f} instructions a second"
     if state is WAITING_COMPILATION:
         return "the workers compile other new plans first, of which each program has one in its turn"
     return (

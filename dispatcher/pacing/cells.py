@@ -91,8 +91,11 @@ class Cells:
         self.of: dict[int, Cell] = {}
         """By worker."""
 
-    def add(self, lane: Lane, members: Iterable[int], weights: tuple[float, float, float]) -> None:
-        """Divide the cells so that a new mesh consists of whole ones. It has shares of these weights in them."""
+    def add(
+        self, lane: Lane, members: Iterable[int], weights: tuple[float, float, float], reserved: float = 0.0
+    ) -> None:
+        """Divide the cells so that a new mesh consists of whole ones. It has shares of these weights in them, and its principal
+        at least a reserved part."""
         groups: dict[Cell | None, list[int]] = {}
         for worker in members:
             groups.setdefault(self.of.get(worker), []).append(worker)
@@ -106,7 +109,7 @@ class Cells:
                     other.cells.append(cell)
             self.of.update(dict.fromkeys(workers, cell))
             cell.lanes.add(lane)
-            cell.shares.add(lane.key, weights)
+            cell.shares.add(lane.key, weights, reserved)
             lane.cells.append(cell)
 
     def drop(self, lane: Lane) -> None:

@@ -19,14 +19,14 @@ Time decides nothing but the order between sessions. Everything is a number or a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 from typing import Final
 
 from .cells import Cell, Cells, Flight, Lane
-from .priority import AUTO, BATCH, INTERACTIVE, Behaviour, Priority
+from .priority import AUTO, BATCH, INTERACTIVE, ORDINARY, Behaviour, Entitlement, Priority, at_most
 from .run_time import RunTime
 from .shares import Share
 
@@ -49,10 +49,14 @@ Rank = tuple[bool, float, float, float, float]
 class PacedSession:
     """What the pacer knows of a session."""
 
-    __slots__ = ("behaviour", "flights", "key", "lanes", "number", "priority", "since", "waits", "was_idle", "weight")
+    __slots__ = (
+        "behaviour", "entitlement", "flights", "key", "lanes", "number", "priority", "since", "waits", "was_idle", "weight",
+    )  # fmt: skip
 
-    def __init__(self, number: int, key: tuple[Hashable, Hashable]) -> None:
+    def __init__(self, number: int, key: tuple[Hashable, Hashable], entitlement: Entitlement = ORDINARY) -> None:
         self.number = number
+        self.entitlement = entitlement
+        """What its principal is granted."""
         self.key = key
         """Its principal and its program."""
         self.weight = 1.0
@@ -70,8 +74,10 @@ class PacedSession:
 
     @property
     def kind(self) -> Priority:
-        """Its class: what it said, or how it behaves."""
-        return self.behaviour.priority if self.priority is AUTO else self.priority
+        """Its class: what it said, or how it behaves, if it may have that."""
+        found = self.behaviour.priority if self.priority is AUTO else self.priority
+        most = self.entitlement.most
+        return found if most is INTERACTIVE else at_most(found, most)
 
 
 class Pacer:
@@ -84,8 +90,9 @@ class Pacer:
         self.sessions: dict[int, PacedSession] = {}
         self.waiting: dict[int, PacedSession] = {}
         """Those that wait for their turn, by number."""
-        self.principals: dict[Hashable, float] = {}
-        """The weights of principals that do not have 1."""
+        self.principals: Mapping[Hashable, Entitlement] = {}
+        """What principals are granted, but those that have the `default`."""
+        self.default = ORDINARY
         self.due = False
         """Whether there may be room for a session that waits."""
         self.turn: PacedSession | None = None
@@ -99,10 +106,11 @@ class Pacer:
         """A session uses a mesh from now on."""
         known = self.sessions.get(session)
         if known is None:
-            known = self.sessions[session] = PacedSession(session, (principal, program))
+            entitlement = self.principals.get(principal, self.default)
+            known = self.sessions[session] = PacedSession(session, (principal, program), entitlement)
         lane = self.lanes[mesh] = Lane(mesh, session, (principal, program, mesh))
         known.lanes.append(lane)
-        self.cells.add(lane, members, self._weights(known))
+        self.cells.add(lane, members, self._weights(known), known.entitlement.reserved)
 
     def drop_mesh(self, mesh: int) -> None:
         """A session uses a mesh no longer; what is in flight there counts as finished."""
@@ -123,11 +131,25 @@ class Pacer:
         if known is None:
             return
         known.priority, known.weight = priority, weight
-        weights = self._weights(known)
-        for lane in known.lanes:
+        self._entitle(known)
+
+    def entitle(self, principals: Mapping[Hashable, Entitlement], default: Entitlement = ORDINARY) -> None:
+        """What principals are granted from now on. Sessions that are there follow when they are told (`follow`)."""
+        self.principals, self.default = principals, default
+
+    def follow(self, session: int) -> None:
+        """A session has from now on what its principal is granted."""
+        known = self.sessions.get(session)
+        if known is not None:
+            known.entitlement = self.principals.get(known.key[0], self.default)
+            self._entitle(known)
+
+    def _entitle(self, session: PacedSession) -> None:
+        """Give the shares of a session their weights."""
+        weights = self._weights(session)
+        for lane in session.lanes:
             for cell in lane.cells:
-                for share, each in zip(cell.shares.path(lane.key), weights, strict=True):
-                    share.weight = each
+                cell.shares.entitle(lane.key, weights, session.entitlement.reserved)
         self.due = bool(self.waiting)
 
     def kind(self, session: int) -> str:
@@ -137,7 +159,7 @@ class Pacer:
 
     def _weights(self, session: PacedSession) -> tuple[float, float, float]:
         same = [each.weight for each in self.sessions.values() if each.key == session.key]
-        return self.principals.get(session.key[0], 1.0), max(same), session.weight
+        return session.entitlement.weight, max(same), session.weight
 
     # releasing
 

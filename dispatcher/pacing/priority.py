@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 INTERACTIVE_BURST: Final = 50_000_000
 """A session whose bursts of work take at most so many nanoseconds is interactive, if it said nothing of itself."""
@@ -21,6 +21,26 @@ class Priority(StrEnum):
 
 
 AUTO, INTERACTIVE, NORMAL, BATCH = Priority
+_URGENCY: Final = {BATCH: 0, NORMAL: 1, INTERACTIVE: 2}
+
+
+class Entitlement(NamedTuple):
+    """What a principal is granted of the workers' time."""
+
+    weight: float = 1.0
+    """Of its share beside others."""
+    reserved: float = 0.0
+    """The part of a worker's time that it gets at least, whatever others weigh."""
+    most: Priority = INTERACTIVE
+    """The most urgent class that its sessions may have."""
+
+
+ORDINARY: Final = Entitlement()
+
+
+def at_most(priority: Priority, most: Priority) -> Priority:
+    """A class (not `AUTO`), or a less urgent one where it is too urgent."""
+    return most if _URGENCY[priority] > _URGENCY[most] else priority
 
 
 class Behaviour:

@@ -9,6 +9,7 @@ from gt.wire.principals import OWN_PROCESS, Origin
 from gt.wire.running_plan import RunningPlan
 
 if TYPE_CHECKING:
+    from gt.dispatcher.limits.limit_table import LimitTable
     from gt.sharding.config import Config
     from gt.wire.messages import Fault
 
@@ -73,6 +74,10 @@ class Tick(NamedTuple):
     """Time has passed."""
 
 
+class Due(NamedTuple):
+    """The time has come for which the core has asked (`DispatcherCore.wakes_at`)."""
+
+
 class JobTurn(NamedTuple):
     """The shell is idle: do one turn of the waiting jobs."""
 
@@ -93,6 +98,12 @@ class ConfigRead(NamedTuple):
     """The shell has read the config again because operators have asked for it, or cannot (`error`). A new one was told before."""
 
     error: str
+
+
+class NewLimits(NamedTuple):
+    """The operator's file of limits says something else. It applies to all principals, from now on."""
+
+    table: LimitTable
 
 
 class SessionWritten(NamedTuple):
@@ -208,9 +219,11 @@ Event = (
     | Lost
     | ShellError
     | Tick
+    | Due
     | Publish
     | Reload
     | ConfigRead
+    | NewLimits
     | JobTurn
     | SessionWritten
     | SessionRead

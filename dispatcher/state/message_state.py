@@ -55,6 +55,7 @@ class MessageState(StrEnum):
     WAITING_CREDIT = "waiting for credit"
     WAITING_SHARE = "waiting for its share"
     WAITING_OPERATOR = "waiting for an operator"
+    WAITING_RATE = "waiting for its rate"
     WAITING_IDLE = "waiting for an idle mesh"
     WAITING_MIGRATION = "waiting for a migration"
     WAITING_MARK = "waiting for a mark"
@@ -73,8 +74,8 @@ WAITING_DEFINITION = MessageState.WAITING_DEFINITION
 WAITING_STRATEGY, WAITING_PLAN = MessageState.WAITING_STRATEGY, MessageState.WAITING_PLAN
 WAITING_SEARCH, WAITING_COMPILATION = MessageState.WAITING_SEARCH, MessageState.WAITING_COMPILATION
 WAITING_PUT, WAITING_CREDIT = MessageState.WAITING_PUT, MessageState.WAITING_CREDIT
-WAITING_SHARE = MessageState.WAITING_SHARE
 WAITING_OPERATOR = MessageState.WAITING_OPERATOR
+WAITING_SHARE, WAITING_RATE = MessageState.WAITING_SHARE, MessageState.WAITING_RATE
 WAITING_IDLE, WAITING_MIGRATION = MessageState.WAITING_IDLE, MessageState.WAITING_MIGRATION
 WAITING_MARK, WAITING_RESTORE = MessageState.WAITING_MARK, MessageState.WAITING_RESTORE
 DONE, FAILED, DROPPED = MessageState.DONE, MessageState.FAILED, MessageState.DROPPED
@@ -120,6 +121,9 @@ WAITS: Final[dict[MessageState, Wait]] = {
     WAITING_CREDIT: Wait((m.Run, m.Put, m.Restore), "as many plans and puts of the mesh are in flight as may be"),
     WAITING_SHARE: Wait((m.Run,), "its workers have no room for a plan, or others' plans have their turns first"),
     WAITING_OPERATOR: Wait(PAUSED_MESSAGES, "an operator has paused the session"),
+    WAITING_RATE: Wait(
+        (m.Run,), "its principal has issued as many instructions as it may for now, or others of it are first"
+    ),
     WAITING_IDLE: Wait((m.Configure, Reload, Remesh), "a plan or put of the session is in flight"),
     WAITING_MIGRATION: Wait((m.Configure, Reload, Remesh), "tensors of the session move to another mesh"),
     WAITING_MARK: Wait((m.Put, m.Restore), "a mark is due, and earlier puts have yet to arrive at workers"),
@@ -141,7 +145,7 @@ TRANSITIONS: Final[dict[MessageState, frozenset[MessageState]]] = {
     ACTING: frozenset({
         WAITING_READER, WAITING_TURN, WAITING_WORKERS, WAITING_CONFIG, WAITING_DEFINITION, WAITING_STRATEGY, WAITING_PLAN,
         WAITING_SEARCH, WAITING_COMPILATION, WAITING_PUT, WAITING_CREDIT, WAITING_SHARE, WAITING_OPERATOR,
-        WAITING_IDLE, WAITING_MIGRATION, WAITING_MARK, WAITING_RESTORE, DONE, FAILED,
+        WAITING_RATE, WAITING_IDLE, WAITING_MIGRATION, WAITING_MARK, WAITING_RESTORE, DONE, FAILED,
     }),
     WAITING_READER: frozenset({ACTING, DROPPED}),
     WAITING_TURN: frozenset({ACTING, DROPPED}),
@@ -156,6 +160,7 @@ TRANSITIONS: Final[dict[MessageState, frozenset[MessageState]]] = {
     WAITING_CREDIT: frozenset({ACTING, DROPPED}),
     WAITING_SHARE: frozenset({ACTING, DROPPED}),
     WAITING_OPERATOR: frozenset({ACTING, DROPPED}),
+    WAITING_RATE: frozenset({ACTING, DROPPED}),
     WAITING_IDLE: frozenset({ACTING, DROPPED}),
     WAITING_MIGRATION: frozenset({ACTING, DROPPED}),
     WAITING_MARK: frozenset({ACTING, DROPPED}),

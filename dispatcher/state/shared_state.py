@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.bounds import MAX_IDS
+from gt.dispatcher.limits.instruction_rate import InstructionRates
+from gt.dispatcher.limits.limit_table import UNLIMITED_TABLE, LimitTable
+from gt.dispatcher.limits.session_queue import SessionQueue
 from gt.dispatcher.pacing.pacer import Pacer
+from gt.dispatcher.pacing.priority import Entitlement, Priority
 from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 from gt.wire import telemetry as t
+from gt.wire.principals import Origin
 
 from .disposal import DISPOSED_PER_TURN, Disposable, LooseParts, freed_in_turns, length_of
 from .events import Send
@@ -125,6 +130,12 @@ class DispatcherState:
         """How many plans and puts one mesh may have in flight now."""
         self.pacer = Pacer()
         """Says when plans are released."""
+        self.limits = UNLIMITED_TABLE
+        """What an operator grants each principal."""
+        self.queued: SessionQueue[tuple[m.Hello, Origin]] = SessionQueue()
+        """The clients whose sessions wait, because their principals have as many as they may."""
+        self.rates = InstructionRates()
+        """How many instructions principals may issue."""
         self.counters = Counters()
         self.ending: dict[bytes, str] = {}
         """Peers whose sessions end after the event being processed, mostly because of a bug, and what they are told."""
@@ -398,6 +409,18 @@ class DispatcherState:
         if others:
             self.meshes_of[record.client] = others
 
+    def adopt_limits(self, table: LimitTable) -> None:
+        """Grant principals what a table says from now on. Sessions that are there follow (`Pacer.follow`)."""
+        self.limits = table
+        named: dict[Hashable, Entitlement] = {name: _entitlement(table, name) for name in table.named}
+        self.pacer.entitle(named, _entitlement(table, ""))
+        rates = [row.instructions_per_second for row in (table.default, *table.named.values())]
+        self.rates.change(
+            lambda principal: table.of(principal).instructions_per_second,
+            limited=any(rate is not None for rate in rates),
+            now=self.now,
+        )
+
     def statistics(self, client: ClientRecord) -> dict[str, Any]:
         """The counters of the service and of one session."""
         counters = self.counters
@@ -405,6 +428,7 @@ class DispatcherState:
             "workers": len(self.in_service),
             "spares": self.spares,
             "clients": len(self.clients),
+            "queued": len(self.queued.waiting),
             "runs": counters.runs,
             "instructions": counters.instructions,
             "plans": counters.plans,
@@ -422,6 +446,12 @@ class DispatcherState:
                         "marks": client.recovery.stored, "recoveries": client.recovery.recoveries,
                         "recovery_seconds": max(0.0, client.recovery.recovery_seconds)},
         }  # fmt: skip
+
+
+def _entitlement(table: LimitTable, principal: str) -> Entitlement:
+    """What a principal is granted of the workers' time."""
+    found = table.of(principal)
+    return Entitlement(found.weight, found.reserved, Priority(found.priority))
 
 
 def releases(client: int, tensors: list[int]) -> list[m.Release]:

@@ -23,6 +23,7 @@ from gt.dispatcher.state.message_state import (
     WAITING_MARK,
     WAITING_OPERATOR,
     WAITING_PUT,
+    WAITING_RATE,
     WAITING_RESTORE,
     WAITING_SHARE,
     WAITING_WORKERS,
@@ -57,7 +58,7 @@ STUCK_TIME: Final = SECOND // 20
 """Nanoseconds after which it is said what a client's work waits for."""
 WAITING_FOR: Final = {
     WAITING_WORKERS: "workers", WAITING_PUT: "put", WAITING_CREDIT: "credit", WAITING_RESTORE: "restore",
-    WAITING_MARK: "mark", WAITING_SHARE: "share", WAITING_OPERATOR: "operator",
+    WAITING_MARK: "mark", WAITING_SHARE: "share", WAITING_OPERATOR: "operator", WAITING_RATE: "rate",
 }  # fmt: skip
 """How watchers are told of a wait (`telemetry.Waiting`); all others are for a plan."""
 BUSY_TIME: Final = SECOND // 2

@@ -20,6 +20,7 @@ from .shared import (
     Insecure,
     InstructionLog,
     Level,
+    LimitsPath,
     LogFormat,
     LogLevel,
     WithData,
@@ -69,6 +70,7 @@ def up(
         int, typer.Option(min=0, help="How many more wait, each to take the place of a worker that is lost.")
     ] = 0,
     config: ConfigFile = None,
+    limits: LimitsPath = None,
     address: Address = None,
     log_level: Level = LogLevel.info,
     log_format: Format = LogFormat.text,
@@ -101,6 +103,7 @@ def up(
         _keep_snapshots_in(snapshots)
         exporter = ExporterProcess(metrics_host, metrics_port)
         read = _read(config)
+        _check_limits(limits)
         count = workers or default_workers(read)
         if read is not None:
             read.mesh_for(count)
@@ -115,6 +118,7 @@ def up(
         options += ["--insecure"] if insecure else []
         options += ["--group", group] if group is not None else []
         options += ["--accounts", str(accounts.absolute())] if accounts is not None else []
+        options += ["--limits", str(limits)] if limits is not None else []
         path = None if config is None else str(config)
         folder = service_folder(group) if group is not None and address is None else None
         if folder is not None:
@@ -142,6 +146,7 @@ def up(
 def dispatcher(
     address: Address = None,
     config: ConfigFile = None,
+    limits: LimitsPath = None,
     workers: Annotated[int, typer.Option(min=1, help="How many must join before the first tensor is placed.")] = 1,
     bulk: Annotated[
         str | None, typer.Option(help="Where large data goes, tcp://127.0.0.1:PORT; default beside ADDRESS, any port.")
@@ -204,7 +209,7 @@ def dispatcher(
                 bulk=bulk, instruction_log=log, with_data=with_data, log_format=log_format.value,
                 listening=exporter.start, insecure=insecure, group=group,
                 marks=None if marks is None else str(marks.absolute()), standby=standby_of is not None and not copies,
-                primary=standby_of if copies else None, lease=lease,
+                primary=standby_of if copies else None, lease=lease, limits=None if limits is None else str(limits),
                 accounts=None if accounts is None else str(accounts.absolute()),
             )  # fmt: skip
         finally:
@@ -333,6 +338,14 @@ def _read(config: Path | None) -> Any:
     from gt.sharding.config import load
 
     return load(config)
+
+
+def _check_limits(path: Path | None) -> None:
+    """Check the file of limits in this process, as the config."""
+    if path is not None:
+        from gt.dispatcher.limits.limits_file import read_limits
+
+        read_limits(path)
 
 
 def _check_free(address: str) -> None:

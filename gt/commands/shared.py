@@ -41,6 +41,13 @@ Insecure = Annotated[
     typer.Option("--insecure", help="Need no keys on TCP: whoever reaches the port may do everything; loopback alone."),
 ]
 ConfigFile = Annotated[Path | None, typer.Option(help="The sharding config (YAML) of sessions that bring none.")]
+LimitsPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--limits",
+        help="What each user or key is granted (YAML, as configs/limits.yaml); it is read again when it changes.",
+    ),
+]
 InstructionLog = Annotated[Path | None, typer.Option(help="Log what all clients do to this file, for gt replay.")]
 WithData = Annotated[bool, typer.Option("--with-data", help="Keep the values that come with messages beside that log.")]
 Level = Annotated[LogLevel, typer.Option(help="What to log to stderr.", envvar="GT_LOG_LEVEL")]

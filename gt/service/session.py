@@ -71,7 +71,7 @@ def _sharing(priority: str | None, weight: float | None) -> dict[str, Any]:
 
 def connect(
     address: str | None = None, *, workers: int | None = None, config: Any = None, key: str | Path | None = None,
-    priority: str | None = None, weight: float | None = None,
+    priority: str | None = None, weight: float | None = None, timeout: float | None = None,
 ) -> Session:  # fmt: skip
     """Join the service at `address` ('tcp://127.0.0.1:7000'), or run one in the calling thread ('inproc').
 
@@ -82,8 +82,10 @@ def connect(
     GT_CONFIG. `key` is the path of a key file for a service at a TCP address; default: the file named by GT_KEY, or this
     user's own key, which their own services on this machine accept. `priority` is 'interactive', 'normal', 'batch' or
     'auto' (what the session's behaviour tells), `weight` (1) that of this program among yours on a service whose workers
-    are shared (docs/multi-user.md); defaults: GT_PRIORITY and GT_WEIGHT. Ends the current session. Raises `ConnectionFailed`
-    within 5 s if nothing answers, `ConfigError` for an invalid config, and `ValueError` for a key file that is none.
+    are shared (docs/multi-user.md); defaults: GT_PRIORITY and GT_WEIGHT. Where you have as many sessions as you may, this one
+    waits in a queue, for at most `timeout` seconds; default: until its turn has come. Ends the current session. Raises
+    `ConnectionFailed` within 5 s if nothing answers, or if its turn does not come in time, `ConfigError` for an invalid config,
+    and `ValueError` for a key file that is none.
     """
     from gt.client.session import session as sessions
 
@@ -110,12 +112,12 @@ def connect(
         raise ConnectionFailed("no service of yours runs on this machine: start one with `gt up`, or say its address")
     if options.for_workers:
         raise _operators(next(iter(options.for_workers)), address)
-    return _join(address, read, CONNECT_TIMEOUT, None, None if key is None else str(key), sharing)
+    return _join(address, read, CONNECT_TIMEOUT, None, None if key is None else str(key), sharing, timeout)
 
 
 def _join(
     address: str, config: Config | None, timeout: float, local: Any, key: str | None = None,
-    sharing: dict[str, Any] | None = None,
+    sharing: dict[str, Any] | None = None, patience: float | None = None,
 ) -> Session:  # fmt: skip
     from gt.client.session import session as sessions
     from gt.client.session.socket_link import SocketLink
@@ -130,7 +132,7 @@ def _join(
     link = SocketLink(address, local, key)
     session = sessions.Session(_with_log(link), address, idle_flush=True, close=local.close if local else None)
     try:
-        session.open({**host_facts(), **(sharing or {}), "bulk": link.bulk_identity}, timeout)
+        session.open({**host_facts(), **(sharing or {}), "bulk": link.bulk_identity}, timeout, patience)
         with session.lock:  # a thread of the session may be looking for another dispatcher already
             if session.absence is None:
                 link.connect_bulk(session.facts)

@@ -40,7 +40,7 @@ from gt.bounds import (
 )
 from gt.errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 15
+VERSION: Final = 16
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 FIRST_PACKED: Final = 1 << 62
@@ -469,6 +469,20 @@ class Notice(NamedTuple):
     * `text`: what the client logs as a warning.
     """
 
+    text: str
+
+
+class Queued(NamedTuple):
+    """The session waits until its principal has fewer: a `Welcome` follows then, and until then only `Ping` and `Goodbye` are
+    said. Told again when the position changes.
+
+    From dispatcher to client.
+
+    * `position`: its place among those of its principal that wait, from 1.
+    * `text`: which limit it waits for.
+    """
+
+    position: int
     text: str
 
 
@@ -1447,7 +1461,7 @@ Message = (
     | SnapshotReport | Loaded
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
     | Drain | RestoreParts | StandBy | CopyFile | FileCopied | Replaced | TakeOver | HandOver | ShareMark
-    | PackParts | PartsPacked | ControlSession | ReloadConfig
+    | PackParts | PartsPacked | ControlSession | ReloadConfig | Queued
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1460,7 +1474,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     SnapshotReport, Loaded,
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
     Drain, RestoreParts, StandBy, CopyFile, FileCopied, Replaced, TakeOver, HandOver, ShareMark,
-    PackParts, PartsPacked, ControlSession, ReloadConfig,
+    PackParts, PartsPacked, ControlSession, ReloadConfig, Queued,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 

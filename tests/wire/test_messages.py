@@ -116,6 +116,7 @@ SAMPLES: tuple[Any, ...] = (
     m.PartsPacked(4, 1 << 62, 1 << 20, ["SnapshotError", "it is damaged"]),
     m.ControlSession(1, 2, "weight", "0.5"),
     m.ReloadConfig(1),
+    m.Queued(2, "user 7 may have 3 sessions at a time"),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

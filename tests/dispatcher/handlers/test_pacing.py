@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from one_dispatcher import Service, started
 
-from gt.dispatcher.pacing.priority import AUTO, BATCH, Priority
+from gt.dispatcher.limits.limit_table import LimitTable, PrincipalLimits
+from gt.dispatcher.pacing.priority import AUTO, BATCH, Entitlement, Priority
+from gt.dispatcher.state.events import NewLimits
 from gt.dispatcher.state.message_state import WAITING_SHARE
 from gt.dispatcher.state.shared_state import MESH_CREDITS
 from gt.sharding.options import PRIORITIES
 from gt.wire import messages as m
+from gt.wire.principals import OWN_PROCESS
 
 LONG = 10**8
 """The nanoseconds of a long plan."""
@@ -36,6 +39,21 @@ def issued(each: Service) -> list[int]:
 
 def head(each: Service, client: str) -> object:
     return each.core.service.clients[client.encode()].head
+
+
+def test_limits_hold_from_the_next_turn_on() -> None:
+    """Weights, what is reserved and the class, of sessions that are there and of those that come."""
+    each = shared(c=1000, d=1000)
+    pacer, clients = each.core.service.pacer, each.core.service.clients
+    each.event(NewLimits(LimitTable({OWN_PROCESS.principal.name: PrincipalLimits(2.0, 0.25, priority="batch")})))
+    each.client("e")
+    each.put(1, "e")
+    for client in "cde":
+        number = clients[client.encode()].number
+        assert pacer.kind(number) == "batch"
+        assert pacer.sessions[number].entitlement == Entitlement(2.0, 0.25, BATCH)
+    each.event(NewLimits(LimitTable({})))
+    assert all(known.entitlement == Entitlement() for known in pacer.sessions.values())
 
 
 def finish(each: Service, nanoseconds: int) -> None:

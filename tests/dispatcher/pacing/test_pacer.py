@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from paced_workers import PacedWorkers, Program
 
 from gt.dispatcher.pacing.pacer import BATCH_PATIENCE
-from gt.dispatcher.pacing.priority import BATCH, INTERACTIVE, NORMAL
+from gt.dispatcher.pacing.priority import BATCH, INTERACTIVE, NORMAL, Entitlement
+from gt.dispatcher.pacing.shares import rates
 
 LENGTHS = st.sampled_from([0.001, 0.004, 0.02, 0.1])
 """Seconds of plans."""
@@ -58,11 +59,86 @@ def test_weights_hold(programs: list[tuple[float, float]], one_user: bool) -> No
     made = []
     for n, (seconds, weight) in enumerate(programs):
         if not one_user:
-            service.pacer.principals[f"user {n}"] = weight
+            service.entitle(f"user {n}", Entitlement(weight))
         program = Program(n, (0,), always(seconds), "user" if one_user else f"user {n}")
         made.append(service.add(program, weight=weight if one_user else 1.0))
     service.run(20.0)
     assert near([each.seconds for each in made], [weight for _, weight in programs], max(programs)[0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.01, 0.5, 1, 3, 100]), st.sampled_from([0, 0, 0.05, 0.3])), min_size=1, max_size=3
+    )
+)
+def test_rates_divide_a_whole_by_weights_beside_what_is_reserved(parts: list[tuple[float, float]]) -> None:
+    """Everybody has at least the reserved part; who would have had more by weight is as before beside others like that."""
+    found = rates(parts)
+    shares = [rate / sum(found) for rate in found]
+    assert all(share >= reserved - 1e-9 for share, (_, reserved) in zip(shares, parts, strict=True))
+    free = [(rate, weight) for rate, (weight, reserved) in zip(found, parts, strict=True) if not reserved]
+    assert all(rate == weight for rate, weight in free)
+    assert all(rate >= weight for rate, (weight, _) in zip(found, parts, strict=True))
+
+
+def test_a_reserved_part_is_there_whenever_its_principal_has_work_and_is_others_before_and_after() -> None:
+    """Half of the time for one of four principals with equal weights, also where it comes late and goes again."""
+    service = PacedWorkers(1)
+    service.entitle("owner", Entitlement(reserved=0.5))
+    others = [service.add(Program(n, (0,), mixed(n, [0.001, 0.02]), f"user {n}")) for n in (1, 2, 3)]
+    owner = service.add(Program(0, (0,), always(0.004), "owner"), at=10.0)
+    service.run(10.0)
+    assert near([each.seconds for each in others], [1, 1, 1], 0.02)
+    before = [each.seconds for each in others]
+    service.run(30.0)
+    after = [each.seconds - was for each, was in zip(others, before, strict=True)]
+    assert near([owner.seconds, *after], [3, 1, 1, 1], 0.02)
+    service.leave(owner)
+    service.run(32.0)
+    assert sum(each.seconds for each in others) > sum(before) + sum(after) + 1.8
+
+
+def test_another_weight_holds_at_once_and_owes_nothing_for_what_was() -> None:
+    """A principal that gets three times the weight has three times the time from then on."""
+    service = PacedWorkers(1)
+    made = [service.add(Program(n, (0,), always(0.004), f"user {n}")) for n in (0, 1)]
+    service.run(10.0)
+    assert near([each.seconds for each in made], [1, 1])
+    service.entitle("user 0", Entitlement(3.0))
+    service.run(30.0)
+    assert near([each.seconds for each in made], [5 + 15, 5 + 5])
+
+
+@pytest.mark.parametrize("sessions", [1, 20])
+def test_a_principal_that_floods_costs_another_little(sessions: int) -> None:
+    """With plans no longer than its own, the 99th percentile of one that waits for each value is at most twice that alone."""
+    think, latest = random.Random(2), {}
+    for beside in (0, sessions):
+        service = PacedWorkers(2)
+        for n in range(beside):
+            service.add(Program(n, (n % 2,), always(0.005), "floods"))
+        client = service.add(
+            Program(100, (0,), always(0.005), "honest", thinks=lambda: think.uniform(0.02, 0.1)), at=0.5
+        )
+        service.run(10.0)
+        latest[beside] = p99(client.waits[5:])
+    assert latest[sessions] <= 2 * latest[0]
+
+
+def test_a_class_is_not_more_urgent_than_its_principal_may_ask_for() -> None:
+    """What a session says, and how it behaves, counts up to that; another principal's is as it was."""
+    service = PacedWorkers(1)
+    service.entitle("one", Entitlement(most=NORMAL))
+    service.entitle("two", Entitlement(most=BATCH))
+    waits = [
+        service.add(Program(n, (0,), always(0.005), who, thinks=lambda: 0.01))
+        for n, who in enumerate(["one", "two", "three"])
+    ]
+    says = service.add(Program(3, (0,), always(0.005), "one", thinks=lambda: 0.01), priority=INTERACTIVE)
+    service.run(3.0)
+    kinds = [service.pacer.sessions[each.number].kind for each in (*waits, says)]
+    assert kinds == [NORMAL, BATCH, INTERACTIVE, NORMAL]
 
 
 def test_a_principal_gets_no_more_by_more_programs_nor_a_program_by_more_sessions() -> None:

@@ -14,7 +14,8 @@ from gt.bounds import MAX_UNREAD_BYTES
 from gt.dispatcher.core import HANDLERS, MESSAGES, Role
 from gt.dispatcher.handlers.message_queues import MESSAGES_PER_TURN
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
-from gt.dispatcher.state.events import OWN_MESSAGES, JobTurn, Lost, Received
+from gt.dispatcher.limits.limit_table import LimitTable, PrincipalLimits
+from gt.dispatcher.state.events import OWN_MESSAGES, JobTurn, Lost, NewLimits, Received
 from gt.dispatcher.state.message_state import TRANSITIONS, WAITS, MessageState, enter
 from gt.dispatcher.state.shared_state import MAX_TO_COMPILE, MESH_CREDITS
 from gt.ir.instruction import Segment
@@ -227,6 +228,14 @@ def waits_for_what_a_mark_has() -> Service:
     return each
 
 
+def waits_for_its_rate() -> Service:
+    each = started()
+    each.event(NewLimits(LimitTable({}, PrincipalLimits(instructions_per_second=1.0))))
+    each.run(1, 10, [1])
+    each.run(1, 11, [1])
+    return each
+
+
 CASES: dict[MessageState, Callable[[], Service]] = {
     MessageState.WAITING_READER: waits_for_its_reader,
     MessageState.WAITING_TURN: waits_for_a_turn,
@@ -241,6 +250,7 @@ CASES: dict[MessageState, Callable[[], Service]] = {
     MessageState.WAITING_CREDIT: waits_for_credit,
     MessageState.WAITING_SHARE: waits_for_its_share,
     MessageState.WAITING_OPERATOR: waits_for_an_operator,
+    MessageState.WAITING_RATE: waits_for_its_rate,
     MessageState.WAITING_IDLE: waits_for_an_idle_mesh,
     MessageState.WAITING_MIGRATION: waits_for_a_migration,
     MessageState.WAITING_MARK: waits_for_a_mark,
@@ -260,6 +270,8 @@ def test_each_wait_is_one_in_which_messages_are_and_it_ends(state: MessageState)
         each.say("op", m.ControlSession(1, 1, "resume", ""))
     if state is MessageState.WAITING_WORKERS:
         each.join("w1")
+    if state is MessageState.WAITING_RATE:
+        each.event(NewLimits(LimitTable({})))
     if state is MessageState.WAITING_MARK:
         each.say("w0", m.Landed(1, 2))
     if state is MessageState.WAITING_RESTORE:
