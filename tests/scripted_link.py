@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ class ScriptedLink(NoBulk):
     def __init__(self, resend_bytes: int) -> None:
         super().__init__()
         self.resend_bytes = resend_bytes
+        self.warm = sys.maxsize
+        """The bytes of shared memory that were used before, and are free."""
         self.session: Session | None = None
         self.stream: list[Frames] = []
         """All that the program sent, as it was the first time."""
@@ -136,6 +139,9 @@ class ScriptedLink(NoBulk):
 
     def prepare(self, array: np.ndarray[Any, Any], kind: Any) -> Any:
         return BulkPut(kind, array.copy())
+
+    def has_memory(self, nbytes: int, count: int) -> bool:
+        return nbytes * count <= self.warm
 
     def put_bulk(self, tensor: int, put: Any, *, later: bool = False) -> BulkPut:
         kept: BulkPut = put

@@ -54,6 +54,9 @@ class DispatcherLink(Protocol):
         """What goes by the bulk socket, or None: `array` may go with its message. `kind` is what tensors have in common that are
         cut in the same way. Called without the session's lock."""
 
+    def has_memory(self, nbytes: int, count: int) -> bool:
+        """Whether so many puts of so many bytes find memory that was used before."""
+
     def put_bulk(self, tensor: int, put: Any, *, later: bool = False) -> BulkPut:
         """Keep what was prepared until `cut` says where its parts go; `later`: its message is not sent yet. Returns what
         `rewind` takes."""

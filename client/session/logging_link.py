@@ -74,6 +74,10 @@ class LoggingLink:
         put = self._link.prepare(array, kind)
         return put if put is None or not self._file.keeps else (put, array.copy())
 
+    def has_memory(self, nbytes: int, count: int) -> bool:
+        """Pass on the question."""
+        return bool(self._link.has_memory(nbytes, count))
+
     def put_bulk(self, tensor: int, put: Any, *, later: bool = False) -> Any:
         """Pass on what was prepared."""
         if self._file.keeps:

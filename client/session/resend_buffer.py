@@ -111,9 +111,14 @@ class ResendBuffer:
         if put is not None:
             self.nbytes -= put.nbytes
 
-    def request(self, more: int) -> bool | None:
-        """Whether the mark is urgent that is to be asked for now, with `more` bytes to come; None if none is."""
-        urgent = self.nbytes + more >= self.limit // 4 * 3
+    def reaches(self, more: int) -> bool:
+        """Whether a mark may be to be asked for, or waited for, with `more` bytes to come."""
+        return self.requested > 0 or self.nbytes + more >= self.threshold
+
+    def request(self, more: int, *, scarce: bool = False) -> bool | None:
+        """Whether the mark is urgent that is to be asked for now, with `more` bytes to come; None if none is. It is if memory
+        is `scarce` that was used before: to touch new memory takes longer than most marks do."""
+        urgent = scarce or self.nbytes + more >= self.limit // 4 * 3
         if self.lapsed or self.requested > urgent:
             return None
         self.requested = 1 + urgent

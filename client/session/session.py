@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final
@@ -62,6 +62,8 @@ LAST_MESSAGES_SECONDS: Final = 30.0
 WARN_SILENCE_SECONDS: Final = 6.0
 """Seconds without a sign of life from the service after which whoever waits is told."""
 
+NEW_MEMORY_SECONDS: Final = 0.01
+"""How long a put waits for a mark, which frees memory that was used before, rather than touch new memory."""
 OWN_SERVICE_ADVICE: Final = "; after gt.disconnect() the next operation starts another service"
 
 _builder_numbers: Final = itertools.count(1)
@@ -211,14 +213,14 @@ class Session:
             self._make_room(kept, 0)
         self.usable()
 
-    def _make_room(self, kept: ResendBuffer, nbytes: int) -> None:
+    def _make_room(self, kept: ResendBuffer, nbytes: int, *, scarce: bool = False) -> None:
         """Ask for a mark and, if there is no room for `nbytes` more, wait for it. What is too large finds room when nothing
-        that was sent before is kept any more."""
+        that was sent before is kept any more. `scarce`: the next put would go into new memory."""
         position = kept.position
 
         def request() -> None:
             with self.exclusive():
-                urgent = kept.request(nbytes)
+                urgent = kept.request(nbytes, scarce=scarce)
                 if urgent is not None and self.failure is None:
                     self.link.send(m.RequestMark(urgent))
 
@@ -234,6 +236,9 @@ class Session:
                 f"a mark of the session, which keeps {kept.nbytes:,} bytes to send them again, at most {kept.limit:,}"
             )
             self.wait_for(ready, what, None)
+        elif scarce and not self.link.has_memory(nbytes, 1):
+            with suppress(TimeoutError):
+                self.wait_for(lambda: kept.requested < 2, "a mark of the session", NEW_MEMORY_SECONDS)
 
     def put(self, array: np.ndarray[Any, Any], path: tuple[str, ...]) -> TensorValue:
         """A tensor with the values of `array`, which the caller may change as soon as this returns."""
@@ -248,12 +253,14 @@ class Session:
         known = spec(as_dtype(array.dtype), array.shape)
         mine = builder()
         put = None
-        kept = self.kept
-        if kept is not None and kept.nbytes + array.nbytes >= kept.threshold:
-            self._make_room(kept, array.nbytes)
-        if array.nbytes > MAX_UNPOOLED_BYTES:
+        large = array.nbytes > MAX_UNPOOLED_BYTES
+        if large:
             mine.release()  # memory that only waits to be freed may serve again
             self.pump()
+        kept = self.kept
+        if kept is not None and kept.reaches(array.nbytes):
+            self._make_room(kept, array.nbytes, scarce=large and not self.link.has_memory(array.nbytes, 2))
+        if large:
             put = self.link.prepare(array, (path, known))
         with self.exclusive():
             self._open()

@@ -250,6 +250,11 @@ class SocketLink:
         """
         return self.puts.prepare(array, kind) if array.nbytes > MAX_INLINE_BYTES else None
 
+    def has_memory(self, nbytes: int, count: int) -> bool:
+        """Whether so many puts of so many bytes find memory that was used before, if nothing else takes it. A put that is cut
+        may need a little more."""
+        return nbytes <= MAX_INLINE_BYTES or self.memory.has_warm(nbytes, count)
+
     def put_bulk(self, tensor: int, put: BulkPut, *, later: bool = False) -> BulkPut:
         """Offer the parts of a put to where such go, or keep it until `cut` says where that is; `later`: its message is not
         sent yet. Returns the put."""

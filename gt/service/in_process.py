@@ -317,6 +317,10 @@ class NoBulk:
     def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> None:
         """Returns every array, to travel with its message."""
 
+    def has_memory(self, nbytes: int, count: int) -> bool:
+        """Nothing is kept."""
+        return True
+
     def put_bulk(self, tensor: int, put: Any, *, later: bool = False) -> Any:
         """Never comes."""
 

@@ -170,6 +170,14 @@ class Pool:
         lease = self._lease(nbytes, own=False)
         return None if lease is None else np.asarray(lease)
 
+    def has_warm(self, nbytes: int, count: int) -> bool:
+        """Whether so many ranges of so many bytes are free whose pages are allocated; also if there is no memory to share."""
+        with self.lock:
+            if self.arena is None:
+                return not self.limit
+            self.arena.collect()
+            return self.arena.ranges.warm_of(nbytes + PAGE_OFFSET_BYTES) >= count
+
     def place(self, array: Array) -> tuple[str, int] | None:
         """How others find an array of this pool: the name of the memory, and the offset in it. None if they cannot."""
         arena = self.arena

@@ -56,6 +56,10 @@ class Ranges:
         self._use(at, size)
         return at, False
 
+    def warm_of(self, nbytes: int) -> int:
+        """How many warm ranges there are for so many bytes."""
+        return len(self.sizes.get(round_to_pages(nbytes), ()))
+
     def back(self, offset: int) -> None:
         """Return a range that nobody uses any more."""
         size = self.used.pop(offset)

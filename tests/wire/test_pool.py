@@ -56,6 +56,20 @@ def test_memory_is_used_again_when_the_last_view_is_gone() -> None:
     assert address(pool.empty((LARGE - 7,), F64)) == place, "nearly as large"
 
 
+def test_it_is_known_how_much_finds_memory_that_was_used_before() -> None:
+    """Of that size, and as long as it is warm. Without memory to share there is nothing to touch."""
+    pool = Pool(ROOM)
+    assert not pool.has_warm(8 * LARGE, 1), "none was used"
+    arrays = [pool.room(8 * LARGE) for _ in range(2)]
+    assert not pool.has_warm(8 * LARGE, 1), "it is in use"
+    del arrays
+    assert [pool.has_warm(8 * LARGE, count) for count in (1, 2, 3)] == [True, True, False]
+    assert not pool.has_warm(4 * LARGE, 1)
+    pool.trim(1 + COLD_AFTER_SECONDS)
+    assert not pool.has_warm(8 * LARGE, 1), "its pages were given up"
+    assert Pool(0).has_warm(8 * LARGE, 9)
+
+
 def test_pages_of_what_is_idle_are_given_up() -> None:
     pool = Pool(ROOM)
     array = pool.empty((4 * LARGE,), F64)

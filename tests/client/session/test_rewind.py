@@ -347,6 +347,32 @@ def test_a_mark_is_asked_for_at_half_and_again_after_each() -> None:
         assert len(link.told(m.RequestMark)) == 2
 
 
+def test_a_mark_is_urgent_before_new_memory_is_touched() -> None:
+    """Once half is kept: the mark frees memory that was used before. For the last of that a put waits, but not for long."""
+    with opened(8 * LARGE) as (session, link):
+        waited: list[bool] = []
+        link.waits = lambda: waited.append(True)
+        values: list[TensorValue] = []
+
+        def put(warm: int) -> list[m.RequestMark]:
+            link.warm = warm
+            values.append(session.put(np.zeros(LARGE, np.uint8), ()))
+            link.credit(len(values))
+            session.pace()
+            return link.told(m.RequestMark)
+
+        assert [put(LARGE) for _ in range(3)][-1] == []
+        assert put(2 * LARGE) == [m.RequestMark(False)]
+        assert put(LARGE) == [m.RequestMark(False), m.RequestMark(True)]
+        assert not waited, "there is some for this one"
+        assert len(put(0)) == 2
+        assert waited
+        link.waits = lambda: link.inbox.append(link.mark(1))
+        assert len(put(0)) == 2
+        assert session.kept is not None
+        assert LARGE < session.kept.nbytes < 2 * LARGE, "of this put alone"
+
+
 def test_a_full_buffer_waits_for_a_mark_and_says_so() -> None:
     with opened(4 * MESSAGE_BYTES) as (session, link):
         waited: list[int] = []
