@@ -121,6 +121,7 @@ def register() -> None:
     for name in _MAKERS:
         library.impl(name, _maker(name), "PrivateUse1")
     library.impl("_copy_from", _copy_from, "PrivateUse1")
+    library.impl("_local_scalar_dense", _number, "PrivateUse1")
     if not torch.cuda.is_available():
         library.impl("_pin_memory", _pin_memory, "CPU")
     if knows_own_attention():
@@ -134,6 +135,11 @@ def register() -> None:
 def _copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
     """What PyTorch calls where it copies between devices by itself, as for an index that is a list."""
     return copy([target, source], {})
+
+
+def _number(x: Any) -> Any:
+    """The value of one element, where `torch.tensor` is given a list with tensors."""
+    return x.held.item()
 
 
 def _pin_memory(x: Any, device: Any = None) -> Any:

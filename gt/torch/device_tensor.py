@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from .pytorch_internals import flat_graph_tensor, tree_map, wrapper
+from .pytorch_internals import DEVICE_TYPE, flat_graph_tensor, tree_map, wrapper
 from .storage import DeviceStorage, address
 from .values import TORCH_DTYPES, from_cpu, to_cpu
 
@@ -29,6 +29,8 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
     traced: Any
     """The plain tensor that graphs know; None until one asks."""
 
+    offset: int = 0
+    """In a graph, where the tensor's elements begin in what it shares with others: a graph is made for one such place."""
     signals: tuple[str, ...] = ()
     """Those of the module by whose name it was placed; empty where it was not."""
 
@@ -38,9 +40,10 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
     @staticmethod
-    def __new__(cls, held: Tensor | None, traced: Any = None, strides: Any = None) -> DeviceTensor:
+    def __new__(cls, held: Tensor | None, traced: Any = None, strides: Any = None, offset: int = 0) -> DeviceTensor:
         if held is None:
-            made = wrapper(cls, traced.shape, strides or traced.stride(), traced.storage_offset(), traced.dtype)
+            offset = offset or traced.storage_offset()
+            made = wrapper(cls, traced.shape, strides or traced.stride(), offset, traced.dtype)
         else:
             made = wrapper(cls, held.shape, held.stride(), held.storage_offset(), TORCH_DTYPES[held.dtype])
         made.held = held
@@ -49,21 +52,36 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
             StateWatch.active.made(held)
         return made  # type: ignore[no-any-return]
 
-    def __init__(self, held: Tensor | None, traced: Any = None, strides: Any = None) -> None: ...
+    def __init__(self, held: Tensor | None, traced: Any = None, strides: Any = None, offset: int = 0) -> None: ...
 
-    def __tensor_flatten__(self) -> tuple[list[str], None]:
+    def __tensor_flatten__(self) -> tuple[list[str], int]:
         if StateWatch.active is not None:
             StateWatch.active.note((self,))
         if self.traced is None:
             self.traced = graph_tensor(self.held)
-        return ["traced"], None
+        return ["traced"], self.offset if self.held is None else self.held.storage_offset()
 
     @staticmethod
-    def __tensor_unflatten__(parts: dict[str, Any], context: None, size: Any, stride: Any) -> DeviceTensor:
+    def __tensor_unflatten__(parts: dict[str, Any], context: int, size: Any, stride: Any) -> DeviceTensor:
         traced = parts["traced"]
-        return DeviceTensor(getattr(traced, "held", None), traced, stride)
+        made = DeviceTensor(getattr(traced, "held", None), traced, stride, context)
+        made.offset = context
+        return made
 
-    def __coerce_same_metadata_as_tangent__(self, expected: None, kind: type | None = None) -> DeviceTensor:
+    def _is_view(self) -> bool:
+        """Whether a graph that is traced has to know of what a tensor is a view: it takes each input by itself."""
+        return self.held is None and bool(torch.Tensor._is_view(self))
+
+    def set_(self, *source: Any) -> Any:
+        """As PyTorch's; of a tensor of a graph, which has no memory, strides and offset alone."""
+        if self.held is not None:
+            return torch.Tensor.set_(self, *source)
+        _, offset, _, strides = source
+        self.data = DeviceTensor(None, self.traced, strides, offset)
+        self.offset = offset
+        return self
+
+    def __coerce_same_metadata_as_tangent__(self, expected: Any, kind: type | None = None) -> DeviceTensor:
         """A gradient as a graph expects it, which may have come as a tensor without values."""
         return self
 
@@ -216,4 +234,6 @@ def _in_graph(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     out = operator(*tree_map(inner, args), **tree_map(inner, kwargs))
     if operator._schema.is_mutable and operator._schema.name.endswith("_"):
         return args[0] if operator._schema.returns else None
-    return tree_map(lambda x: DeviceTensor(None, x) if isinstance(x, torch.Tensor) else x, out)
+    return tree_map(
+        lambda x: DeviceTensor(None, x) if isinstance(x, torch.Tensor) and x.device.type == DEVICE_TYPE else x, out
+    )

@@ -299,8 +299,9 @@ def _lift(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x = args[0].held
     if not is_tracing():
         return DeviceTensor(x)
-    if not x.numel():  # of which PyTorch cannot make a constant here
-        return DeviceTensor(None, torch.empty(tuple(x.shape), dtype=args[0].dtype, device=DEVICE_TYPE))
+    if x.numel() <= 1:  # of which PyTorch cannot make a constant here
+        value = x.item() if x.numel() else 0
+        return DeviceTensor(None, torch.full(tuple(x.shape), value, dtype=args[0].dtype, device=DEVICE_TYPE))
     return DeviceTensor(None, torch.ops.aten.lift_fresh(graph_tensor(x)))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 from torch_models import Pictures, Transformer, assert_same, moved, pictures, texts, trained
 
 import gt
@@ -175,20 +176,44 @@ def test_an_error_names_the_programs_line() -> None:
         compiled(torch.ones(3, device="gtx"), torch.tensor([7], device="gtx")).tolist()
 
 
+VIEWS: dict[str, Any] = {
+    "turned": lambda x, n: x[: 6 * n].view(2 * n, 3).t(), "from the second": lambda x, n: x[: 6 * n].view(2 * n, 3)[:, 1:],
+    "expanded": lambda x, n: x[:3].expand(n + 2, 3), "permuted": lambda x, n: x[: 6 * n].view(n, 2, 3).permute(2, 0, 1),
+    "every second": lambda x, n: x[: 6 * n : 2], "later": lambda x, n: x[3 : 3 + 2 * n],
+}  # fmt: skip
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # of PyTorch, on any device
-def test_views_are_inputs_of_graphs() -> None:
-    """With any strides and offsets, also where gradients flow through them."""
-    x = torch.arange(6.0, device="gtx").view(2, 3)
-    for view in (x.t(), x[:, 1:], x.expand(2, 2, 3), x.clone().requires_grad_().t()):
-        compiled = torch.compile(lambda x: x * 2 + 1, backend=gt.torch.backend, dynamic=False)
-        assert compiled(view).tolist() == (view * 2 + 1).tolist()
-    w = x.clone().requires_grad_()
-    compiled(w.t()).sum().backward()
-    assert w.grad is not None
-    assert w.grad.tolist() == [[2, 2, 2]] * 2
+@pytest.mark.parametrize("dynamic", [True, None])
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_are_inputs_of_graphs(name: str, dynamic: bool | None) -> None:
+    """With any strides and offsets, two graphs at most, also where gradients flow through them."""
+    view = VIEWS[name]
+
+    def function(x: Any) -> Any:
+        return x * x.sin()
+
+    counters.clear()
+    compiled = torch.compile(function, backend=gt.torch.backend, dynamic=dynamic)
+    for n in (2, 3, 4):
+        w, v = (torch.arange(24.0, device="gtx").requires_grad_() for _ in range(2))
+        found, expected = compiled(view(w, n)), function(view(v, n))
+        torch.testing.assert_close(found.cpu(), expected.cpu())
+        found.sum().backward()
+        expected.sum().backward()
+        torch.testing.assert_close(w.grad.cpu(), v.grad.cpu())
+    assert counters["stats"]["unique_graphs"] <= 2
 
 
-@pytest.mark.parametrize("numbers", [[2.0, 3.0], []])
+def test_a_graph_writes_to_a_view_that_it_is_given() -> None:
+    compiled = torch.compile(lambda x: x.add_(1).sum(), backend=gt.torch.backend, dynamic=True)
+    for n in (2, 3):
+        x = torch.zeros(4 * n, device="gtx").view(2, 2 * n)
+        compiled(x[:, 1:])
+        assert x.tolist() == [[0.0] + [1.0] * (2 * n - 1)] * 2
+
+
+@pytest.mark.parametrize("numbers", [[2.0, 3.0], [4.0], []])
 def test_tensors_that_a_graph_makes_of_numbers(numbers: list[float]) -> None:
     """As caches of keys and values begin, with none."""
 
@@ -198,3 +223,29 @@ def test_tensors_that_a_graph_makes_of_numbers(numbers: list[float]) -> None:
     compiled = torch.compile(function, backend=gt.torch.backend, fullgraph=True)
     for _ in range(4):
         assert compiled(torch.ones(2, device="gtx")).tolist() == [*numbers, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x: torch.tensor(2.0, device="gtx"), lambda x: torch.as_tensor(True, device=x.device),
+        lambda x: x.new_tensor(3), lambda x: torch.tensor(x.shape[0], device=x.device),
+        lambda x: torch.tensor([[1j]], device=x.device),
+    ],
+)  # fmt: skip
+def test_tensors_that_a_graph_makes_of_one_number(make: Any) -> None:
+    compiled = torch.compile(lambda x: x * make(x), backend=gt.torch.backend, fullgraph=True)
+    x = torch.ones(2, device="gtx")
+    for _ in range(4):
+        assert compiled(x).tolist() == (x * make(x)).tolist()
+        assert compiled(x).dtype == (x * make(x)).dtype
+
+
+def test_what_a_graph_brings_to_the_cpu_is_there() -> None:
+    compiled = torch.compile(lambda x: (x.cpu() + 1, x + 1), backend=gt.torch.backend, fullgraph=True)
+    assert [each.device.type for each in compiled(torch.ones(2, device="gtx"))] == ["cpu", "gtx"]
+
+
+def test_a_tensor_of_numbers_of_the_device() -> None:
+    x = torch.tensor([1.0, 2.0], device="gtx")
+    assert torch.tensor([x[1], x[0]], device="gtx").tolist() == [2, 1]
