@@ -284,7 +284,7 @@ def attentions(op: str) -> Iterator[Sample]:
 def recurrences(op: str) -> Iterator[Sample]:
     """All steps there and back; of a GRU with and without a bias under the reset."""
     cell = op.removesuffix("_grad")
-    gates, states, planes, first = {"lstm": (4, 2, 6, 1), "gru": (3, 1, 5, 1), "rnn": (1, 1, 1, 0)}[cell]
+    gates, states, planes = {"lstm": (4, 2, 6), "gru": (3, 1, 5), "rnn": (1, 1, 1)}[cell]
     many = op in (
         "lstm_grad",
         "gru_grad",
@@ -296,20 +296,19 @@ def recurrences(op: str) -> Iterator[Sample]:
     ):  # fmt: skip
         weight, more = floats(gates * size, size), {"relu": other} if cell == "rnn" else {}
         if op == cell:
-            inner = [floats(size)] * (cell == "gru" and other)
+            biases = [floats(gates * size), *[floats(size)] * (cell == "gru")] * other
             attributes = more or {"kept": other}
             begin = [floats(rows, size) for _ in range(states)]
             yield Sample(
                 op,
-                (floats(rows, steps, gates * size), weight, *begin, *inner),
+                (floats(steps, rows, 2), floats(gates * size, 2), weight, *begin, *biases),
                 {"reverse": reverse, **attributes},
                 edge,
             )
             continue
         given = [floats(steps, rows, size), *(floats(rows, size) for _ in range(states))]
-        before = [floats(rows, size)] * first
         attributes = {"reverse": reverse, "states": other, **more}
-        yield Sample(op, (floats(steps, planes, rows, size), weight, *before, *given), attributes, edge)
+        yield Sample(op, (floats(planes, steps + 1, rows, size), weight, *given), attributes, edge)
 
 
 def solves(op: str) -> Iterator[Sample]:

@@ -1,8 +1,8 @@
 """Recurrent layers: their cells step by step, and all steps of a layer in one direction as one instruction.
 
-What inputs bring to the gates is computed before, as one product for the whole sequence. On the tape such a layer is one vertex
-with a port for its outputs and for each of its last states. Its gradient is one instruction too, and a product for the weight;
-where it is recorded itself (`create_graph`), the steps are recorded again one after the other, and gradients go on into these.
+On the tape such a layer is one vertex with a port for its outputs and for each of its last states. Its gradient is one
+instruction too, and a product for its inputs and for each weight; where it is recorded itself (`create_graph`), the steps are
+recorded again one after the other, and gradients go on into these.
 """
 
 from __future__ import annotations
@@ -72,38 +72,45 @@ class _Instruction(NamedTuple):
     relu: tuple[bool, ...]
     """The attribute that says so, if the op has it."""
     states: int
-    first: int | None
-    """Which of the first states its gradient reads."""
     recalled: slice
     """Of its gradient, in multiples of the hidden size, the columns of what the hidden state recalls."""
 
 
 _INSTRUCTIONS: Final = {
-    "LSTM": _Instruction("lstm", (), 2, 1, slice(0, 4)),
-    "GRU": _Instruction("gru", (), 1, 0, slice(3, 6)),
-    "RNN_TANH": _Instruction("rnn", (False,), 1, None, slice(0, 1)),
-    "RNN_RELU": _Instruction("rnn", (True,), 1, None, slice(0, 1)),
+    "LSTM": _Instruction("lstm", (), 2, slice(0, 4)),
+    "GRU": _Instruction("gru", (), 1, slice(3, 6)),
+    "RNN_TANH": _Instruction("rnn", (False,), 1, slice(0, 1)),
+    "RNN_RELU": _Instruction("rnn", (True,), 1, slice(0, 1)),
 }
 
 
 def recurrent(
-    mode: str, brought: Tensor, weight: Tensor, state: RecurrentState, inner: Tensor | None, *, backwards: bool
+    mode: str,
+    x: Tensor,
+    incoming: Tensor,
+    weight: Tensor,
+    state: RecurrentState,
+    biases: Sequence[Tensor],
+    *,
+    backwards: bool,
 ) -> tuple[Tensor, RecurrentState]:
     """All steps of one direction: outputs (steps, N, hidden), and the last states (N, hidden).
 
-    Of what inputs bring (N, steps, gates · hidden), the weight of the hidden state (gates · hidden, hidden), the first states (N,
-    hidden), and perhaps the bias of what is recalled for the new state of a GRU; all of one floating-point dtype.
+    Of inputs (steps, N, in), their weight (gates · hidden, in), that of the hidden state (gates · hidden, hidden), the first
+    states (N, hidden), and perhaps a bias (gates · hidden), of a GRU another one (hidden) of what is recalled for the new state;
+    all of one floating-point dtype.
     """
     form = _INSTRUCTIONS[mode]
-    operands = (brought, weight, *state, *([] if inner is None else [inner]))
+    operands = (x, incoming, weight, *state, *biases)
     context = emission_context.current()
     recorded = context.grad and any(operand.requires_grad for operand in operands)
     attributes = form.relu or (recorded,)
     all_states = emission.emit(form.op, operands, backwards, *attributes)
-    steps, _, rows, size = all_states.shape
-    out = _cut(all_states, (1,), (0,), (1,), (steps, rows, size))
+    planes, steps, rows, size = all_states.shape
+    shape = (steps - 1, rows, size)
+    out = _cut(all_states, (0, 1), (planes - 1, 0 if backwards else 1), (1, steps - 1), shape)
     end = 0 if backwards else steps - 1
-    last = [_cut(all_states, (0, 1), (end, at), (1, 1), (rows, size)) for at in range(form.states)]
+    last = [_cut(all_states, (0, 1), (planes - 1 - at, end), (1, 1), (rows, size)) for at in range(form.states)]
     if recorded:
         edges = tuple([operand._edge for operand in operands])
         values = [operand._current() for operand in operands]
@@ -183,53 +190,52 @@ class RecurrentVertex(Vertex):
     def _unrolled(self, operands: Sequence[Tensor]) -> list[Tensor]:
         """The results, step by step."""
         count = _INSTRUCTIONS[self.mode].states
-        brought, weight, *rest = operands
-        state, inner = tuple(rest[:count]), rest[count] if len(rest) > count else None
+        x, incoming, weight, *rest = operands
+        state, biases = tuple(rest[:count]), rest[count:]
+        brought = matmul(x, shape_ops.t(incoming))
+        brought = arithmetic.add(brought, biases[0]) if biases else brought
+        inner = biases[1] if len(biases) > 1 else None
         turned, step = shape_ops.t(weight), CELL_STEPS[self.mode]
         outs: list[Tensor] = []
-        parts = shape_ops.unbind(brought, 1)
+        parts = shape_ops.unbind(brought, 0)
         for part in reversed(parts) if self.backwards else parts:
             state = step(part, matmul(state[0], turned), inner, state)
             outs.append(state[0])
         return [join_and_pad.stack(outs[::-1] if self.backwards else outs), *state]
 
     def _gradients(self, gradient: ResultGradients, operands: Sequence[TensorValue], kept: Tensor) -> list[Any]:
-        form = _INSTRUCTIONS[self.mode]
-        weight, first = Tensor(operands[1]), [Tensor(each) for each in operands[2 : 2 + form.states]]
-        steps, _, rows, size = kept.shape
+        form, wants = _INSTRUCTIONS[self.mode], self.wants
+        x, incoming, weight = map(Tensor, operands[:3])
+        planes, steps, rows, size = kept.shape
+        steps -= 1
         given = [gradient.by_result.get(number) for number in range(1 + form.states)]
         shapes = [(steps, rows, size), *[(rows, size)] * form.states]
         made = [
             emission.emit("full", (0.0,), shape, kept.dtype) if one is None else one
             for one, shape in zip(given, shapes, strict=True)
         ]
-        wants = self.wants
-        states = any(wants[2 : 2 + form.states])
-        read = [] if form.first is None else [first[form.first]]
-        flat = emission.emit(f"{form.op}_grad", (kept, weight, *read, *made), self.backwards, states, *form.relu)
-        whole = _cut(flat, (1,), (0,), (steps,)) if states else flat
+        states = any(wants[3 : 3 + form.states])
+        flat = emission.emit(f"{form.op}_grad", (kept, weight, *made), self.backwards, states, *form.relu)
+        whole = _cut(flat, (0,), (0,), (steps,)) if states else flat
         width = GATE_COUNTS[self.mode] * size
         brought = recalled = whole
         if form.recalled.start:
             brought = _cut(whole, (2,), (0,), (width,))
             recalled = _cut(whole, (2,), (form.recalled.start * size,), (width,))
-        found: list[Any] = [brought if wants[0] else None, None]
+        found: list[Any] = [None] * len(operands)
+        if wants[0]:
+            found[0] = emission.emit("matmul", (brought, incoming))
         if wants[1]:
-            found[1] = deferred_gradients.matrix_gradient(recalled, self._before(kept, first[0]))
+            found[1] = deferred_gradients.matrix_gradient(brought, x)
+        if wants[2]:
+            before = _cut(kept, (0, 1), (planes - 1, int(self.backwards)), (1, steps), (steps, rows, size))
+            found[2] = deferred_gradients.matrix_gradient(recalled, before)
         for at in range(form.states):
-            place = (flat, (1, 2), (steps, at * size), (1, size), (rows, size))
-            found.append(_cut(*place) if wants[2 + at] else None)
-        if len(operands) > len(found):
-            inner = _cut(recalled, (2,), (2 * size,), (size,)) if wants[-1] else None
-            found.append(None if inner is None else emission.emit("sum", (inner,), (0, 1), False))
+            if wants[3 + at]:
+                found[3 + at] = _cut(flat, (0, 2), (steps, at * size), (1, size), (rows, size))
+        for at in range(3 + form.states, len(operands)):
+            if wants[at]:
+                inner = at > 3 + form.states
+                part = _cut(recalled, (2,), (2 * size,), (size,)) if inner else brought
+                found[at] = emission.emit("sum", (part,), (0, 1), False)
         return found
-
-    def _before(self, kept: Tensor, first: Tensor) -> Tensor:
-        """The hidden states before each step, (N, steps, hidden)."""
-        steps, _, rows, size = kept.shape
-        start = emission.emit("reshape", (first,), (rows, 1, size))
-        if steps == 1:
-            return start
-        others = _cut(kept, (0, 1), (int(self.backwards), 0), (steps - 1, 1), (steps - 1, rows, size))
-        others = emission.emit("permute", (others,), (1, 0, 2))
-        return emission.emit("cat", (others, start) if self.backwards else (start, others), 1)

@@ -1,7 +1,7 @@
 """Recurrent networks: cells, and layers of them over a sequence, as in PyTorch (Elman; Hochreiter and Schmidhuber, 1997;
 Cho et al., 2014).
 
-What does not wait for the step before is one product for the whole sequence. All steps of a layer in one direction are one
+All steps of a layer in one direction are one
 instruction (`client/functional/recurrence.py`). Those of packed sequences (`packed_sequence.py`), which are read as they are, at
 each step those that go on, and of an LSTM with projections are recorded one after the other.
 """
@@ -16,9 +16,12 @@ from gt.client.functional import dropout_functions, functional, linear
 from gt.client.functional.recurrence import CELL_STEPS, GATE_COUNTS, RecurrentState, recurrent
 from gt.client.ops import arithmetic, creation, join_and_pad, shape_ops
 from gt.client.ops.matrix_products import matmul
+from gt.client.tensor import emission_context
+from gt.client.tensor.autocast_policy import ELIGIBLE
 from gt.client.tensor.operands import cast
 from gt.client.tensor.tensor import Tensor
 from gt.errors import ShapeError
+from gt.ir.dtypes import DType, result_type
 
 from . import init
 from .module import Module
@@ -46,6 +49,13 @@ def _draw(module: Module, hidden_size: int) -> None:
 def _as_brought(state: RecurrentState, brought: Sequence[Tensor]) -> RecurrentState:
     """The state in the dtype of what inputs bring, which may be lower inside of `autocast`."""
     return tuple([cast(part, brought[0].dtype) for part in state]) if brought else state
+
+
+def _computed_in(x: Tensor, weight: Tensor) -> DType:
+    """The dtype of a product of inputs and weights, which may be lower inside of `autocast`."""
+    lower = emission_context.current().lower
+    dtypes = [lower if lower is not None and each.dtype in ELIGIBLE else each.dtype for each in (x, weight)]
+    return result_type([(dtype, False) for dtype in dtypes], [])
 
 
 def _rows(state: RecurrentState, start: int, stop: int) -> RecurrentState:
@@ -303,10 +313,11 @@ class RNNBase(Module):
         )
         project = getattr(self, f"weight_hr{suffix}", None)
         if sizes is None and project is None and x.dtype.kind == "f":
-            whole = linear.linear(x.transpose(0, 1), weight, bias)
-            state = tuple([cast(part, whole.dtype) for part in first])
-            inner = None if inner is None else cast(inner, whole.dtype)
-            return recurrent(self.mode, whole, cast(recall, whole.dtype), state, inner, backwards=backward)
+            dtype = _computed_in(x, weight)
+            biases = [cast(each, dtype) for each in (bias, inner) if each is not None]
+            weights = cast(weight, dtype), cast(recall, dtype)
+            state = tuple([cast(part, dtype) for part in first])
+            return recurrent(self.mode, cast(x, dtype), *weights, state, biases, backwards=backward)
         step, turned = CELL_STEPS[self.mode], shape_ops.t(recall)
         whole = linear.linear(x, weight, bias)
         brought = shape_ops.unbind(whole, 0) if sizes is None else shape_ops.split(whole, sizes)

@@ -115,12 +115,11 @@ def _attention_flops(operands: Sequence[Spec | str], result: Spec) -> float:
 
 
 def _recurrence_flops(operands: Sequence[Spec | str], result: Spec) -> float:
-    """The flops of a product with the weight at each step."""
-    first, weight = operands[0], operands[1]
-    assert isinstance(first, Spec), "what inputs bring, or what was kept, is a tensor"
-    assert isinstance(weight, Spec), "the weight is a tensor"
-    steps_and_rows = first.shape[:2] if first.ndim == 3 else (first.shape[0], first.shape[2])
-    return 2.0 * math.prod(steps_and_rows) * weight.size
+    """The flops of a product with each weight at each step."""
+    first, *weights = operands[:3] if result.ndim == 4 else operands[:2]
+    assert isinstance(first, Spec), "what is fed, or what was kept, is a tensor"
+    steps_and_rows = first.shape[:2] if first.ndim == 3 else first.shape[1:3]
+    return 2.0 * math.prod(steps_and_rows) * sum(weight.size for weight in weights if isinstance(weight, Spec))
 
 
 #: By family: the flops of what is bound by arithmetic. Everything else is bound by memory.

@@ -33,12 +33,12 @@ BLOCK_DIMENSIONS: Final = {
     "matmul": ((-2, -1), (-2, -1), (-2, -1)),
     "conv": ((0, 2), (0, 2), (1, 2)),
     "attention": ((-2, -1), (-2,), (), (-1,), (-2,)),
-    "lstm": ((-2,), (-3,), (), (-2,), (-2,)),
-    "gru": ((-2,), (-3,), (), (-2,), ()),
-    "rnn": ((-2,), (-3,), (), (-2,)),
-    "lstm_grad": ((-3,), (-2,), (), (-2,), (-2,), (-2,), (-2,)),
-    "gru_grad": ((-3,), (-2,), (), (-2,), (-2,), (-2,)),
-    "rnn_grad": ((-3,), (-2,), (), (-2,), (-2,)),
+    "lstm": ((-2,), (-2,), (), (), (-2,), (-2,), ()),
+    "gru": ((-2,), (-2,), (), (), (-2,), (), ()),
+    "rnn": ((-2,), (-2,), (), (), (-2,), ()),
+    "lstm_grad": ((-2,), (-2,), (), (-2,), (-2,), (-2,)),
+    "gru_grad": ((-2,), (-2,), (), (-2,), (-2,)),
+    "rnn_grad": ((-2,), (-2,), (), (-2,), (-2,)),
 }
 """For products, the dimensions that are computed in blocks: of the result and of each operand. (The last operand of attention
 is a mask, which may be missing or lack dimensions.)"""

@@ -291,20 +291,19 @@ def _attention_grad(schema: OpSchema) -> Iterable[ShardingOption]:
 
 
 def _recurrence(schema: OpSchema) -> Iterable[ShardingOption]:
-    """tknh = ntg, gh, nh …: examples do not meet, and each step needs the whole hidden state of the one before."""
-    return _lettered((None, None, 0, None), [_examples(schema, at, 0) for at in range(len(schema.operands))])
+    """ktnh = tni, gi, gh, nh …: examples do not meet, and each step needs the whole hidden state of the one before."""
+    return _lettered((None, None, 0, None), [_examples(schema, at, (1, 2)) for at in range(len(schema.operands))])
 
 
 def _recurrence_grad(schema: OpSchema) -> Iterable[ShardingOption]:
-    """ntg = tknh, gh, tnh, nh …"""
-    return _lettered((0, None, None), [_examples(schema, at, 1) for at in range(len(schema.operands))])
+    """tng = ktnh, gh, tnh, nh …"""
+    return _lettered((None, 0, None), [_examples(schema, at, (1,)) for at in range(len(schema.operands))])
 
 
-def _examples(schema: OpSchema, position: int, of_three: int) -> Letters:
-    """The letters of an operand of a recurrent layer: only examples are cut, which of three dimensions are `of_three`; a weight
-    and a bias have none."""
+def _examples(schema: OpSchema, position: int, weights: tuple[int, ...]) -> Letters:
+    """The letters of an operand of a recurrent layer: only examples are cut; weights and biases have none."""
     ndim = schema.tensor(position).ndim
-    at = {4: 2, 3: of_three, 2: 0}.get(ndim) if position != 1 else None
+    at = {4: 2, 3: 1, 2: 0}.get(ndim) if position not in weights else None
     return tuple(0 if dim == at else None for dim in range(ndim))
 
 
@@ -438,8 +437,8 @@ PASSING: Final[dict[str, Passing]] = {
     "matmul": (("sum",), ("PR", "RP")),
     "attention": (("sum",), ("RRPR",)),
     "attention_grad": (("sum",), ("RRRPR",)),
-    "lstm_grad": (("sum",), ("RRRP",)),
-    "gru_grad": (("sum",), ("RRRP",)),
+    "lstm_grad": (("sum",), ("RRP",)),
+    "gru_grad": (("sum",), ("RRP",)),
     "rnn_grad": (("sum",), ("RRP",)),
     "solve": (("sum",), ("RP",)),
     "conv": (("sum",), ("PR", "RP")),

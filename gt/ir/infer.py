@@ -356,58 +356,58 @@ class _Recurrent(NamedTuple):
     """Of a step, that the gradient reads."""
     columns: int
     """Of the gradient of a step."""
-    first: bool
-    """Whether the gradient reads a state before the first step."""
 
 
 _RECURRENT: Final = {
-    "lstm": _Recurrent(4, 2, 6, 4, first=True),
-    "gru": _Recurrent(3, 1, 5, 6, first=True),
-    "rnn": _Recurrent(1, 1, 1, 1, first=False),
+    "lstm": _Recurrent(4, 2, 6, 4),
+    "gru": _Recurrent(3, 1, 5, 6),
+    "rnn": _Recurrent(1, 1, 1, 1),
 }
 
 
 def _recurrence(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
-    """[n, t, gates · h], [gates · h, h], each state [n, h], and of `gru` perhaps a bias [h]: [t, k, n, h]."""
-    brought, weight, *rest = _recurrent_operands(name, operands)
+    """[t, n, i], [gates · h, i], [gates · h, h], each state [n, h], and perhaps a bias [gates · h], of `gru` another one [h]:
+    [k, t + 1, n, h]."""
+    tensors = _recurrent_operands(name, operands, 2)
     cell = _RECURRENT[name]
-    size = weight.shape[-1]
-    states, inner = rest[: cell.states], rest[cell.states :]
+    x, incoming, weight, *rest = tensors
+    size = weight.shape[1]
+    states, biases = rest[: cell.states], rest[cell.states :]
+    expected = [(cell.gates * size,), *([(size,)] if name == "gru" else [])]
     if (
-        brought.ndim != 3
-        or len(states) < cell.states
-        or brought.shape[2] != cell.gates * size
-        or any(state.shape != (brought.shape[0], size) for state in states)
-        or [each.shape for each in inner] not in ([], [(size,)] if name == "gru" else [])
+        x.ndim != 3
+        or not x.shape[2]
+        or incoming.shape != (cell.gates * size, x.shape[2])
+        or [state.shape for state in states] != [(x.shape[1], size)] * cell.states
+        or [each.shape for each in biases] not in ([], expected)
     ):
         raise _refused_recurrence(name, operands)
+    if not x.shape[0]:
+        raise ShapeError(f"{name}: a sequence of at least one step, not shape {x.shape}")
     planes = cell.kept if attributes.get("kept") else cell.states
-    return (spec(_one_dtype(name, operands), (brought.shape[1], planes, brought.shape[0], size)),)
+    return (spec(_one_dtype(name, operands), (planes, x.shape[0] + 1, x.shape[1], size)),)
 
 
 def _recurrence_grad(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
-    """What was kept [t, k, n, h], [gates · h, h], gradients [t, n, h] and [n, h]: [n, t, columns · h]."""
-    kept, weight, *rest = _recurrent_operands(name, operands)
+    """What was kept [k, t + 1, n, h], [gates · h, h], gradients [t, n, h] and [n, h]: [t, n, columns · h]."""
+    kept, weight, *rest = _recurrent_operands(name, operands, 1)
     cell = _RECURRENT[name.removesuffix("_grad")]
-    if kept.ndim != 4 or kept.shape[1] != cell.kept or kept.shape[3] != weight.shape[-1]:
+    if kept.ndim != 4 or kept.shape[0] != cell.kept or kept.shape[3] != weight.shape[1] or kept.shape[1] < 2:
         raise _refused_recurrence(name, operands)
-    steps, _, rows, size = kept.shape
-    expected = [(rows, size)] * cell.first + [(steps, rows, size)] + [(rows, size)] * cell.states
-    if [each.shape for each in rest] != expected:
+    _, steps, rows, size = kept.shape
+    if [each.shape for each in rest] != [(steps - 1, rows, size)] + [(rows, size)] * cell.states:
         raise _refused_recurrence(name, operands)
-    return (spec(_one_dtype(name, operands), (rows, steps + attributes["states"], cell.columns * size)),)
+    return (spec(_one_dtype(name, operands), (steps - 1 + attributes["states"], rows, cell.columns * size)),)
 
 
-def _recurrent_operands(name: str, operands: Sequence[Operand]) -> list[Spec]:
-    """The operands, of which the second is the weight of a hidden state."""
+def _recurrent_operands(name: str, operands: Sequence[Operand], at: int) -> list[Spec]:
+    """The operands, of which one at a given place is the weight of a hidden state."""
     tensors = _tensors(operands)
     gates = _RECURRENT[name.removesuffix("_grad")].gates
-    if len(tensors) != len(operands) or len(tensors) < 3 or tensors[1].ndim != 2 or not tensors[1].shape[1]:
+    if len(tensors) != len(operands) or len(tensors) <= at or tensors[at].ndim != 2 or not tensors[at].shape[1]:
         raise _refused_recurrence(name, operands)
-    if tensors[1].shape[0] != gates * tensors[1].shape[1] or tensors[0].ndim < 3:
+    if tensors[at].shape[0] != gates * tensors[at].shape[1]:
         raise _refused_recurrence(name, operands)
-    if not tensors[0].shape[0 if name.endswith("_grad") else 1]:
-        raise ShapeError(f"{name}: a sequence of at least one step, not shape {tensors[0].shape}")
     return tensors
 
 

@@ -347,53 +347,54 @@ OPS: Final[dict[str, Op]] = {
         attributes={"causal": "bool"},
         doc="of q, k, v, the gradient of `attention` and its mask: the gradients of q, k and v, flattened one after the other",
     ),
-    # recurrent layers: all steps in one direction; examples n, steps t, hidden size h
+    # recurrent layers: all steps in one direction; steps t, examples n, inputs i, hidden size h
     "lstm": Op(
         "recurrence",
-        4,
+        None,
         "float",
         attributes=_RECURRENT,
-        doc="of what inputs bring to the gates [n, t, 4h], the hidden state's weight [4h, h], first states and cells [n, h]: all "
-        "states and cells [t, 2, n, h]; `kept`: and the gates",
+        doc="of inputs [t, n, i], their weight [4h, i], the hidden state's [4h, h], first states and cells [n, h] and perhaps a "
+        "bias [4h]: cells and states before each step and after the last [2, t + 1, n, h]; `kept`: before them the gates",
     ),
     "gru": Op(
         "recurrence",
         None,
         "float",
         attributes=_RECURRENT,
-        doc="of [n, t, 3h], [3h, h], first states [n, h] and perhaps a bias [h] under the reset: all states [t, 1, n, h]; "
-        "`kept`: and the gates and what they reset",
+        doc="of [t, n, i], [3h, i], [3h, h], first states [n, h] and perhaps a bias [3h] and one [h] under the reset: states "
+        "before each step and after the last [1, t + 1, n, h]; `kept`: before them the gates and what they reset",
     ),
     "rnn": Op(
         "recurrence",
-        3,
+        None,
         "float",
         attributes={"reverse": "bool", "relu": "bool"},
-        doc="of [n, t, h], [h, h] and first states [n, h]: all states [t, 1, n, h], by tanh or `relu`",
+        doc="of [t, n, i], [h, i], [h, h], first states [n, h] and perhaps a bias [h]: states before each step and after the "
+        "last [1, t + 1, n, h], by tanh or `relu`",
     ),
     "lstm_grad": Op(
-        "recurrence_grad",
-        6,
-        "float",
-        attributes=_RECURRENT_GRAD,
-        doc="of what `lstm` kept, its weight, the first cells, and gradients of all states, the last states and the last cells: "
-        "that of what inputs bring [n, t, 4h]; `states`: and one step more, of the first states and cells",
-    ),
-    "gru_grad": Op(
         "recurrence_grad",
         5,
         "float",
         attributes=_RECURRENT_GRAD,
-        doc="of what `gru` kept, its weight, the first states, and gradients of all states and the last: those of what inputs "
-        "bring and of what is recalled [n, t, 3h + 3h]; `states`: and one step more, of the first states",
+        doc="of what `lstm` kept, the hidden state's weight, and gradients of all states, the last states and the last cells: "
+        "that of what inputs bring to the gates [t, n, 4h]; `states`: and one step more, of the first states and cells",
+    ),
+    "gru_grad": Op(
+        "recurrence_grad",
+        4,
+        "float",
+        attributes=_RECURRENT_GRAD,
+        doc="of what `gru` kept, the hidden state's weight, and gradients of all states and the last: those of what inputs bring "
+        "and of what is recalled [t, n, 3h + 3h]; `states`: and one step more, of the first states",
     ),
     "rnn_grad": Op(
         "recurrence_grad",
         4,
         "float",
         attributes={**_RECURRENT_GRAD, "relu": "bool"},
-        doc="of all states of `rnn`, its weight, and gradients of all states and the last: that of what inputs bring [n, t, h]; "
-        "`states`: and one step more, of the first states",
+        doc="of what `rnn` kept, the hidden state's weight, and gradients of all states and the last: that of what inputs bring "
+        "[t, n, h]; `states`: and one step more, of the first states",
     ),
     # identities that carry meaning for the planner
     "tag": Op(

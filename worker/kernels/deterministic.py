@@ -301,15 +301,17 @@ def whole_attention(call: KernelCall) -> Kernel:
 def tiled_recurrence(call: KernelCall) -> Kernel:
     """Recurrent layers and their gradients: the product of each step tile by tile."""
     grad = call.op.endswith("_grad")
-    factory = recurrence_grad if grad else recurrence
     if call.result.size == 0:
-        return factory(call)
-    product = _product(call, _sides(call, 0, 2 if grad else 0), _sides(call, 1, not grad), _sides(call, 1, grad))
+        return (recurrence_grad if grad else recurrence)(call)
+    rows, at = _sides(call, 0, 2 if grad else 1), 1 if grad else 2
+    product = _product(call, rows, _sides(call, at, not grad), _sides(call, at, grad))
 
     def multiply(a: Any, b: Any, out: Any) -> None:
         out[...] = product(a, b)
 
-    return factory(call, multiply)
+    if grad:
+        return recurrence_grad(call, multiply)
+    return recurrence(call, multiply, _product(call, rows, _sides(call, 1, 1), _sides(call, 1, 0)))
 
 
 def small_matrices(call: KernelCall) -> Kernel:

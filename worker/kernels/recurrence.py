@@ -1,16 +1,20 @@
 """Kernels of recurrent layers: all steps of a sequence in one call, and all steps back.
 
-What inputs bring to the gates comes as one product for the whole sequence. Here each step adds what the hidden state recalls and
-computes all gates at once, in few calls, whose results lie where they are kept: a gate of a step is one stretch of memory. On
-the way back all that does not wait for a later step is computed for many steps at once; a step then takes two products with the
-slopes and one with the weight. The gradient of the weight is no part of it: it is one product of all steps, by `matmul`.
+What inputs bring to the gates is one product for the whole sequence, to which each step adds what the hidden state recalls; of an
+LSTM with few inputs it is part of each step's product. All gates are computed at once, in few calls, and a gate of all steps is
+one stretch of memory. On the way back all that does not wait for a later step is computed for many steps at once; a step then
+takes products with the slopes and one with the weight. The gradients of the weights are no part of it: they are one product of
+all steps each, by `matmul`.
 
-Cells are those of PyTorch: Elman's; Hochreiter and Schmidhuber, 1997; Cho et al., 2014, with the reset after the product. Half
-precision is computed in float32. Examples do not meet each other.
+What is kept of a step are its gates and the states before it, so a state is written where the next step reads it; of the step
+behind the last one, only states. Cells are those of PyTorch: Elman's; Hochreiter and Schmidhuber, 1997; Cho et al., 2014, with
+the reset after the product. Half precision is computed in float32. Examples do not meet each other.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -19,32 +23,41 @@ import numpy as np
 from gt.worker.base.kernel_call import Kernel, KernelCall
 
 from .elementwise import wide
-from .matmul import product
+from .matmul import MIN_SHARED_MULTIPLICATIONS, product
 
 MAX_WHOLE_FACTOR_BYTES: Final = 64 << 10
 """Bytes of a factor of all gates of a step, at most, that is kept once for each element: NumPy takes less time for two arrays of
 one shape than for one that is repeated, but large ones take room in caches."""
 SLOPES_BYTES: Final = 1 << 20
 """Bytes of slopes that are computed at once on a CPU: they stay in a core's caches until their step comes."""
+GATE_FACTORS: Final = {"lstm": (0.5, 0.5, 1, 0.5), "gru": (0.5, 0.5, 1), "rnn": (1,)}
+"""Of some gates there is the logistic function, of the others tanh: both are tanh, for σ(x) = (tanh(x / 2) + 1) / 2. The halves
+of x are in the weights and the bias."""
 
 
 class RecurrentKernel:
-    """What the kernels of one call share. `multiply(a, b, out=…)` is its product of matrices."""
+    """What the kernels of one call share. `multiply(a, b, out=…)` is its product of matrices at each step, `bring(a, b)` that of
+    all inputs."""
 
-    def __init__(self, call: KernelCall, multiply: Kernel | None = None) -> None:
+    def __init__(self, call: KernelCall, multiply: Kernel | None = None, bring: Kernel | None = None) -> None:
         self.xp, self.result = call.xp, call.result
         self.dtype, self.work = call.result.dtype.numpy, wide(call.result.dtype).numpy
-        self.gates, self.size = call.tensor(1).shape
-        self.gates //= self.size
         grad = call.op.endswith("_grad")
-        self.rows = call.tensor(0).shape[2 if grad else 0]
-        self.steps = call.tensor(0).shape[0 if grad else 1]
+        self.gates, self.size = call.tensor(1 if grad else 2).shape
+        self.gates //= self.size
+        self.rows = call.tensor(0).shape[2 if grad else 1]
+        self.steps = call.tensor(0).shape[1] - 1 if grad else call.tensor(0).shape[0]
         self.backwards = call.attributes["reverse"]
         self.relu = call.attributes.get("relu", False)
         self.stacked = call.xp is np and multiply is None
-        """Whether what the hidden state recalls is a stack of products, one for each gate."""
-        times = self.rows * self.gates * self.size**2
-        self.multiply = product(call, times, wide(call.result.dtype)) if multiply is None else multiply
+        """Whether products are stacks, one for each gate."""
+        self.tiled = multiply is not None
+        times = self.rows * self.gates * self.size
+        self.multiply = product(call, times * self.size, wide(call.result.dtype)) if multiply is None else multiply
+        self.inputs = 0 if grad else call.tensor(1).shape[1]
+        whole = times * self.steps * self.inputs
+        self.bring = product(call, whole, wide(call.result.dtype)) if bring is None else bring
+        self.joined = self.stacked and is_joined(call)
 
     def empty(self, *shape: int) -> Any:
         return self.xp.empty(shape, self.work)
@@ -53,12 +66,28 @@ class RecurrentKernel:
         """`x` with its steps in the order in which they are computed."""
         return self.xp.flip(x, axis) if self.backwards else x
 
-    def turned(self, weight: Any) -> Any:
-        """The weight by which a hidden state is multiplied: stacked, one matrix (h, h) for each gate, row by row, for which BLAS
-        takes half the time of small products by a matrix that lies turned."""
+    def weights(self, weight: Any, factors: Any) -> Any:
+        """The weight by which inputs or a hidden state are multiplied, times the factors of its gates: stacked, one matrix (…, h)
+        for each gate, row by row, for which BLAS takes half the time of small products by a matrix that lies turned."""
+        scaled = weight.reshape(self.gates, self.size, -1) * factors
+        return np.ascontiguousarray(scaled.swapaxes(1, 2)) if self.stacked else scaled.reshape(weight.shape).T
+
+    def brought(self, x: Any, weight: Any, bias: Any, factors: Any) -> Any:
+        """What inputs [t, n, i] bring to the gates, with the bias if there is one: [t, gate, n, h]."""
+        steps, rows, width = x.shape
         if not self.stacked:
-            return weight.T
-        return np.ascontiguousarray(weight.reshape(self.gates, self.size, self.size).swapaxes(1, 2))
+            made = self.bring(x if self.tiled else x.reshape(steps * rows, width), self.weights(weight, factors))
+            made = made.reshape(steps, rows, self.gates, self.size).transpose(0, 2, 1, 3)
+            return made if bias is None else made + bias.reshape(self.gates, 1, self.size) * factors
+        made = self.bring(x.reshape(steps * rows, width), self.weights(weight, factors))
+        if bias is not None:
+            self.xp.add(made, bias.reshape(self.gates, 1, self.size) * factors, made)
+        return made.reshape(self.gates, steps, rows, self.size).swapaxes(0, 1)
+
+    def join(self, incoming: Any, weight: Any, bias: Any, factors: Any) -> Any:
+        """The weights of hidden states, inputs and, if there is a bias, a one, below each other: [gate, h + i + 1, h]."""
+        parts = [self.weights(weight, factors), self.weights(incoming, factors)]
+        return np.concatenate(parts if bias is None else [*parts, bias.reshape(self.gates, 1, self.size) * factors], 1)
 
     def recalled(self) -> tuple[Any, Any]:
         """Memory of what the hidden state brings to all gates, as products leave it, and the same gate by gate [gate, n, h]."""
@@ -68,39 +97,79 @@ class RecurrentKernel:
         made = self.empty(self.rows, self.gates * self.size)
         return made, made.reshape(self.rows, self.gates, self.size).transpose(1, 0, 2)
 
+    def summed(self, weight: Any) -> tuple[Any, Callable[[Any, Any], None]]:
+        """Memory of the sums of gates [gate, n, h], and what fills it, from a hidden state and what inputs bring, or inputs."""
+        recalled, by_gate = self.recalled()
+        if not self.joined:
+
+            def add(hidden: Any, brought: Any) -> None:
+                self.multiply(hidden, weight, out=recalled)
+                self.xp.add(by_gate, brought, by_gate)
+
+            return by_gate, add
+        both = self.empty(self.rows, weight.shape[1])
+        states, inputs, ones = np.split(both, [self.size, self.size + self.inputs], 1)
+        ones[...] = 1
+
+        def multiply(hidden: Any, x: Any) -> None:
+            states[...], inputs[...] = hidden, x
+            self.multiply(both, weight, out=recalled)
+
+        return by_gate, multiply
+
     def cast(self, *operands: Any) -> list[Any]:
         return [x.astype(self.work, copy=False) for x in operands]
 
 
-def recurrence(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
+def is_joined(call: KernelCall) -> bool:
+    """Whether inputs meet their weights step by step, in one product with the hidden state: no threads would share the product of
+    all, and nothing is left to add up."""
+    shared = math.prod(call.tensor(0).shape) * call.tensor(1).shape[0] >= MIN_SHARED_MULTIPLICATIONS
+    return call.op == "lstm" and call.xp is np and not call.blocks and not shared
+
+
+def recurrence(call: KernelCall, multiply: Kernel | None = None, bring: Kernel | None = None) -> Kernel:
     """All steps of a layer in one direction."""
-    k = RecurrentKernel(call, multiply)
+    k = RecurrentKernel(call, multiply, bring)
     if call.result.size == 0:
         return lambda *_: call.xp.zeros(call.result.shape, k.dtype)
-    forward = _FORWARD[call.op](k, call)
+    forward, count = _FORWARD[call.op](k, call), STATE_COUNTS[call.op]
+    factors = k.xp.asarray(np.reshape(GATE_FACTORS[call.op], (-1, 1, 1)).astype(k.work))
 
     def kernel(*operands: Any) -> Any:
-        brought, weight, *rest = k.cast(*operands)
+        x, incoming, weight, *rest = k.cast(*operands)
+        states, biases = rest[:count], rest[count:]
         out = k.empty(*call.result.shape)
-        fed = brought.reshape(k.rows, k.steps, k.gates, k.size).transpose(1, 2, 0, 3)
-        forward(k.in_turn(out), k.in_turn(fed), k.turned(weight), *rest)
+        planes = k.in_turn(out, 1)
+        for at, state in enumerate(states):
+            planes[-1 - at, 0] = state
+        planes[:-count, k.steps] = 0  # no step has these gates
+        bias = biases[0] if biases else None
+        if k.joined:
+            forward(planes, k.in_turn(x), k.join(incoming, weight, bias, factors))
+        else:
+            brought = k.brought(x, incoming, bias, factors)
+            forward(planes, k.in_turn(brought), k.weights(weight, factors), *biases[1:])
         return out.astype(k.dtype, copy=False)
 
     return kernel
 
 
+STATE_COUNTS: Final = {"lstm": 2, "gru": 1, "rnn": 1}
+"""The states of a cell, which are the last that are kept of a step, the hidden one at the end."""
+
 Forward = Callable[..., None]
-"""Computes all steps, from the result's memory [t, k, n, h], what inputs bring [t, gate, n, h], the weight turned, and the
-first state."""
+"""Computes all steps, from the result's memory [k, t + 1, n, h] with the first states, what inputs bring [t, gate, n, h], and the
+weight of hidden states, both times the factors of gates; or inputs [t, n, i], and all weights."""
 
 
 class Logistic:
-    """The gates of a step: of some the logistic function, of the others tanh; both are tanh, for σ(x) = (tanh(x / 2) + 1) / 2."""
+    """The gates of a step, from what was multiplied by their factors: of some the logistic function, of the others tanh."""
 
-    def __init__(self, k: RecurrentKernel, logistic: tuple[bool, ...]) -> None:
+    def __init__(self, k: RecurrentKernel, factors: tuple[float, ...]) -> None:
         self.xp = k.xp
-        self.scale = self._of(k, np.where(logistic, 0.5, 1))
-        self.shift = self._of(k, np.where(logistic, 0.5, 0))
+        self.scale = self._of(k, np.array(factors))
+        self.shift = self._of(k, 1 - np.array(factors))
 
     @staticmethod
     def _of(k: RecurrentKernel, factors: Any) -> Any:
@@ -109,64 +178,64 @@ class Logistic:
         whole = k.xp.broadcast_to(each, (len(factors), k.rows, k.size))
         return k.xp.ascontiguousarray(whole) if k.xp is np and whole.nbytes <= MAX_WHOLE_FACTOR_BYTES else each
 
-    def __call__(self, x: Any) -> None:
+    def __call__(self, x: Any, out: Any) -> None:
+        """`x` is memory that is written to."""
         xp = self.xp
-        xp.multiply(x, self.scale, x)
         xp.tanh(x, x)
         xp.multiply(x, self.scale, x)
-        xp.add(x, self.shift, x)
+        xp.add(x, self.shift, out)
 
 
 def _lstm(k: RecurrentKernel, call: KernelCall) -> Forward:
-    """Gates in the order input, forget, cell, output; h, c and the gates, or h and c."""
+    """Gates in the order input, forget, cell, output; these, c and h, or c and h."""
     xp, kept = k.xp, call.attributes["kept"]
-    activate = Logistic(k, (True, True, False, True))
+    activate = Logistic(k, GATE_FACTORS["lstm"])
 
-    def forward(out: Any, fed: Any, weight: Any, hidden: Any, cell: Any) -> None:
-        recalled, by_gate = k.recalled()
-        spare: Any = None if kept else k.empty(4, k.rows, k.size)
-        part = k.empty(k.rows, k.size)
-        for made, brought in zip(out, fed, strict=True):
-            gates = made[2:] if kept else spare
-            k.multiply(hidden, weight, out=recalled)
-            xp.add(by_gate, brought, gates)
-            activate(gates)
-            i, f, g, o = gates
-            before, hidden, cell = cell, made[0], made[1]
-            xp.multiply(f, before, cell)
-            xp.multiply(i, g, part)
-            xp.add(cell, part, cell)
-            xp.tanh(cell, part)
-            xp.multiply(o, part, hidden)
+    def forward(out: Any, fed: Any, weight: Any) -> None:
+        gates, add_up = k.summed(weight)
+        i, f, g, o = gates
+        part, other = k.empty(2, k.rows, k.size)
+        cells, states = out[-2:]
+        places = out[:4].swapaxes(0, 1) if kept else itertools.repeat(None)
+        for cell, hidden, each, place, new, result in zip(
+            cells, states, fed, places, cells[1:], states[1:], strict=False
+        ):
+            add_up(hidden, each)
+            activate(gates, gates)
+            if place is not None:
+                place[...] = gates
+            xp.multiply(f, cell, part)
+            xp.multiply(i, g, other)
+            xp.add(part, other, new)
+            xp.tanh(new, part)
+            xp.multiply(o, part, result)
 
     return forward
 
 
 def _gru(k: RecurrentKernel, call: KernelCall) -> Forward:
-    """Gates in the order reset, update, new; h, the gates and what is recalled for the new state, or h."""
+    """Gates in the order reset, update, new; these, what is recalled for the new state, and h, or h."""
     xp, kept = k.xp, call.attributes["kept"]
-    activate = Logistic(k, (True, True))
+    activate = Logistic(k, GATE_FACTORS["gru"][:2])
 
-    def forward(out: Any, fed: Any, weight: Any, hidden: Any, inner: Any = None) -> None:
+    def forward(out: Any, fed: Any, weight: Any, inner: Any = None) -> None:
         recalled, by_gate = k.recalled()
-        spare: Any = None if kept else k.empty(4, k.rows, k.size)
         part = k.empty(k.rows, k.size)
         inner = 0 if inner is None else inner
-        for made, brought in zip(out, fed, strict=True):
-            gates = made[1:] if kept else spare
-            _, _, new, memory = gates
+        states = out[-1]
+        places = out[:4, :-1].swapaxes(0, 1) if kept else itertools.repeat(k.empty(4, k.rows, k.size), k.steps)
+        for hidden, gates, brought, result in zip(states, places, fed, states[1:], strict=False):
+            reset, update, new, memory = gates
             k.multiply(hidden, weight, out=recalled)
-            xp.add(by_gate[:2], brought[:2], gates[:2])
-            activate(gates[:2])
-            reset, update = gates[:2]
+            xp.add(by_gate[:2], brought[:2], by_gate[:2])
+            activate(by_gate[:2], gates[:2])
             xp.add(by_gate[2], inner, memory)
             xp.multiply(reset, memory, new)
             xp.add(new, brought[2], new)
             xp.tanh(new, new)
-            before, hidden = hidden, made[0]
-            xp.subtract(before, new, part)
+            xp.subtract(hidden, new, part)
             xp.multiply(update, part, part)
-            xp.add(new, part, hidden)
+            xp.add(new, part, result)
 
     return forward
 
@@ -174,10 +243,10 @@ def _gru(k: RecurrentKernel, call: KernelCall) -> Forward:
 def _rnn(k: RecurrentKernel, call: KernelCall) -> Forward:
     xp = k.xp
 
-    def forward(out: Any, fed: Any, weight: Any, hidden: Any) -> None:
-        for made, brought in zip(out, fed, strict=True):
-            before, hidden = hidden, made[0]
-            k.multiply(before, weight, out=made if k.stacked else hidden)
+    def forward(out: Any, fed: Any, weight: Any) -> None:
+        states = out[0]
+        for before, brought, hidden in zip(states, fed, states[1:], strict=False):
+            k.multiply(before, weight, out=hidden[None] if k.stacked else hidden)
             xp.add(hidden, brought[0], hidden)
             if k.relu:
                 xp.maximum(hidden, 0, out=hidden)
@@ -198,21 +267,22 @@ class Backward(NamedTuple):
 
     arrays: int
     """Arrays (n, h) of slopes that a step has."""
-    state: int | None
-    """Which of what was kept the slopes of the next step read; None: they read no state."""
-    slopes: Callable[[RecurrentKernel, Any, Any, Any], None]
-    """Fills the slopes [k, t, n, h] of some steps, from what was kept [k, t, n, h], and the states before them [t, n, h]."""
+    slopes: Callable[[RecurrentKernel, Any, Any], None]
+    """Fills the slopes [k, t, n, h] of some steps, from what was kept of them and of the next one [k, t + 1, n, h]."""
     step: Callable[..., None]
-    """One step back, from its slopes, what was kept of it, and the gradient of its hidden state: the gradients of the gates
-    [gate, n, h]; the first of the state becomes what this step's hidden state passes on beside the product."""
+    """One step back, from its slopes, the gate that it reads, the gradient of its hidden state, and those of the states of the
+    next: the gradients of the gates [gate, n, h]; the last argument becomes what this step's hidden state passes on beside the
+    product."""
+    gate: int
+    """The gate of what was kept that a step reads."""
     products: slice
     """Of the columns of a gradient, in multiples of h, those that the state recalled: they meet the weight."""
 
 
-def _lstm_slopes(k: RecurrentKernel, made: Any, kept: Any, before: Any) -> None:
+def _lstm_slopes(k: RecurrentKernel, made: Any, kept: Any) -> None:
     xp = k.xp
-    (_, c, i, f, g, o), (of_i, of_f, of_g, of_o, of_c, tanh) = kept, made
-    xp.tanh(c, tanh)
+    (i, f, g, o, before, _), (of_i, of_f, of_g, of_o, of_c, tanh) = kept[:, :-1], made
+    xp.tanh(kept[4, 1:], tanh)
     for gate, slope, factor in ((i, of_i, g), (f, of_f, before), (o, of_o, tanh)):
         xp.subtract(1, gate, slope)
         xp.multiply(slope, gate, slope)
@@ -224,20 +294,24 @@ def _lstm_slopes(k: RecurrentKernel, made: Any, kept: Any, before: Any) -> None:
 
 
 def _lstm_step(
-    k: RecurrentKernel, slopes: Any, kept: Any, gradient: Any, gates: Any, state: list[Any], part: Any
+    k: RecurrentKernel, slopes: Any, forget: Any, gradient: Any, state: list[Any], gates: Any, part: Any
 ) -> None:
-    cell = state[1]
-    k.xp.multiply(gradient, slopes[4], part)
+    cell, multiply = state[1], k.xp.multiply
+    of_i, of_f, of_g, of_o, of_c, _ = slopes
+    i, f, g, o = gates
+    multiply(gradient, of_c, part)
     k.xp.add(cell, part, cell)
-    k.xp.multiply(slopes[:3], cell, gates[:3])
-    k.xp.multiply(slopes[3], gradient, gates[3])
-    k.xp.multiply(cell, kept[3], cell)
+    multiply(of_i, cell, i)
+    multiply(of_f, cell, f)
+    multiply(of_g, cell, g)
+    multiply(of_o, gradient, o)
+    multiply(cell, forget, cell)
 
 
-def _gru_slopes(k: RecurrentKernel, made: Any, kept: Any, before: Any) -> None:
+def _gru_slopes(k: RecurrentKernel, made: Any, kept: Any) -> None:
     """Of the new state without what is recalled, the reset, the update, and what is recalled for the new state."""
     xp = k.xp
-    (_, r, z, n, memory), (of_n, of_r, of_z, of_memory) = kept, made
+    (r, z, n, memory, before), (of_n, of_r, of_z, of_memory) = kept[:, :-1], made
     xp.multiply(n, n, of_n)
     xp.subtract(1, of_n, of_n)
     xp.subtract(1, z, of_z)
@@ -251,17 +325,17 @@ def _gru_slopes(k: RecurrentKernel, made: Any, kept: Any, before: Any) -> None:
 
 
 def _gru_step(
-    k: RecurrentKernel, slopes: Any, kept: Any, gradient: Any, gates: Any, state: list[Any], part: Any
+    k: RecurrentKernel, slopes: Any, update: Any, gradient: Any, state: list[Any], gates: Any, part: Any
 ) -> None:
     """Two gates have the same gradient as what inputs bring to them and as what the state recalls for them."""
     k.xp.multiply(slopes, gradient, gates[2:])
-    k.xp.multiply(slopes[1:3], gradient, gates[:2])
-    k.xp.multiply(gradient, kept[2], part)
+    gates[:2] = gates[3:5]
+    k.xp.multiply(gradient, update, part)
 
 
-def _rnn_slopes(k: RecurrentKernel, made: Any, kept: Any, before: Any) -> None:
+def _rnn_slopes(k: RecurrentKernel, made: Any, kept: Any) -> None:
     xp = k.xp
-    (slope,), (h,) = made, kept
+    (slope,), h = made, kept[0, 1:]
     if k.relu:
         xp.less_equal(h, 0, slope)
     else:
@@ -270,27 +344,27 @@ def _rnn_slopes(k: RecurrentKernel, made: Any, kept: Any, before: Any) -> None:
 
 
 def _rnn_step(
-    k: RecurrentKernel, slopes: Any, kept: Any, gradient: Any, gates: Any, state: list[Any], part: Any
+    k: RecurrentKernel, slopes: Any, hidden: Any, gradient: Any, state: list[Any], gates: Any, part: Any
 ) -> None:
     k.xp.multiply(slopes, gradient, gates)
 
 
 _BACKWARD: Final[dict[str, Backward]] = {
-    "lstm_grad": Backward(6, 1, _lstm_slopes, _lstm_step, slice(0, 4)),
-    "gru_grad": Backward(4, 0, _gru_slopes, _gru_step, slice(3, 6)),
-    "rnn_grad": Backward(1, None, _rnn_slopes, _rnn_step, slice(0, 1)),
+    "lstm_grad": Backward(6, _lstm_slopes, _lstm_step, 1, slice(0, 4)),
+    "gru_grad": Backward(4, _gru_slopes, _gru_step, 1, slice(3, 6)),
+    "rnn_grad": Backward(1, _rnn_slopes, _rnn_step, 0, slice(0, 1)),
 }
 
 
 def slopes_span(call: KernelCall) -> int:
     """The steps of which slopes are computed at once."""
-    steps, _, rows, size = call.tensor(0).shape
+    _, steps, rows, size = call.tensor(0).shape
     nbytes = _BACKWARD[call.op].arrays * rows * size * wide(call.result.dtype).numpy.itemsize
-    return steps if call.xp is not np else max(1, min(steps, SLOPES_BYTES // max(1, nbytes)))
+    return steps - 1 if call.xp is not np else max(1, min(steps - 1, SLOPES_BYTES // max(1, nbytes)))
 
 
 def recurrence_grad(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
-    """The gradients of what was added up for the gates, [n, t, …]; with `states` those of the first states in one step more."""
+    """The gradients of what was added up for the gates, [t, n, …]; with `states` those of the first states in one step more."""
     k = RecurrentKernel(call, multiply)
     xp, states, cell = call.xp, call.attributes["states"], _BACKWARD[call.op]
     if call.result.size == 0:
@@ -298,38 +372,37 @@ def recurrence_grad(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
     span, size, width = slopes_span(call), k.size, call.result.shape[-1]
     columns = slice(cell.products.start * size, cell.products.stop * size)
     passes = call.op == "gru_grad"
+    multiply = np.dot if k.multiply is np.matmul else k.multiply  # which takes longer to begin
 
-    def kernel(kept: Any, weight: Any, *rest: Any) -> Any:
-        first, (given, *last) = (None, rest) if cell.state is None else (rest[0], rest[1:])
-        weight, given, *last = k.cast(weight, given, *last)
-        kept, given = k.in_turn(kept), k.in_turn(given)
+    def kernel(kept: Any, *rest: Any) -> Any:
+        weight, given, *last = k.cast(*rest)
+        kept, given = k.in_turn(kept, 1), k.in_turn(given)
         out = k.empty(*call.result.shape)
-        rows = k.in_turn(out[:, : k.steps], 1)
-        gates = rows.reshape(k.rows, k.steps, width // size, size).transpose(1, 2, 0, 3)
+        rows = k.in_turn(out[: k.steps])
+        by_gate = rows.reshape(k.steps, k.rows, width // size, size).transpose(0, 2, 1, 3)
+        gates = k.empty(*by_gate.shape[1:])
+        met = rows[:, :, columns]
         state = [xp.array(each) for each in last]
         recalled, gradient, part = state[0], k.empty(k.rows, size), k.empty(k.rows, size)
-        held = k.empty(span, cell.arrays, k.rows, size)
+        held = k.empty(cell.arrays, span, k.rows, size)
         for start in reversed(range(0, k.steps, span)):
             stop = min(k.steps, start + span)
-            (whole,) = k.cast(kept[start:stop])
-            before = None
-            if cell.state is not None:
-                before = k.empty(stop - start, k.rows, size)
-                (before[0],) = k.cast(kept[start - 1, cell.state] if start else first)
-                before[1:] = whole[:-1, cell.state]
-            slopes = held[: stop - start]
-            cell.slopes(k, slopes.swapaxes(0, 1), whole.swapaxes(0, 1), before)
+            (read,) = k.cast(kept[:, start : stop + 1])
+            made = held[:, : stop - start]
+            cell.slopes(k, made, read)
+            slopes, gate = made.swapaxes(0, 1), read[cell.gate]
             for at in reversed(range(start, stop)):
                 xp.add(given[at], recalled, gradient)
-                cell.step(k, slopes[at - start], whole[at - start], gradient, gates[at], state, part)
+                cell.step(k, slopes[at - start], gate[at - start], gradient, state, gates, part)
+                by_gate[at] = gates  # to compute them there would take longer
                 if at or states:
-                    k.multiply(rows[:, at, columns], weight, out=recalled)
+                    multiply(met[at], weight, out=recalled)
                     if passes:
                         xp.add(recalled, part, recalled)
         if states:
-            out[:, k.steps] = 0
+            out[k.steps] = 0
             for number, each in enumerate(state):
-                out[:, k.steps, number * size : (number + 1) * size] = each
+                out[k.steps, :, number * size : (number + 1) * size] = each
         return out.astype(k.dtype, copy=False)
 
     return kernel
@@ -337,13 +410,20 @@ def recurrence_grad(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
 
 def scratch(call: KernelCall) -> int:
     """Bytes that the kernel of a call uses beside casts of its operands and result, at most."""
-    size = call.tensor(1).shape[1]
     if call.op.endswith("_grad"):
-        rows, span = call.tensor(0).shape[2], slopes_span(call)
-        cell = _BACKWARD[call.op]
-        arrays, weight = span * (cell.arrays + (0 if cell.state is None else 2)) + 5, 0
+        planes, _, rows, size = call.tensor(0).shape
+        span, width = slopes_span(call), call.result.shape[-1] // size
+        halves = (span + 1) * planes if wide(call.result.dtype) is not call.result.dtype else 0
+        passing = span if call.op == "gru_grad" else 0
+        elements = (span * _BACKWARD[call.op].arrays + halves + passing + width + 5) * rows * size
     else:
-        rows = call.tensor(0).shape[0]
-        arrays = 2 * call.tensor(1).shape[0] // size + 3
-        weight = call.tensor(1).size if call.xp is np else 0
-    return (arrays * rows * size + weight) * wide(call.result.dtype).numpy.itemsize
+        (steps, rows, inputs), incoming, weight = (call.tensor(at).shape for at in range(3))
+        size = weight[1]
+        weights, step = math.prod(incoming) + math.prod(weight), rows * (weight[0] + 2 * size)
+        if is_joined(call):
+            elements = weights + max(weights, step + rows * (size + inputs + 1))
+        else:
+            spare = 4 * rows * size if call.op == "gru" and not call.attributes["kept"] else 0
+            brought = steps * rows * weight[0] * (1 if call.xp is np and not call.blocks else 3)
+            elements = brought + max(2 * math.prod(incoming), 2 * math.prod(weight) + step + spare)
+    return int(elements) * wide(call.result.dtype).numpy.itemsize

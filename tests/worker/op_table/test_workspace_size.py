@@ -53,11 +53,10 @@ def recurrent(op: str, reverse: bool) -> tuple[str, tuple[Array, ...], dict[str,
     weight = numbers(gates * size, size)
     states = [numbers(rows, size)] * count
     if op.endswith("_grad"):
-        first = () if more else states[:1]
-        given = (numbers(steps, kept, rows, size), weight, *first, numbers(steps, rows, size), *states)
+        given = (numbers(kept, steps + 1, rows, size), weight, numbers(steps, rows, size), *states)
         return op, given, {"reverse": reverse, "states": True, **more}
     more = more or {"kept": not reverse}
-    return op, (numbers(rows, steps, gates * size), weight, *states), {"reverse": reverse, **more}
+    return op, (numbers(steps, rows, 35), numbers(gates * size, 35), weight, *states), {"reverse": reverse, **more}
 
 
 def symmetric(size: int) -> Array:
