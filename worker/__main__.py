@@ -261,8 +261,8 @@ class WorkerShell:
             cut_off = self.control.accepted or bool(self.search.address)  # what was may still go on
             patience = self.lease if cut_off else self.patience
             if self.bulk is None and now - self.joins_since > patience:
-                log.error("no dispatcher answered at %s within %g s; start one with `gt dispatcher --address %s`",
-                          self.address, patience, self.address)  # fmt: skip
+                log.error("no dispatcher answered at %s within %g s; start one with `gt dispatcher --address %s`%s",
+                          self.address, patience, self.address, self._key_advice())  # fmt: skip
                 return 1
             if now >= self.look_at and not self._look(now):
                 return 1
@@ -270,6 +270,12 @@ class WorkerShell:
                 self._woken()
             self._between(now, idle=not ready)
         return self._end()
+
+    def _key_advice(self) -> str:
+        """What else may be the cause of a dispatcher's silence."""
+        if not self.address.startswith("tcp://"):
+            return ""
+        return f"; if one runs there, it does not accept {'this key' if self.keys else 'peers without a key (GT_KEY)'}"
 
     def _reopened(self) -> None:
         """Listen to the sockets that there are now."""

@@ -278,6 +278,14 @@ class Handshake:
         device = hello.facts.get("device", "unknown device")
         said = ", as a spare" if worker.duty is SPARE else ""
         service.log("info", f"worker {number} joined ({device}){said}", worker=number)
+        alone = next((each for each in (*far, worker) if far and each.address.startswith("ipc://")), None)
+        if alone is not None:
+            service.log(
+                "warning",
+                f"workers on other machines cannot reach worker {alone.number} on {alone.facts.get('host')}, and a program "
+                "that uses both waits for ever: start each with --listen tcp://HOST:PORT",
+                worker=number,
+            )
 
     def _pulse(self, peer: bytes, hello: m.Hello, origin: Origin) -> None:
         address = str(hello.facts.get("address"))

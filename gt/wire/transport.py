@@ -138,9 +138,8 @@ def key_text(key: bytes) -> str:
     return z85.encode(key).decode()
 
 
-_HANDSHAKE_FAILURES: Final = (
-    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-)
+_HANDSHAKE_FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+"""Without FAILED_NO_DETAIL: that is a peer who hung up, as one that only looks whether somebody listens."""
 
 
 class KeyCheck:
@@ -207,7 +206,22 @@ def is_same_address(listening: str, address: str) -> bool:
     if not (listening.startswith("tcp://") and address.startswith("tcp://")):
         return False
     (there, port), (here, asked) = host_and_port(listening), host_and_port(address)
-    return port == asked and is_loopback(here) and (is_wildcard(listening) or "localhost" in (there, here))
+    if port != asked:
+        return False
+    if is_wildcard(listening):
+        return is_loopback(here) or _is_of_this_machine(here)
+    return is_loopback(here) and "localhost" in (there, here)
+
+
+def _is_of_this_machine(host: str) -> bool:
+    """Whether a host is an IP address that an interface of this machine has. Names are not looked up."""
+    try:
+        family = socketlib.AF_INET6 if ipaddress.ip_address(host).version == 6 else socketlib.AF_INET
+        with socketlib.socket(family, socketlib.SOCK_DGRAM) as datagrams:
+            datagrams.bind((host, 0))
+    except (ValueError, OSError):
+        return False
+    return True
 
 
 def reachable(listening: str, address: str) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gt.daemon import registry
@@ -141,6 +143,21 @@ def test_which_key_is_used_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 )  # fmt: skip
 def test_which_addresses_are_one(listening: str, address: str, same: bool) -> None:
     assert transport.is_same_address(listening, address) == same
+
+
+def test_a_service_on_all_interfaces_is_at_each_address_of_this_machine() -> None:
+    """So its owner needs no key there either."""
+    here = {
+        each.address
+        for addresses in psutil.net_if_addrs().values()
+        for each in addresses
+        if each.family is socket.AF_INET
+    }
+    for host in here:
+        assert transport.is_same_address("tcp://0.0.0.0:7", f"tcp://{host}:7")
+        assert not transport.is_same_address("tcp://0.0.0.0:7", f"tcp://{host}:8")
+    assert "203.0.113.77" not in here, "an address for examples"
+    assert not transport.is_same_address("tcp://0.0.0.0:7", "tcp://203.0.113.77:7")
 
 
 def test_a_socket_on_all_interfaces_is_reached_where_its_owner_was() -> None:

@@ -96,3 +96,16 @@ def test_workers_of_different_hosts_are_introduced_and_what_they_measure_counts(
     assert link == (rounded(1e6), rounded(5e-3))
     each.event(Lost(b"b1", "killed"))
     assert all(worker.links == {} for worker in each.core.service.workers.values())
+
+
+def test_a_worker_that_those_on_other_machines_cannot_reach_is_named_in_the_log() -> None:
+    """A program on both would wait without a word."""
+    each = Service(0, expected=3)
+    said: list[tuple[str, str]] = []
+    each.core.service.log = lambda level, text, *_, **__: said.append((level, text))  # type: ignore[method-assign]
+    for name, host, address in [("a1", "a", "ipc:///a1"), ("a2", "a", "ipc:///a2"), ("b1", "b", "tcp://b1:1")]:
+        assert not [text for level, text in said if level == "warning"], "workers of one machine reach each other"
+        each.hello(name, "worker", address=address, bulk=b"bulk-" + name.encode(), device="cpu", host=host)
+    (warning,) = [text for level, text in said if level == "warning"]
+    assert "on other machines cannot reach worker 1 on a" in warning
+    assert "--listen" in warning
