@@ -45,7 +45,10 @@ class ServiceKeys:
         """So many connections were refused in all because of their keys. Returns how many since the last call."""
         fresh, self.counted = count - self.counted, count
         if count and fresh == count:
-            log.warning("refused a connection: its key is not authorised, or it has none (gt keys new NAME)")
+            log.warning(
+                "refused a connection: its key is not authorised, or it has none (gt keys new NAME), or it only looked whether "
+                "somebody listens"
+            )
         return fresh
 
 

@@ -138,8 +138,10 @@ def key_text(key: bytes) -> str:
     return z85.encode(key).decode()
 
 
-_HANDSHAKE_FAILURES: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-"""Without FAILED_NO_DETAIL: that is a peer who hung up, as one that only looks whether somebody listens."""
+_HANDSHAKE_FAILURES: Final = (
+    zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+)
+"""NO_DETAIL: a peer without a key may hang up first, when it sees that one is needed."""
 
 
 class KeyCheck:

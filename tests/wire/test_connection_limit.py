@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket as socketlib
 import time
 from pathlib import Path
 from typing import Any
@@ -38,39 +37,6 @@ def test_a_bug_without_a_guard_is_logged_once_too(
     assert limit.turn({}) is None
     assert limit.turn({}) is None
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-
-
-@pytest.mark.process
-def test_who_only_looks_whether_somebody_listens_is_no_stranger() -> None:
-    """A load balancer does so, and so does a worker that waits for its dispatcher; who speaks another mechanism is refused."""
-    router = transport.router("tcp://127.0.0.1:*", 1000, heartbeats=True)
-    monitor = transport.limit_connections(router, 1 << 20)
-    assert monitor is not None
-    kinds = []
-
-    def hear() -> int:
-        assert monitor.poll(10_000)
-        event = transport.connection_event(monitor)
-        assert event is not None
-        kinds.append(event.kind)
-        return event.kind
-
-    place = transport.host_and_port(transport.endpoint(router))
-    socketlib.create_connection((place[0], int(place[1]))).close()
-    while hear() != transport.ENDED:
-        pass
-    assert kinds == [transport.ACCEPTED, transport.ENDED]
-    server, client = transport.key_pair(), transport.key_pair()
-    dealer = transport.Dealer(
-        transport.endpoint(router), transport.new_identity(), keys=client._replace(server=server.public)
-    )
-    while hear() != transport.ENDED:
-        pass
-    assert transport.REFUSED in kinds
-    dealer.close()
-    router.disable_monitor()
-    monitor.close(linger=0)
-    router.close(linger=0)
 
 
 @pytest.mark.process
