@@ -49,6 +49,8 @@ class LimitHandler:
             some, self.following[:FOLLOW_PER_TURN] = self.following[:FOLLOW_PER_TURN], []
             for number in some:
                 self.service.pacer.follow(number)
+                for record in self.service.meshes_of.get(number, ()):
+                    self.service.multicast(record.mesh, self.service.charge(record))
             yield
 
     def let_begin(self) -> Iterator[None]:

@@ -57,6 +57,7 @@ from gt.worker.execution.tensor_store import ABSENT, Poison, TensorStore, missin
 from gt.worker.fusion.cpu.background_matmul import settle
 from gt.worker.memory_limit.limiter import MemoryLimiter, SpillCause
 from gt.worker.memory_limit.low_memory_run import LowMemoryRun
+from gt.worker.memory_limit.principal_memory import LiveBytesRun, MemoryCharge
 from gt.worker.nccl.communicators import Communicators
 from gt.worker.program.compiler import Program, ProgramStep, describe
 from gt.worker.spill.spill_file import SpilledValue
@@ -230,6 +231,7 @@ class WorkerCore:
         for plan in list(self.programs.plans):
             self.programs.drop(plan)
         self.meshes.clear()
+        self.stored.memory.leave()
         self.marks.leave()
         self.moves.forget(sys.maxsize)
         self._record(m.Record(0, 0), now)
@@ -459,6 +461,7 @@ class WorkerCore:
 
     def _drop_mesh(self, message: m.DropMesh, _now: float) -> None:
         self.meshes.pop(message.mesh, None)
+        self.stored.memory.drop_mesh(message.mesh)
         if self.communicators is not None:
             self.communicators.drop(message.mesh)
 
@@ -485,6 +488,10 @@ class WorkerCore:
         self.meshes[message.mesh] = MeshInfo(mesh, mesh.members.index(self.number), known)
         for worker, address in zip(mesh.members, message.addresses, strict=True):
             self.peers.know(worker, address, now)
+
+    def _charge_memory(self, message: m.ChargeMemory, _now: float) -> None:
+        charge = MemoryCharge(message.principal, message.live_bytes, message.weight / 1000, message.mesh)
+        self.stored.memory.note(message.client, charge)
 
     # plans
 
@@ -538,12 +545,20 @@ class WorkerCore:
             store.pop(message.inputs[position], None)
         if message.freed:
             self.stored.free(message.client, message.freed)
-        if limiter is not None and not fits:
-            running.low_memory = self._low_memory_run(running, limiter)
+        self._limit(running, None if fits else limiter)
         if self.recording is not None:
             running.recording = self.recording.begin(running)
         running.enter(PlanState.RUNNING)
         self._run(running, now)
+
+    def _limit(self, running: Execution, limiter: MemoryLimiter | None) -> None:
+        """Have a plan run step by step whose client's principal might hold too much; and, with a limiter, one that does not fit
+        into memory."""
+        memory, tensors = self.stored.memory, self.stored.tensors
+        if memory.limited and not memory.admits(running.client, running.program.need, tensors):
+            running.live_bytes = LiveBytesRun(memory, running.client, running.program, running.slots, tensors)
+        if limiter is not None:
+            running.low_memory = self._low_memory_run(running, limiter)
 
     def _pass_over(self, message: m.Execute, error: Exception, now: float) -> None:
         """Finish a plan that cannot be compiled: its results are poison. It takes part in no move: its peers learn that by
@@ -574,7 +589,7 @@ class WorkerCore:
         """Run blocks and moves until the plan ends or a move has to wait."""
         program, slots, recording = running.program, running.slots, running.recording
         while True:
-            if running.poisoned or running.low_memory is not None:
+            if running.poisoned or running.low_memory is not None or running.live_bytes is not None:
                 self._run_steps(running, 0)
             else:
                 actions = iter(program.actions[running.block])
@@ -685,13 +700,17 @@ class WorkerCore:
     def _run_steps(self, running: Execution, start: int) -> None:
         """Run the rest of a block step by step, because memory is short or some slot holds poison. What reads poison becomes
         poison, everything else is computed."""
-        slots, low_memory = running.slots, running.low_memory
+        slots, low_memory, live_bytes = running.slots, running.low_memory, running.live_bytes
+        if live_bytes is not None:
+            live_bytes.begin_block()
         for step in running.program.blocks[running.block][start:]:
             poison = next((slots[r] for r in step.sources if type(slots[r]) is Poison), None)
             if poison is not None:
                 slots[step.writes] = poison
             else:
                 try:
+                    if live_bytes is not None:
+                        live_bytes.check(step, anew=low_memory is not None)
                     slots[step.writes] = _computed(step, slots, low_memory)
                     if self.backend.sync:
                         self.backend.synchronize()
@@ -701,6 +720,8 @@ class WorkerCore:
                 slots[dead] = None
             if low_memory is not None:
                 low_memory.done(step.writes, step.dead)
+            if live_bytes is not None:
+                live_bytes.done(step)
 
     def _finish(self, running: Execution, now: float) -> None:
         program, slots = running.program, running.slots
@@ -717,6 +738,8 @@ class WorkerCore:
             self.stored.origins.note(running.client, running.base, program.signals, store)
         if running.low_memory is not None:
             running.low_memory.end()
+        if running.live_bytes is not None:
+            running.live_bytes.end()
         running.enter(PlanState.FINISHED)
         self.running = None
         self.running_words[IN_PROGRESS] = 0
@@ -770,6 +793,7 @@ ORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], None]
     m.Record: (Sender.DISPATCHER, WorkerCore._record),
     m.DefineMesh: (Sender.DISPATCHER, WorkerCore._define_mesh),
     m.DropMesh: (Sender.DISPATCHER, WorkerCore._drop_mesh),
+    m.ChargeMemory: (Sender.DISPATCHER, WorkerCore._charge_memory),
     m.DefinePlan: (Sender.DISPATCHER, WorkerCore._define_plan),
     m.DropPlan: (Sender.DISPATCHER, WorkerCore._drop_plan),
     m.Execute: (Sender.DISPATCHER, WorkerCore._execute),

@@ -205,6 +205,8 @@ class SessionMeshes:
             list(record.cards),
         ]
         self.service.multicast(mesh, m.DefineMesh(mesh.number, body, [worker.address for worker in record.workers]))
+        if self.service.is_charged(record):
+            self.service.multicast(mesh, self.service.charge(record))
 
     def introduce(self, worker: WorkerRecord, message: m.UniqueId) -> None:
         """Pass the id by which the members of a group find each other on to them. Raises `ProtocolError`."""

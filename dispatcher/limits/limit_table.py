@@ -4,7 +4,7 @@
       sessions: 8
     principals:
       user:alice: {weight: 4, reserved: 0.25}
-      uid:1007: {priority: batch}
+      uid:1007: {live_bytes: 4GB, priority: batch}
       key:ci: {sessions: 2, when_full: refuse, workers: 1, instructions_per_second: 100000}
       group:students: {weight: 0.5}   # for each of its members that has no row of its own
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
-from gt.sharding.options import LARGEST_WEIGHT, LEAST_WEIGHT
+from gt.sharding.options import LARGEST_WEIGHT, LEAST_WEIGHT, size
 from gt.sharding.spelling import meant
 from gt.sharding.yaml_document import Key, Mistake, Places, read_document, refusal, show
 
@@ -42,6 +42,8 @@ class PrincipalLimits(NamedTuple):
     """Of its share of the workers' time and memory, beside that of others."""
     reserved: float = 0.0
     """The part of each of its workers' time that it gets at least, whatever others weigh."""
+    live_bytes: int | None = None
+    """Of its tensors on one worker, of all its sessions together."""
     workers: int | None = None
     """That its sessions use at one time, all together."""
     sessions: int | None = None
@@ -93,6 +95,13 @@ def _count(said: Any) -> int:
     return said
 
 
+def _size(said: Any) -> int:
+    found = size(said)
+    if found < 1:
+        raise ValueError
+    return found
+
+
 def _one_of(*words: str) -> Callable[[Any], str]:
     def read(said: Any) -> str:
         if said not in words:
@@ -109,6 +118,7 @@ def _or_none(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 KEYS: Final[dict[str, _LimitKey]] = {
     "weight": _LimitKey(f"a number from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}", _number(LEAST_WEIGHT, LARGEST_WEIGHT)),
     "reserved": _LimitKey(f"a share from 0 to {MAX_RESERVED:g}", _number(0, MAX_RESERVED)),
+    "live_bytes": _LimitKey(f"a size such as 8GB or 512MiB, or {UNLIMITED}", _or_none(_size)),
     "workers": _LimitKey(f"a whole number from 1, or {UNLIMITED}", _or_none(_count)),
     "sessions": _LimitKey(f"a whole number from 1, or {UNLIMITED}", _or_none(_count)),
     "when_full": _LimitKey(f"{WAIT}, {REFUSE}", _one_of(WAIT, REFUSE)),

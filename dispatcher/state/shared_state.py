@@ -17,7 +17,7 @@ from gt.dispatcher.pacing.priority import Entitlement, Priority
 from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 from gt.wire import telemetry as t
-from gt.wire.principals import Origin
+from gt.wire.principals import ALL_ROLES, Origin
 
 from .disposal import DISPOSED_PER_TURN, Disposable, LooseParts, freed_in_turns, length_of
 from .events import Send
@@ -420,6 +420,18 @@ class DispatcherState:
             limited=any(rate is not None for rate in rates),
             now=self.now,
         )
+
+    def is_charged(self, record: MeshRecord) -> bool:
+        """Whether workers are told to whom the memory of a mesh's session is charged. Of whom nothing is said, as of the owner
+        while there are no limits, it is the owner's."""
+        return self.limits is not UNLIMITED_TABLE or self.by_number[record.client].principal.roles != ALL_ROLES
+
+    def charge(self, record: MeshRecord) -> m.ChargeMemory:
+        """To whom the memory of a mesh's session is charged."""
+        principal = self.by_number[record.client].program.principal
+        limits = self.limits.of(principal)
+        weight = max(1, round(limits.weight * 1000))
+        return m.ChargeMemory(record.mesh.number, record.client, principal, limits.live_bytes or 0, weight)
 
     def statistics(self, client: ClientRecord) -> dict[str, Any]:
         """The counters of the service and of one session."""

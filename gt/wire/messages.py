@@ -523,6 +523,26 @@ class UniqueId(NamedTuple):
     unique_id: bytes
 
 
+class ChargeMemory(NamedTuple):
+    """What a client's tensors take is charged to its principal, together with that of the principal's other clients. Said after
+    the `DefineMesh` of a client's mesh, and again when limits change; without it the memory is the owner's of the service.
+
+    From dispatcher to worker.
+
+    * `mesh`: the mesh; when it is dropped, this holds no longer.
+    * `client`: the client.
+    * `principal`: the name of its principal.
+    * `live_bytes`: the most bytes of live tensors that the principal may have on this worker; 0: as many as there is room for.
+    * `weight`: a thousand times what the principal weighs: whoever has more than their share is put out of memory first.
+    """
+
+    mesh: int
+    client: int
+    principal: str
+    live_bytes: int
+    weight: int
+
+
 class DropMesh(NamedTuple):
     """No plan on this mesh will come any more.
 
@@ -1462,7 +1482,7 @@ Message = (
     | SnapshotReport | Loaded
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
     | Drain | RestoreParts | StandBy | CopyFile | FileCopied | Replaced | TakeOver | HandOver | ShareMark
-    | PackParts | PartsPacked | ControlSession | ReloadConfig | Queued
+    | PackParts | PartsPacked | ControlSession | ReloadConfig | Queued | ChargeMemory
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1475,7 +1495,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     SnapshotReport, Loaded,
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
     Drain, RestoreParts, StandBy, CopyFile, FileCopied, Replaced, TakeOver, HandOver, ShareMark,
-    PackParts, PartsPacked, ControlSession, ReloadConfig, Queued,
+    PackParts, PartsPacked, ControlSession, ReloadConfig, Queued, ChargeMemory,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 

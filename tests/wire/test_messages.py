@@ -117,6 +117,7 @@ SAMPLES: tuple[Any, ...] = (
     m.ControlSession(1, 2, "weight", "0.5"),
     m.ReloadConfig(1),
     m.Queued(2, "user 7 may have 3 sessions at a time"),
+    m.ChargeMemory(3, 7, "user 7", 1 << 30, 1500),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from gt.sharding.placement import Mesh
 from gt.worker.memory_limit.low_memory_run import LowMemoryRun
+from gt.worker.memory_limit.principal_memory import LiveBytesRun
 from gt.worker.program.compiler import Program
 from gt.worker.telemetry.recorder import WorkerRecording
 from gt.worker.transfer.move import MoveInFlight
@@ -53,6 +54,8 @@ class Execution:
     """For slots, the checks of their operands on the GPU that are not known yet."""
     low_memory: LowMemoryRun | None = None
     """How it runs if it does not fit into memory together with the stored tensors."""
+    live_bytes: LiveBytesRun | None = None
+    """How it runs if its client's principal may not hold all that it makes."""
     recording: WorkerRecording | None = None
     """The recorder of its events; in a flood, only some runs are recorded individually."""
 

@@ -21,7 +21,9 @@ from gt.wire.messages import Fault, fault_of
 from gt.worker.base.backend import Backend
 from gt.worker.base.events import BulkIn, BulkOut, Send, SnapshotIn, ToDispatcher
 from gt.worker.device.async_copies import MAX_QUEUED_PUT_BYTES, DeviceToHostCopy, HostToDeviceCopy
-from gt.worker.memory_limit.limiter import ExplainedMemoryError, MemoryLimiter, SpillCause
+from gt.worker.memory_limit.explained_error import ExplainedMemoryError
+from gt.worker.memory_limit.limiter import MemoryLimiter, SpillCause
+from gt.worker.memory_limit.principal_memory import PrincipalMemory
 from gt.worker.program.compiler import Program
 from gt.worker.spill.memory_accounting import (
     Origins,
@@ -108,8 +110,11 @@ class TensorStore:
         self.tensors: dict[int, dict[int, Any]] = {}
         """By client and tensor: an array, a NumPy scalar, `ABSENT`, a `SpilledValue`, or a `Poison`."""
         self.origins = Origins()
+        self.memory = PrincipalMemory(backend.buffers, self.origins)
+        """To whom clients' tensors are charged."""
         if limiter is not None:
             limiter.origins = self.origins
+            limiter.memory = self.memory
         self.most = 0
         """The most bytes that the device's pool was seen to have."""
         self.explained = (-1, "")
@@ -257,7 +262,10 @@ class TensorStore:
         return Poison((kind, f"a put of {spec}: {text}"))
 
     def received(self, client: int, tensor: int, array: np.ndarray[Any, Any]) -> Any:
-        """What arrived, as a value on the device or on its way there. Other values are evicted for it if necessary."""
+        """What arrived, as a value on the device or on its way there. Other values are evicted for it if necessary. Raises
+        `ExplainedMemoryError` for what its client's principal may not hold."""
+        if self.memory.limited:
+            self.memory.take(client, array.nbytes, "what came", self.tensors)
         if self.limiter is not None:
             self.limiter.cause = SpillCause(client)
             self.limiter.receives(array, self.tensors, self.queue)
@@ -328,6 +336,7 @@ class TensorStore:
 
     def forget(self, client: int) -> None:
         """Forget a client that is gone, with all its tensors."""
+        self.memory.forget(client)
         self.tensors.pop(client, None)
         self.origins.forget(client)
         for key in [key for key in self.expecting if key[0] == client]:

@@ -39,6 +39,8 @@ from gt.worker.spill.eviction import (
 from gt.worker.spill.memory_accounting import Origins, Stores
 from gt.worker.spill.spill_file import SpilledBuffer, SpilledValue, SpillStorage
 
+from .principal_memory import THE_OWNERS, PrincipalMemory
+
 if TYPE_CHECKING:
     from gt.worker.cuda_graphs.graphs import CudaGraphs
     from gt.worker.telemetry.recorder import WorkerRecording
@@ -47,10 +49,6 @@ MIN_COUNTED_BYTES: Final = 4096
 """The bytes below which a buffer is not counted."""
 MAX_LOOKAHEAD_MESSAGES: Final = 256
 """The most announced messages that are searched for the next read of a tensor."""
-
-
-class ExplainedMemoryError(MemoryError):
-    """A `MemoryError` whose text already says who holds the memory."""
 
 
 class SpillCause(NamedTuple):
@@ -94,6 +92,8 @@ class MemoryLimiter:
         self.copies = CleanCopies()
         self.origins = Origins()
         """In which signals the stored tensors were made; whoever stores them notes that."""
+        self.memory: PrincipalMemory | None = None
+        """Whose memory is whose: whoever has more than their share of it gives way first."""
         self.recording: WorkerRecording | None = None
         """Who is told what goes out and comes in, while somebody watches."""
         self.cause = SpillCause()
@@ -243,6 +243,11 @@ class MemoryLimiter:
         for client, store in stores.items():
             for tensor, value in store.items():
                 self.enter(books, (client, tensor), value)
+        owners = None if self.memory is None else self.memory.owners(stores)
+        if owners is not None:
+            mine = owners.get(self.cause.client, THE_OWNERS)
+            books.asks = mine.principal, mine.weight
+            books.owner = lambda place: books.asks if isinstance(place, int) else owners[place[0]][::2]
         return books
 
     def enter(self, books: Residency, place: ValuePlace, value: Any) -> None:

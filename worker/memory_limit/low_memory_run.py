@@ -17,7 +17,8 @@ from gt.worker.spill.eviction import DEVICE_TIER, NEVER_READ, OverLimit, ValuePl
 from gt.worker.spill.memory_accounting import Stores, memory_by_signal, unstored_memory, who_holds
 from gt.worker.spill.spill_file import SpilledValue
 
-from .limiter import ExplainedMemoryError, MemoryLimiter, next_reads
+from .explained_error import ExplainedMemoryError
+from .limiter import MemoryLimiter, next_reads
 
 MAX_LOOKAHEAD_STEPS: Final = 64
 """The most steps that are searched for what to prefetch."""

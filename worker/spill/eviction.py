@@ -4,18 +4,22 @@ There are three tiers: the device, pinned memory of the host (for GPUs only), an
 
 A *buffer* is memory that one or more values look at. Values are in *places*: the slots of the running program, and stored
 tensors. Future reads are known, so the buffer that is read again last is evicted first (L. A. Belady, "A study of replacement
-algorithms for a virtual-storage computer", 1966). No array and no file may be used here.
+algorithms for a virtual-storage computer", 1966). Where buffers are of several principals, those of the one that has most above
+its share go first (`Residency.owner`). No array and no file may be used here.
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 ValuePlace = int | tuple[int, int]
 """A slot, or (client, tensor)."""
+MemoryOwner = tuple[Hashable, float]
+"""A principal, and what it weighs."""
 NEVER_READ: Final = float("inf")
 """The time of the next read of a value whose next read is unknown."""
 
@@ -57,6 +61,11 @@ class Residency:
         self.keys: dict[ValuePlace, Hashable] = {}
         self.held = [0, 0, 0]
         """The bytes in each tier."""
+
+        self.owner: Callable[[ValuePlace], MemoryOwner] | None = None
+        """Whose the value in a place is; None: all are one principal's."""
+        self.asks: MemoryOwner = ("", 1.0)
+        """Who needs room."""
 
     @property
     def used(self) -> int:
@@ -118,9 +127,40 @@ class Residency:
         fixed = sum(self.buffers[key].nbytes for key in pinned if key in self.buffers and self.buffers[key].inside)
         if fixed + nbytes > most:
             raise OverLimit(nbytes, fixed, most)
-        for _, key in self.last_first(DEVICE_TIER, pinned, wanted):
+        order = (key for _, key in self.last_first(DEVICE_TIER, pinned, wanted))
+        for key in order if self.owner is None else self._above_share_first([*order], nbytes, most, self.owner):
             if self.used + nbytes <= most:
                 return
+            yield key
+
+    def _above_share_first(
+        self, order: list[Hashable], nbytes: int, most: int, owner: Callable[[ValuePlace], MemoryOwner]
+    ) -> Iterator[Hashable]:
+        """Yields the buffers of an order, first those of the principal that has most above its share of `most` bytes, as long as
+        one has more than that. The `nbytes` for which there must be room count for whoever asks."""
+        held: dict[Hashable, int] = {self.asks[0]: nbytes}
+        weights = {self.asks[0]: self.asks[1]}
+        whose: dict[Hashable, Hashable] = {}
+        for key, buffer in self.buffers.items():
+            if buffer.inside:
+                who, weights[who] = owner(next(iter(buffer.places)))
+                whose[key] = who
+                held[who] = held.get(who, 0) + buffer.nbytes
+        whole = sum(weights.values())
+        share = {who: most * weight / whole for who, weight in weights.items()}
+        queues: dict[Hashable, deque[tuple[int, Hashable, int]]] = {}
+        for at, key in enumerate(order):
+            queues.setdefault(whose[key], deque()).append((at, key, self.buffers[key].nbytes))
+        while queues:
+            above = [who for who in queues if held[who] > share[who]]
+            if above:
+                who = max(above, key=lambda each: held[each] - share[each])
+            else:
+                who = min(queues, key=lambda each: queues[each][0][0])
+            _, key, freed = queues[who].popleft()
+            held[who] -= freed
+            if not queues[who]:
+                del queues[who]
             yield key
 
     def give_way(

@@ -182,3 +182,20 @@ def test_a_user_issues_as_many_instructions_a_second_as_granted_and_others_as_be
         issued += len(each.hears("w0", m.Execute))
     assert issued == 4
     assert 1.5 <= each.now <= 2.5
+
+
+def test_workers_are_told_to_whom_memory_is_charged() -> None:
+    """Of all but the owner when a mesh is made; of everybody once there are limits, and again when they change."""
+    each = started(1)
+    assert not each.hears("w0", m.ChargeMemory)
+    come(each, "d")
+    each.put(1, "d")
+    c, d = (each.core.service.clients[peer].number for peer in (b"c", b"d"))
+    (first,) = each.hears("w0", m.ChargeMemory)
+    assert first == m.ChargeMemory(first.mesh, d, "user a", 0, 1000)
+    limited(each, a={"live_bytes": 1 << 20, "weight": 2.5})
+    told = each.hears("w0", m.ChargeMemory)
+    assert [(one.client, one.live_bytes, one.weight) for one in told] == [(c, 0, 1000), (d, 1 << 20, 2500)]
+    come(each, "e")
+    each.put(1, "e")
+    assert [one.live_bytes for one in each.hears("w0", m.ChargeMemory)] == [1 << 20]

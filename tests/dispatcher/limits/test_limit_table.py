@@ -36,13 +36,13 @@ principals:
   group:students: {priority: batch, workers: 2}
   group:night: {priority: normal}
   user:alice: {weight: 3, sessions: unlimited}
-  uid:8: {when_full: refuse}
+  uid:8: {live_bytes: 2GiB, when_full: refuse}
   key:ci: {reserved: 0.25, instructions_per_second: 1000}
 """
     )
     assert table.of("user 1") == PrincipalLimits(0.5, sessions=4)
     assert table.of("user 7") == PrincipalLimits(3.0)
-    assert table.of("user 8") == PrincipalLimits(0.5, sessions=4, when_full="refuse")
+    assert table.of("user 8") == PrincipalLimits(0.5, live_bytes=2 << 30, sessions=4, when_full="refuse")
     assert table.of("user 9") == PrincipalLimits(0.5, workers=2, sessions=4, priority="batch")
     assert table.of("user 10") == PrincipalLimits(0.5, sessions=4, priority="normal")
     assert table.of("key ci") == PrincipalLimits(0.5, 0.25, sessions=4, instructions_per_second=1000.0)
@@ -55,7 +55,7 @@ def test_all_mistakes_are_told_at_once_with_their_lines() -> None:
 principals:
   somebody: {}
   user:bob: {}
-  uid:1: {weight: 0, workers: 0, priority: urgent}
+  uid:1: {weight: 0, live_bytes: much, workers: 0, priority: urgent}
   uid:2: [1]
   uid:3: {reserved: 0.6}
   uid:4: {reserved: 0.5}
@@ -68,6 +68,7 @@ principals:
         "limits.yaml:3: principals.somebody: is no principal; allowed: uid:NUMBER, user:NAME, key:NAME, group:NAME",
         "limits.yaml:4: principals.'user:bob': there is no user 'bob' on this machine; allowed: a user that `getent` knows",
         "limits.yaml:5: principals.'uid:1'.weight: 0 is no weight; allowed: a number from 0.01 to 100",
+        "limits.yaml:5: principals.'uid:1'.live_bytes: 'much' is no live bytes; allowed: " + KEYS["live_bytes"].allowed,
         "limits.yaml:5: principals.'uid:1'.workers: 0 is no workers; allowed: a whole number from 1, or unlimited",
         "limits.yaml:5: principals.'uid:1'.priority: 'urgent' is no priority; allowed: interactive, normal, batch",
         "limits.yaml:6: principals.'uid:2': a list is not a mapping; allowed: a mapping",
