@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from gt.daemon.groups import NamedGroups
 from gt.daemon.host import shares_processes
-from gt.wire.keys import AuthorizedKeys, service_key
+from gt.wire.keys import AuthorizedKeys, key_folder, service_key, user_principal
 from gt.wire.principals import ALL_ROLES, OBSERVER, USER, WORKER, Origin, Principal
 from gt.wire.transport import AddressRefused, KeyCheck, PeerCredentials, check_bind
 
@@ -60,6 +61,7 @@ class Access:
         self.local = address.startswith("ipc://")
         self.uid = os.geteuid() if uid is None else uid
         self.keys = keys
+        self.groups = NamedGroups(key_folder()) if self.local else None
         self.holders: dict[bytes, tuple[str, Principal]] = {}
         """The peers that have said Hello with a key."""
 
@@ -71,7 +73,9 @@ class Access:
         if credentials.uid < 0:
             return Origin(NOBODY)
         roles = ALL_ROLES if credentials.uid == self.uid else frozenset({USER})
-        return Origin(Principal(f"user {credentials.uid}", roles), credentials.pid)
+        assert self.groups is not None, "it is on a Unix socket"
+        self.groups.look()
+        return Origin(user_principal(credentials.uid, roles, self.groups), credentials.pid)
 
     def note(self, peer: bytes, credentials: PeerCredentials) -> None:
         """Remember with which key a peer has said Hello."""

@@ -49,6 +49,10 @@ class SnapshotError(GTError, RuntimeError):
     """A snapshot that cannot be written, or whose files are missing or damaged; names the file and what is wrong."""
 
 
+class PublishConflict(GTError, RuntimeError):
+    """`gt.publish(…, expect=)` met another version than the one expected; nothing was published."""
+
+
 class ProtocolError(GTError):
     """A message that violates the protocol; only its sender is affected."""
 
@@ -98,6 +102,7 @@ KINDS: dict[str, type[GTError]] = {
     "ConfigError": ConfigError,
     "ProtocolError": ProtocolError,
     "SnapshotError": SnapshotError,
+    "PublishConflict": PublishConflict,
     "SessionError": SessionError,
     "Cancelled": Cancelled,
     "WorkerError": WorkerError,

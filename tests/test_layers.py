@@ -59,11 +59,14 @@ PACKAGES = {
     "gt.dispatcher.planner": ("gt.dispatcher.cost",),
     "gt.dispatcher.pacing": (),
     "gt.dispatcher.limits": ("gt.sharding",),
-    "gt.dispatcher.state": ("gt.dispatcher.limits", "gt.dispatcher.pacing", "gt.dispatcher.planner", "gt.wire"),
+    "gt.dispatcher.publishing": ("gt.ir", "gt.wire"),
+    "gt.dispatcher.state": (
+        "gt.dispatcher.limits", "gt.dispatcher.pacing", "gt.dispatcher.planner", "gt.dispatcher.publishing",
+    ),
     "gt.dispatcher.telemetry": ("gt.dispatcher.state",),
-    "gt.dispatcher.handlers": ("gt.dispatcher.telemetry",),
+    "gt.dispatcher.handlers": ("gt.dispatcher.telemetry", "gt.snapshot_files"),
     "gt.dispatcher.operators": ("gt.dispatcher.handlers",),
-    "gt.dispatcher": ("gt.dispatcher.operators", "gt.instruction_log", "gt.snapshot_files"),
+    "gt.dispatcher": ("gt.dispatcher.operators", "gt.instruction_log"),
     # worker
     "gt.worker.device": ("gt.ir", "gt.wire"),
     "gt.worker.nccl": ("gt.worker.device",),

@@ -52,6 +52,7 @@ from gt.worker.execution.marks import Marks
 from gt.worker.execution.moves import MAX_OUTGOING_PIECES, WorkerMoves
 from gt.worker.execution.plan_state import SUSPENDED, PlanState
 from gt.worker.execution.program_cache import ProgramCache, lines_of
+from gt.worker.execution.published_parts import PublishedParts
 from gt.worker.execution.snapshot_parts import parts_to_write
 from gt.worker.execution.tensor_store import ABSENT, Poison, TensorStore, missing_tensor, storable
 from gt.worker.fusion.cpu.background_matmul import settle
@@ -147,6 +148,7 @@ class WorkerCore:
         self.finished = 0
         self.out: list[Send] = self.peers.out
         self.stored = TensorStore(backend, limiter, self.queue, self.out)
+        self.published = PublishedParts(self.stored)
         self.marks = Marks(self.stored)
         self.graphs = None
         if backend.capture is not None and backend.checks is not None:
@@ -394,6 +396,7 @@ class WorkerCore:
 
     def _forget(self, message: m.Forget, _now: float) -> None:
         self.stored.forget(message.client)
+        self.published.forget(message.client)
         self.marks.forget(message.client)
         self.out.append(Forgotten(message.client))
 
@@ -408,17 +411,22 @@ class WorkerCore:
             fault = list(self.stored.fault(error))
             self.out.append(ToDispatcher(m.SnapshotReport(message.request, fault, [], b"")))
         else:
+            self.published.keep(message, info.mesh, info.rank)
             self.out.append(SnapshotWork(message, self.number, values))
 
     def _load_part(self, message: m.LoadPart, now: float) -> None:
         self.began = self.clock()
         info = self.meshes[message.mesh]
         part = self.stored.load(message, info.mesh, info.rank)
-        if part is not None:
+        if part is not None and not self.published.give(message, part):
             self.out.append(SnapshotWork(message, self.number, box=part))
         self._done(message.order, info, now)
 
-    def _snapshot_files(self, message: m.CommitSnapshot | m.DiscardParts | m.ReadSnapshots, _now: float) -> None:
+    def _snapshot_files(
+        self,
+        message: m.CommitSnapshot | m.DiscardParts | m.ReadSnapshots | m.ReadPublished | m.RevokePublished,
+        _now: float,
+    ) -> None:
         self.out.append(SnapshotWork(message, self.number))
 
     def _take_mark(self, message: m.TakeMark, _now: float) -> None:
@@ -784,6 +792,8 @@ UNORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], Non
     m.CommitSnapshot: (Sender.DISPATCHER, WorkerCore._snapshot_files),
     m.DiscardParts: (Sender.DISPATCHER, WorkerCore._snapshot_files),
     m.ReadSnapshots: (Sender.DISPATCHER, WorkerCore._snapshot_files),
+    m.ReadPublished: (Sender.DISPATCHER, WorkerCore._snapshot_files),
+    m.RevokePublished: (Sender.DISPATCHER, WorkerCore._snapshot_files),
 }
 """What is handled when it comes, also while a plan is suspended: who may send it, and what handles it."""
 

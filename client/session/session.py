@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -389,19 +389,30 @@ class Session:
             self._send(make(number), kind, number)
         return future
 
-    def snapshot(self, name: str, parts: str, values: list[TensorValue], body: bytes) -> Future:
-        """Have workers write values to a snapshot. Flushes first. `parts` names the files, `body` says what is no tensor."""
+    def snapshot(
+        self, name: str, parts: str, values: list[TensorValue], body: bytes, share: Sequence[Any] = ()
+    ) -> Future:
+        """Have workers write values to a snapshot, or with `share` publish them. Flushes first. `parts` names the files, `body`
+        says what is no tensor."""
         interrupt_capture("it takes a snapshot")
         if any(value.owner.session is not self for value in values):
             raise SessionError("a tensor of the snapshot belongs to a session that has ended")
         self.flush()
         ids = [value.id for value in values]
         return self._request(
-            lambda number: m.WriteSnapshot(number, name, parts, ids, body), f"the snapshot {name!r}", SNAPSHOT
+            lambda number: m.WriteSnapshot(number, name, parts, ids, [*share], body), f"the snapshot {name!r}", SNAPSHOT
         )
 
-    def restore(self, known: Spec, path: tuple[str, ...], like: int, source: tuple[str, str, str]) -> TensorValue:
-        """A tensor that workers read from a snapshot (its name, parts and key), placed as the tensor `like` is."""
+    def restore(
+        self,
+        known: Spec,
+        path: tuple[str, ...],
+        like: int,
+        source: tuple[str, str, str],
+        published: Sequence[Any] = (),
+    ) -> TensorValue:
+        """A tensor that workers read from a snapshot (its name, parts and key), placed as the tensor `like` is; or from what is
+        `published`, placed as there."""
         self.usable()
         interrupt_capture("it restores a snapshot")
         mine = builder()
@@ -409,7 +420,7 @@ class Session:
             self._open()
             value = mine.allocate(known)
             self.sent += 1
-            self._send(m.Restore(value.id, pack_spec(known), list(path), like, *source), COUNTED)
+            self._send(m.Restore(value.id, pack_spec(known), list(path), like, *source, [*published]), COUNTED)
             self.history.append((self.sent, m.Put(value.id, [], list(path), False, b"")))
         self.pace()
         return value

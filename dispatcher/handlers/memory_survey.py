@@ -82,7 +82,9 @@ class MemorySurveys:
 
     def _hide(self, answers: Collection[dict[str, Any]], asking: ClientRecord) -> None:
         """Leave out what sessions of other principals hold, whose names are not for everybody."""
-        own = {each.number for each in self.service.clients.values() if each.principal.name == asking.principal.name}
+        name = asking.principal.name
+        own = {each.number for each in self.service.clients.values() if each.principal.name == name}
+        own |= {each.holder for each in self.service.held.values() if each.owner == name}
         for facts in answers:
             held = facts.get("holders")
             facts["holders"] = [each for each in held if each[0] in own] if isinstance(held, list) else []

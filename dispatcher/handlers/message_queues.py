@@ -375,6 +375,8 @@ class MessageQueues:
             return self.surveys.ask(client, message.request)
         if message.topic == "snapshots" or message.topic.startswith("snapshot "):
             return self.snapshots.look(client, message.request, message.topic[len("snapshot ") :])
+        if message.topic == "published" or message.topic.startswith(("published ", "revoke ")):
+            return self.snapshots.look_at_published(client, message)
         if message.topic == "devices":
             if not self.service.ready(client):
                 return WAITING_WORKERS

@@ -11,6 +11,7 @@ stay for as long as a session may go back to before it restored tensors from the
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter, deque
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
+from gt.dispatcher.publishing.held_version import HeldVersion
+from gt.dispatcher.publishing.share import checked_share, checked_source, names_of, published_layout
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.message_state import (
     DONE,
@@ -35,6 +38,7 @@ from gt.ir.signal_path import check_path
 from gt.ir.spec import pack_spec, unpack_spec
 from gt.sharding.partition import box, extent
 from gt.sharding.placement import format_layout
+from gt.snapshot_files.snapshot_names import earlier_attempts, published_by, publisher_of
 from gt.turns import ITEMS_PER_TURN
 from gt.wire import messages as m
 from gt.wire.messages import Fault
@@ -57,8 +61,10 @@ MAX_ASKED: Final = 5
 
 REQUESTS_PER_TURN: Final = 64
 """How many requests are looked at in one turn when a worker is lost, or has come."""
-MAX_EARLIER: Final = 4
-"""How many earlier attempts at a snapshot may have left files of which this dispatcher does not know."""
+READING_SECONDS: Final = 10.0
+"""How long a version stays for whoever was told that it is there, until it is read."""
+MAX_DIGITS: Final = 15
+"""The most digits of the number of a version that a client asks for."""
 MAX_DISCARDED: Final = 64
 """Of how many removals by a worker it is known that they may have to be done again."""
 
@@ -69,6 +75,7 @@ class SnapshotStage(Enum):
     WRITING = "writing"
     COMMITTING = "committing"
     READING = "reading"
+    REVOKING = "revoking"
 
 
 @dataclass(slots=True)
@@ -94,6 +101,12 @@ class SnapshotRequest:
     """What one worker is to do, also while there is none."""
     asked: int = 0
     """How many workers were asked to do it."""
+    share: list[Any] = field(default_factory=list)
+    """Of what is published, what is said of that in `CommitSnapshot`."""
+    version: int = 0
+    """The number of the version that was published."""
+    owner: str = ""
+    """Who has published what was read."""
 
 
 class SnapshotHandler:
@@ -108,6 +121,9 @@ class SnapshotHandler:
         """By client, the request that waits, and a tensor that has yet to arrive: the rest is not looked at before."""
         self.replaced: list[m.DiscardParts] = []
         """Part files of snapshots that were replaced, which sessions may need once more."""
+        self.reading: dict[tuple[str, str, str], float] = {}
+        """Versions of which somebody was told that they are there, with the time until when they stay although they are
+        replaced."""
         self.undiscarded: list[m.DiscardParts] = []
         """Part files that the next worker is to remove."""
         self.unasked = False
@@ -125,6 +141,7 @@ class SnapshotHandler:
         """Have the workers write tensors, once those have arrived there."""
         if not self.service.ready(client):
             return WAITING_WORKERS
+        share = checked_share(message.share)
         distinct = self._arrived(client, message)
         if distinct is None:
             return WAITING_PUT
@@ -136,21 +153,28 @@ class SnapshotHandler:
         numbers = dict(zip(packed, itertools.count(), strict=False))
         which = list(map(numbers.__getitem__, entries))
         kinds: list[Any] = list(packed.values())
+        owner = client.principal.name
+        of = {entry.mesh for entry in distinct}
         request = SnapshotRequest(
-            client.number, message.request, SnapshotStage.WRITING, client.principal.name, message.name, message.parts,
-            which=which, specs=list(map(itemgetter(0), kinds)), body=bytes(message.body),
+            client.number, message.request, SnapshotStage.WRITING, published_by(owner) if share else owner, message.name,
+            message.parts, which=which, specs=list(map(itemgetter(0), kinds)), body=bytes(message.body),
             may_be_again=client.recovery.recoveries > 0,
         )  # fmt: skip
         number = next(self.numbers)
         self.requests[number] = request
-        of = {entry.mesh for entry in distinct}
+        holder, readers = 0, []
+        if share is not None:
+            sizes = list(self.service.meshes[min(of)].mesh.sizes) if len(of) == 1 else []
+            request.share = [*share, list(map(itemgetter(1), kinds)), sizes, request.may_be_again]
+            holder, readers = self._hold(request, of, sum(entry.spec.nbytes for entry in entries)), [owner, *share[0]]
         for mesh in sorted(of):
             everything = list(range(len(entries)))
             places = everything if len(of) == 1 else [at for at in everything if entries[at].mesh == mesh]
             record = self.service.meshes[mesh]
             write = m.WritePart(
                 number, client.number, request.principal, message.name, message.parts, mesh,
-                list(map(message.tensors.__getitem__, places)), places, list(map(which.__getitem__, places)), kinds,
+                list(map(message.tensors.__getitem__, places)), places, list(map(which.__getitem__, places)), kinds, holder,
+                readers,
             )  # fmt: skip
             self.service.out.append(Send(record.identities, write))
             request.waiting.update(worker.number for worker in record.workers)
@@ -177,6 +201,45 @@ class SnapshotHandler:
         )
         self._ask_one(number, found, m.ReadSnapshots(number, found.principal, name))
         return DONE
+
+    def look_at_published(self, client: ClientRecord, ask: m.Ask) -> MessageState:
+        """Have a worker read the manifest of what is published, list all that a client may read, or withdraw what it has
+        published. Raises `ProtocolError`."""
+        if not self.service.ready(client):
+            return WAITING_WORKERS
+        self._check_room(client)
+        what, *words = ask.topic.split(" ", 3)
+        number = next(self.numbers)
+        own = client.principal.name
+        if what == "revoke":
+            name, place = " ".join(words), published_by(own)
+            found = SnapshotRequest(client.number, ask.request, SnapshotStage.REVOKING, place, name)
+            task: m.Message = m.RevokePublished(number, place, name, client.recovery.recoveries > 0)
+        else:
+            version, name, owner = (*words, "", "", "")[:3]
+            if not (version.isascii() and version.isdecimal() and len(version) <= MAX_DIGITS and name) and words:
+                raise ProtocolError("'published VERSION NAME OWNER' has a number and a name")
+            found = SnapshotRequest(client.number, ask.request, SnapshotStage.READING, published_by(own), name)
+            task = m.ReadPublished(number, owner, name, int(version or 0), names_of(client.principal))
+        self.requests[number] = found
+        self._ask_one(number, found, task)
+        return DONE
+
+    def _hold(self, request: SnapshotRequest, meshes: Iterable[int], nbytes: int) -> int:
+        """Have the workers of meshes keep in memory what is being published. Returns the number in whose place they do."""
+        workers = {worker.identity: None for mesh in meshes for worker in self.service.meshes[mesh].workers}
+        holder = next(self.service.session_numbers)
+        key = (request.principal, request.name, request.parts)
+        self.service.held[key] = HeldVersion(publisher_of(request.principal), holder, tuple(workers), nbytes)
+        return holder
+
+    def _let_go(self, principal: str, name: str, parts: str) -> None:
+        """Have workers keep a version in memory no more, if they do."""
+        held = self.service.held.pop((principal, name, parts), None)
+        if held is not None:
+            for identity in held.workers:
+                if identity in self.service.workers:
+                    self.service.send(identity, m.Forget(held.holder))
 
     def _check_room(self, client: ClientRecord) -> None:
         if sum(each.client == client.number for each in self.requests.values()) >= MAX_UNDER_WAY:
@@ -219,13 +282,29 @@ class SnapshotHandler:
             request.files.append(message.files)
         if request.stage is SnapshotStage.READING:
             request.body = bytes(message.body)
+            if len(message.files) == 2 and not message.fault:
+                request.owner, parts = map(str, message.files)
+                self.reading[published_by(request.owner), request.name, parts] = self.service.now + READING_SECONDS
+        elif request.share or request.stage is SnapshotStage.REVOKING:
+            self._published(request, message)
         elif request.stage is SnapshotStage.COMMITTING and not message.fault:
             replaced_parts = bytes(message.body).decode("ascii", "replace").split()
-            for parts in (*replaced_parts, *(_earlier_parts(request.parts) if request.may_be_again else ())):
+            for parts in (*replaced_parts, *(earlier_attempts(request.parts) if request.may_be_again else ())):
                 replaced = m.DiscardParts(request.principal, request.name, parts)
                 self.replaced += [replaced] * (replaced not in self.replaced)
             self.tick()
         self._go_on(message.request, request)
+
+    def _published(self, request: SnapshotRequest, message: m.SnapshotReport) -> None:
+        """A version was published, or a name withdrawn: what is not read any more goes, also from memory."""
+        if message.fault or request.stage is SnapshotStage.WRITING:
+            return
+        said = json.loads(bytes(message.body))
+        request.version = int(said.get("version", 0))
+        for parts in map(str, said["replaced"]):
+            replaced = m.DiscardParts(request.principal, request.name, parts)
+            self.replaced += [replaced] * (replaced not in self.replaced)
+        self.tick()
 
     def _may_go_back(self, request: SnapshotRequest) -> bool:
         """Whether the session of a request has lost a worker, or one was lost that wrote for it, and it has yet to be told."""
@@ -240,6 +319,7 @@ class SnapshotHandler:
         if request.failed:
             del self.requests[number]
             if request.parts:
+                self._let_go(request.principal, request.name, request.parts)
                 self._discard(m.DiscardParts(request.principal, request.name, request.parts))
             self._let_follow(request)
         elif request.stage is SnapshotStage.WRITING:
@@ -248,14 +328,18 @@ class SnapshotHandler:
             request.stage = SnapshotStage.COMMITTING
             commit = m.CommitSnapshot(
                 number, request.principal, request.name, request.parts, request.files, request.which, request.specs,
-                request.body,
+                request.share, request.body,
             )  # fmt: skip
             self._ask_one(number, request, commit)
         else:
             del self.requests[number]
             if client is not None:
                 client.unread_bytes += len(request.body)
-                facts = {"body": request.body} if request.stage is SnapshotStage.READING else {}
+                facts: dict[str, Any] = {"body": request.body} if request.stage is SnapshotStage.READING else {}
+                if request.version:
+                    facts["version"] = request.version
+                if request.owner:
+                    facts["owner"] = request.owner
                 self.service.send(client.identity, m.Answer(request.request, facts))
             self._let_follow(request)
 
@@ -308,9 +392,14 @@ class SnapshotHandler:
 
     def tick(self) -> None:
         """Have the files of replaced snapshots removed that no session needs any more."""
-        for parts in [each for each in self.replaced if not self._is_needed(each)]:
-            self.replaced.remove(parts)
-            self._discard(parts)
+        self.reading = {which: until for which, until in self.reading.items() if until > self.service.now}
+        for parts in list(self.replaced):
+            which = parts.principal, parts.name, parts.parts
+            if which not in self.reading:
+                self._let_go(*which)
+                if not self._is_needed(parts):
+                    self.replaced.remove(parts)
+                    self._discard(parts)
 
     def _is_needed(self, parts: m.DiscardParts) -> bool:
         """Whether a session restored tensors from part files and may go back to before that, or is sending again what it said."""
@@ -318,9 +407,9 @@ class SnapshotHandler:
             return True
         for client in self.service.clients.values():
             recovery = client.recovery
-            if client.principal.name == parts.principal and recovery.resends:
+            if (client.principal.name == parts.principal or publisher_of(parts.principal)) and recovery.resends:
                 returns = recovery.awaited or recovery.over < recovery.taken
-                if returns or recovery.restored.get((parts.name, parts.parts), 0) > recovery.settled:
+                if returns or recovery.restored.get((parts.principal, parts.name, parts.parts), 0) > recovery.settled:
                     return True
         return False
 
@@ -408,12 +497,21 @@ class SnapshotHandler:
             resident = ResidentPlacement(like.resident.layout)
         else:
             resident = ResidentPlacement(planner.policy.put_layout(path, spec))
+        principal, holder, position, readers = client.principal.name, 0, 0, []
+        if message.published:
+            owner, position, layout, sizes = checked_source(message.published)
+            principal, readers = published_by(owner), names_of(client.principal)
+            held = service.held.get((principal, message.name, message.parts))
+            holder = 0 if held is None else held.holder
+            before = published_layout(layout, spec, mesh) if sizes == mesh.sizes else None
+            if like is None and before is not None:
+                resident = ResidentPlacement(before)
         order = service.place_for(client, mesh)
         service.multicast(
             mesh,
             m.LoadPart(
                 order, client.number, message.tensor, message.spec, mesh.number, format_layout(resident.layout),
-                message.signal, client.principal.name, message.name, message.parts, message.key,
+                message.signal, principal, message.name, message.parts, message.key, holder, position, readers,
             ),
         )  # fmt: skip
         parts = [(member, box(spec.shape, resident.layout, mesh, rank)) for rank, member in enumerate(mesh.members)]
@@ -424,7 +522,7 @@ class SnapshotHandler:
         restored, recovery = client.recovery.restored, client.recovery
         for source in [source for source, position in restored.items() if position <= recovery.settled]:
             del restored[source]
-        restored[message.name, message.parts] = recovery.over + 1
+        restored[principal, message.name, message.parts] = recovery.over + 1
         service.counters.puts += 1
         if service.recording is not None:
             service.recording.put(client, message)
@@ -476,9 +574,8 @@ def _packed_kinds(entries: Iterable[Entry]) -> Generator[None, None, dict[Entry,
 def _are_of_one_snapshot(one: SnapshotRequest, other: SnapshotRequest) -> bool:
     """Whether both are to write a snapshot of the same name."""
     reads = SnapshotStage.READING in (one.stage, other.stage)
-    return not reads and (one.principal, one.name) == (other.principal, other.name)
-
-
-def _earlier_parts(parts: str) -> list[str]:
-    """The part files of earlier attempts at a snapshot: a client adds one whenever it asks again."""
-    return [f"{(int(parts, 16) - back) % (1 << 64):016x}" for back in range(1, MAX_EARLIER + 1)]
+    return (
+        not reads
+        and SnapshotStage.REVOKING not in (one.stage, other.stage)
+        and (one.principal, one.name) == (other.principal, other.name)
+    )

@@ -164,8 +164,9 @@ class SessionRecovery:
     """Whether it begins again without a mark, and waits for workers to do so."""
     settled: int = 0
     """The position of the mark to which the client would go back."""
-    restored: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By name and part files, the position of the last message by which a tensor came from a snapshot, if it is not settled."""
+    restored: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    """By place (the principal's, or that of what it has published), name and part files, the position of the last message by
+    which a tensor came from a snapshot, if it is not settled."""
     recoveries: int = 0
     """How often it went back and on."""
     recovery_seconds: float = -1.0

@@ -39,6 +39,7 @@ from .worker_duty import (
 
 if TYPE_CHECKING:
     from gt.dispatcher.pacing.run_time import RunTime
+    from gt.dispatcher.publishing.held_version import HeldVersion
     from gt.dispatcher.telemetry.recorder import DispatcherRecorder
     from gt.sharding.config import Config
 
@@ -118,6 +119,7 @@ class DispatcherState:
         self.meshes: dict[int, MeshRecord] = {}
         self.meshes_of: dict[int, list[MeshRecord]] = {}
         """The same by client; no list is empty."""
+        self.session_numbers = numbers.sessions
         self.mesh_numbers = numbers.meshes
         self.plan_numbers = itertools.count(1)
         self.order = numbers.order
@@ -148,6 +150,8 @@ class DispatcherState:
         """Sessions of the dispatcher before, which may come back, by their keys."""
         self.reshaped: list[ClientRecord] = []
         """Sessions whose meshes have shapes that are not saved yet."""
+        self.held: dict[tuple[str, str, str], HeldVersion] = {}
+        """What workers keep in memory of what is published, by its place, name and part files."""
         self.standby = StandbyCopies()
         self.replaced: Replacement | None = None
         """Once another dispatcher has taken the place of this one, which does nothing any more."""

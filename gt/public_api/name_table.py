@@ -38,6 +38,7 @@ NAMES: Final[dict[str, str]] = {
     "gt.client.compile.compile": "compile",
     "gt.client.io.save_load": "save, load",
     "gt.client.io.snapshot": "snapshot, restore, snapshots",
+    "gt.client.io.publish": "publish, subscribe, published, revoke",
     "gt.client.tensor_api.interop": "from_dlpack, from_torch",
     "gt.client.tensor.grad_mode": (
         "no_grad, enable_grad, inference_mode, is_grad_enabled, is_inference_mode_enabled, set_grad_enabled"

@@ -18,7 +18,7 @@ import numpy as np
 from gt.daemon.host import host_facts, memory_limit, resident_memory
 from gt.ir.spec import Spec
 from gt.sharding.options import for_workers
-from gt.snapshot_files.snapshot_names import default_folder
+from gt.snapshot_files.snapshot_names import default_folder, published_by
 from gt.standby.search import StandbySearch
 from gt.wire import messages as m
 from gt.wire import telemetry as t
@@ -186,10 +186,19 @@ class Fabric:
 
     def _work_on_snapshot(self, target: bytes, work: SnapshotWork) -> None:
         """Read or write files for a worker, at once: the caller's thread does everything."""
-        if work.message.principal == OWN_PROCESS.principal.name:  # whose snapshots are those of this user's services
-            work = work._replace(message=work.message._replace(principal=f"user {os.geteuid()}"))
-        answer = self.snapshots.do(work)
+        own, user = (
+            OWN_PROCESS.principal.name,
+            f"user {os.geteuid()}",
+        )  # whose snapshots are those of this user's services
+        places = {own: user, published_by(own): published_by(user)}
+        said: Any = work.message
+        said = said._replace(principal=places.get(said.principal, said.principal))
+        if isinstance(said, (m.ReadPublished, m.LoadPart)):
+            said = said._replace(readers=[places.get(each, each) for each in said.readers])
+        answer = self.snapshots.do(work._replace(message=said))
         self.snapshots.close()
+        if isinstance(said, m.ReadPublished) and isinstance(answer, m.SnapshotReport) and answer.files[:1] == [user]:
+            answer.files[0] = own
         if isinstance(answer, m.SnapshotReport):
             self.say(target, answer)
         elif answer is not None and target in self.workers:

@@ -36,6 +36,8 @@ class Manifest(NamedTuple):
     state: Any
     """How the tensors belong together, and what is no tensor (`client/io/snapshot.py`)."""
     extra: Any
+    shared: dict[str, Any] | None = None
+    """Of what is published: who may read which version (`published_folder.py`)."""
 
     @property
     def nbytes(self) -> int:
@@ -68,7 +70,7 @@ def pack_manifest(manifest: Manifest) -> bytes:
         "tensors": [[key, *pack_spec(spec)] for key, spec in manifest.tensors.items()],
         "state": manifest.state,
         "extra": manifest.extra,
-    }
+    } | ({} if manifest.shared is None else {"shared": manifest.shared})
     text = json.dumps(document, separators=(",", ":")).encode("ascii")
     data = _first_line(text) + text
     if len(data) > MAX_MANIFEST_BYTES:
@@ -113,4 +115,9 @@ def _checked(said: Any) -> Manifest:
         tensors[key] = unpack_spec(raw)
     if len(tensors) > MAX_IDS:
         raise ValueError
-    return Manifest(check_parts(said["parts"]), float(said["time"]), files, tensors, said["state"], said["extra"])
+    shared = said.get("shared")
+    if shared is not None and type(shared) is not dict:
+        raise ValueError
+    return Manifest(
+        check_parts(said["parts"]), float(said["time"]), files, tensors, said["state"], said["extra"], shared
+    )

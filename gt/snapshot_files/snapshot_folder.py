@@ -49,12 +49,12 @@ class SnapshotFolder:
 
     def part(self, name: str, parts: str, file: str) -> Path:
         """The path of a part file that is to be written; its folder is made."""
-        folder = self._made(name) / check_parts(parts)
+        folder = self.made(name) / check_parts(parts)
         folder.mkdir(mode=0o700, exist_ok=True)
         sync_folder(folder.parent)
         return folder / file
 
-    def _made(self, name: str) -> Path:
+    def made(self, name: str) -> Path:
         """The folder of a snapshot, which is made if it is not there, on the disk. Nobody but its user can enter it, nor the
         folders above, if they are made here."""
         folder = self.path / check_name(name)
@@ -68,7 +68,7 @@ class SnapshotFolder:
         """The manifest of a snapshot as it is in its file, and where that is."""
         path = self.path / check_name(name) / MANIFEST_NAME
         try:
-            return _read(path)
+            return read_manifest(path)
         except FileNotFoundError:
             raise SnapshotError(f"there is no snapshot {name!r} in {self.path}: gt.snapshots() lists them") from None
 
@@ -78,30 +78,39 @@ class SnapshotFolder:
 
     def open(self, name: str, parts: str | None = None) -> SnapshotReader:
         """A snapshot; with `parts` as it was when it had those part files, which must still be there."""
-        manifest = self.manifest(name)
-        if parts is not None and manifest.parts != parts:
+        there = parts is None or (self.path / check_name(name) / MANIFEST_NAME).exists()
+        manifest = self.manifest(name) if there else None
+        if parts is not None and (manifest is None or manifest.parts != parts):
             try:
-                manifest = unpack_manifest(*_read(self.path / name / check_parts(parts) / MANIFEST_NAME))
+                manifest = unpack_manifest(*read_manifest(self.path / name / check_parts(parts) / MANIFEST_NAME))
             except FileNotFoundError:
                 raise SnapshotError(
                     f"the snapshot {name!r} was written again while it was being restored: restore it again"
                 ) from None
+        assert manifest is not None
         return SnapshotReader(self.path / name, manifest)
 
     def commit(
-        self, name: str, parts: str, files: Iterable[PartSummary], specs: Sequence[Spec], body: bytes
+        self,
+        name: str,
+        parts: str,
+        files: Iterable[PartSummary],
+        specs: Sequence[Spec],
+        body: bytes,
+        shared: dict[str, Any] | None = None,
     ) -> tuple[str, ...]:
         """Make a snapshot of part files that are all there; it replaces one of the same name. Returns the part files of that one,
-        and of earlier ones which are still there: they are for `discard`. Who is not sure to have done this does it again."""
+        and of earlier ones which are still there: they are for `discard`. Who is not sure to have done this does it again.
+        `shared` is of what is published."""
         keys, state, extra = check_body(body)
         if len(keys) != len(specs):
             raise SnapshotError(f"a snapshot of {len(specs)} tensors has {len(keys)} names for them")
         tensors = dict(zip(keys, specs, strict=True))
-        manifest = Manifest(check_parts(parts), time.time(), tuple(files), tensors, state, extra)
+        manifest = Manifest(check_parts(parts), time.time(), tuple(files), tensors, state, extra, shared)
         data = pack_manifest(manifest)
-        folder = self._made(name)
+        folder = self.made(name)
         SnapshotReader(folder, manifest).close()
-        self._keep_manifest(name, parts)
+        self.keep_manifest(name, parts)
         draft = folder / f".{MANIFEST_NAME}.{parts}"
         try:
             with draft.open("wb") as file:
@@ -113,9 +122,9 @@ class SnapshotFolder:
             draft.unlink(missing_ok=True)
             raise
         sync_folder(folder)
-        return self._swept(folder, parts)
+        return self.swept(folder, parts)
 
-    def _keep_manifest(self, name: str, parts: str) -> None:
+    def keep_manifest(self, name: str, parts: str = "") -> None:
         """Copy the manifest of a snapshot that others will replace to its part files."""
         try:
             kept, path = self.manifest_bytes(name)
@@ -126,7 +135,7 @@ class SnapshotFolder:
             with whole_file(path.parent / before / MANIFEST_NAME, sync=False) as file:
                 file.write(kept)
 
-    def _swept(self, folder: Path, parts: str) -> tuple[str, ...]:
+    def swept(self, folder: Path, parts: str) -> tuple[str, ...]:
         """Remove the part files that somebody left long ago. Returns those of snapshots that were replaced."""
         oldest = time.time() - ABANDONED_SECONDS
         replaced = []
@@ -181,7 +190,7 @@ class SnapshotFolder:
         return found
 
 
-def _read(path: Path) -> tuple[bytes, Path]:
+def read_manifest(path: Path) -> tuple[bytes, Path]:
     """The bytes of a manifest, and where it is. Raises `FileNotFoundError`."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size > MAX_MANIFEST_BYTES:

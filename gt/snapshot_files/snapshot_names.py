@@ -15,6 +15,9 @@ FOLDER_VARIABLE: Final = "GT_SNAPSHOTS"
 """The environment variable that says where snapshots are kept."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PARTS: Final = re.compile(r"[0-9a-f]{16}")
+MAX_EARLIER: Final = 4
+"""How many earlier attempts at a snapshot may have left files of which nobody knows."""
+_PUBLISHED: Final = "published "
 MAX_FOLDER_LENGTH: Final = 200
 """Characters of the name of a principal's folder."""
 
@@ -35,6 +38,11 @@ def check_parts(parts: object) -> str:
     return parts
 
 
+def earlier_attempts(parts: str) -> list[str]:
+    """The part files of earlier attempts at a snapshot: a client adds one whenever it asks again."""
+    return [f"{(int(parts, 16) - back) % (1 << 64):016x}" for back in range(1, MAX_EARLIER + 1)]
+
+
 def default_folder() -> Path:
     """Where snapshots are kept: `GT_SNAPSHOTS`, or `gt/snapshots` in the folder for state (XDG_STATE_HOME)."""
     said = os.environ.get(FOLDER_VARIABLE)
@@ -42,6 +50,16 @@ def default_folder() -> Path:
         return Path(said).absolute()
     state = Path(os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state"))  # noqa: PTH111 — `Path.home` may raise
     return (state if state.is_absolute() else Path(tempfile.gettempdir())) / "gt" / "snapshots"
+
+
+def published_by(owner: str) -> str:
+    """In whose place what a principal has published is kept, beside its snapshots: no principal is called so."""
+    return f"{_PUBLISHED}{owner}"
+
+
+def publisher_of(place: str) -> str:
+    """The inverse of `published_by`; empty for the place of snapshots."""
+    return place.removeprefix(_PUBLISHED) if place.startswith(_PUBLISHED) else ""
 
 
 def principal_folder(root: Path, principal: str) -> Path:

@@ -8,6 +8,7 @@ a user keeps is in one folder, GT_KEYS or ~/.config/gt/keys:
     at/HOST:PORT.key     the pair with which this user connects to that address, where it is another one
     NAME.key             a pair that `gt keys new NAME` made: for another program, person or machine, which is given this file
     authorized/NAME.pub  the public part of that pair, and its role: who may connect
+    groups.toml          groups of users and keys, with which programs may share (`gt/daemon/groups.py`)
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from gt.daemon.groups import NamedGroups
 from gt.daemon.registry import services
 from gt.errors import GTError
 
@@ -154,22 +156,27 @@ class AuthorizedKeys:
         self.seen: list[tuple[str, int, int]] = []
         """The files as they were at the last look: name, time of change, size."""
         self.known: dict[str, Principal] = {}
+        self.groups = NamedGroups(key_folder())
+        self.grouped: dict[str, tuple[str, ...]] = {}
+        """The groups as they were at the last look."""
         self.look()
 
     def look(self) -> None:
-        """Read the folder again if anything in it has changed."""
+        """Read the folder again if anything in it has changed, or who is in which group."""
         seen = sorted(self._files())
-        if seen == self.seen and self.known:
+        self.groups.look()
+        if seen == self.seen and self.known and self.groups.of == self.grouped:
             return
-        known = {self.own: Principal(f"user {os.geteuid()}", ALL_ROLES)}
+        known = {self.own: user_principal(os.geteuid(), ALL_ROLES, self.groups)}
         for name, _, _ in seen:
             with contextlib.suppress(KeyRefused, ValueError):
                 said = _read(self.folder / name, secret=False)
                 public = str(said.get("public", ""))
                 if _KEY_FORM.fullmatch(public):
                     roles = frozenset({PrincipalRole(said.get("role", "user"))})
-                    known.setdefault(public, Principal(f"key {name.removesuffix('.pub')}", roles))
-        self.seen, self.known = seen, known
+                    short = name.removesuffix(".pub")
+                    known.setdefault(public, Principal(f"key {short}", roles, self.groups.names_of_key(short)))
+        self.seen, self.known, self.grouped = seen, known, self.groups.of
 
     def _files(self) -> Iterator[tuple[str, int, int]]:
         try:
@@ -194,6 +201,11 @@ class AuthorizedKeys:
     def others(self) -> bool:
         """Whether any key but the user's own is authorised."""
         return len(self.known) > 1
+
+
+def user_principal(uid: int, roles: frozenset[PrincipalRole], groups: NamedGroups) -> Principal:
+    """The principal that is a user of this machine."""
+    return Principal(f"user {uid}", roles, groups.names_of_user(uid))
 
 
 # who uses which key

@@ -40,7 +40,7 @@ from gt.bounds import (
 )
 from gt.errors import KINDS, GTError, ProtocolError, WorkerError
 
-VERSION: Final = 16
+VERSION: Final = 17
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 FIRST_PACKED: Final = 1 << 62
@@ -235,8 +235,9 @@ class Ask(NamedTuple):
     From client to dispatcher.
 
     * `request`: a number for the answer.
-    * `topic`: 'statistics', 'devices', 'memory', 'snapshots' or 'snapshot NAME', answered in its turn; or 'why TENSOR POSITION',
-      answered at once, about the tensor that the `POSITION`th run or put of the client makes.
+    * `topic`: 'statistics', 'devices', 'memory', 'snapshots', 'snapshot NAME', 'published', 'published VERSION NAME OWNER' (0:
+      the newest; the owner may be left out) or 'revoke NAME' (of what the client has published), answered in its turn; or 'why
+      TENSOR POSITION', answered at once, about the tensor that the `POSITION`th run or put of the client makes.
     """
 
     request: int
@@ -253,6 +254,8 @@ class WriteSnapshot(NamedTuple):
     * `name`: that of the snapshot; it replaces one of the same name, which stays until this one is whole.
     * `parts`: a folder for its files, 16 hexadecimal digits that nobody used before.
     * `tensors`: their ids.
+    * `share`: [], or of a version that is published [names of who may read it, the version that must be the newest one (0: there
+      is none; -1: whichever it is), how many versions stay].
     * `body`: JSON: the `keys` of the tensors in the same order, a `state` and an `extra` of any form.
     """
 
@@ -260,6 +263,7 @@ class WriteSnapshot(NamedTuple):
     name: str
     parts: str
     tensors: list[int]
+    share: list[Any]
     body: bytes
 
 
@@ -275,6 +279,8 @@ class Restore(NamedTuple):
     * `name`: that of the snapshot.
     * `parts`: which of the snapshots of that name, as its manifest says.
     * `key`: that of the tensor in it.
+    * `published`: [], or of what is published [its owner, the place of the tensor among all of it, its layout there, the sizes of
+      the axes of that mesh]: on a mesh of these sizes it gets that layout.
     """
 
     tensor: int
@@ -284,6 +290,7 @@ class Restore(NamedTuple):
     name: str
     parts: str
     key: str
+    published: list[Any]
 
 
 class ConfirmTensors(NamedTuple):
@@ -717,6 +724,9 @@ class WritePart(NamedTuple):
     * `positions`: their places in the list of all tensors of the snapshot.
     * `which`: for each tensor the number of its kind.
     * `kinds`: of each kind [dtype and shape, layout].
+    * `holder`: in whose place the receiver also keeps what it has of them in memory, by their places in that list, until a
+      `Forget`; 0: it does not.
+    * `readers`: the names of who may read what is kept.
     """
 
     request: int
@@ -729,6 +739,8 @@ class WritePart(NamedTuple):
     positions: list[int]
     which: list[int]
     kinds: list[Any]
+    holder: int
+    readers: list[str]
 
 
 class CommitSnapshot(NamedTuple):
@@ -743,6 +755,8 @@ class CommitSnapshot(NamedTuple):
     * `files`: of each its name, its bytes, and the checksum of its index.
     * `which`: for each tensor the number of its dtype and shape.
     * `specs`: these.
+    * `share`: [], or of what is published the three of `WriteSnapshot`, the layout for each of `specs`, the sizes of the mesh's
+      axes, and whether the client may have asked before.
     * `body`: as in `WriteSnapshot`.
     """
 
@@ -753,6 +767,7 @@ class CommitSnapshot(NamedTuple):
     files: list[Any]
     which: list[int]
     specs: list[Any]
+    share: list[Any]
     body: bytes
 
 
@@ -802,6 +817,9 @@ class LoadPart(NamedTuple):
     * `name`: that of the snapshot.
     * `parts`: the folder of its files.
     * `key`: that of the tensor in it.
+    * `holder`: in whose place workers keep what is published in memory; 0: nobody does.
+    * `position`: the place of the tensor among all that is published.
+    * `readers`: the names of who reads what is published; none for an own snapshot.
     """
 
     order: int
@@ -815,6 +833,46 @@ class LoadPart(NamedTuple):
     name: str
     parts: str
     key: str
+    holder: int
+    position: int
+    readers: list[str]
+
+
+class ReadPublished(NamedTuple):
+    """The receiver reads the manifest of a version that was published, or lists all. Answered by `SnapshotReport`, with the
+    owner and the folder of its files in `files`.
+
+    From dispatcher to worker.
+
+    * `request`: a number for the answer.
+    * `principal`: who has published it; empty: the reader, or else the one who shares it.
+    * `name`: its name; empty for a list of all.
+    * `version`: its number; 0 for the newest one.
+    * `readers`: the names of who reads it, first that of the principal.
+    """
+
+    request: int
+    principal: str
+    name: str
+    version: int
+    readers: list[str]
+
+
+class RevokePublished(NamedTuple):
+    """The receiver withdraws what was published. Answered by `SnapshotReport`, whose body has the folders of its files in JSON.
+
+    From dispatcher to worker.
+
+    * `request`: a number for the answer.
+    * `principal`: in whose place it is kept.
+    * `name`: its name.
+    * `again`: whether this may have been done before.
+    """
+
+    request: int
+    principal: str
+    name: str
+    again: bool
 
 
 class TakeMark(NamedTuple):
@@ -1066,7 +1124,7 @@ class Landed(NamedTuple):
 
 
 class SnapshotReport(NamedTuple):
-    """The answer to `WritePart`, `CommitSnapshot` or `ReadSnapshots`.
+    """The answer to `WritePart`, `CommitSnapshot`, `ReadSnapshots`, `ReadPublished` or `RevokePublished`.
 
     From worker to dispatcher.
 
@@ -1074,7 +1132,7 @@ class SnapshotReport(NamedTuple):
     * `fault`: [], or the name and text of an error.
     * `files`: of the file that was written its name, its bytes, and the checksum of its index; empty if there is none.
     * `body`: the manifest; or the list of all snapshots in JSON; or, with spaces between them, the folders of
-      files that a snapshot had before it was written again.
+      files that a snapshot had before it was written again; of what is published, these and its `version` in JSON.
     """
 
     request: int
@@ -1482,7 +1540,7 @@ Message = (
     | SnapshotReport | Loaded
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
     | Drain | RestoreParts | StandBy | CopyFile | FileCopied | Replaced | TakeOver | HandOver | ShareMark
-    | PackParts | PartsPacked | ControlSession | ReloadConfig | Queued | ChargeMemory
+    | PackParts | PartsPacked | ControlSession | ReloadConfig | Queued | ChargeMemory | ReadPublished | RevokePublished
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1495,7 +1553,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     SnapshotReport, Loaded,
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
     Drain, RestoreParts, StandBy, CopyFile, FileCopied, Replaced, TakeOver, HandOver, ShareMark,
-    PackParts, PartsPacked, ControlSession, ReloadConfig, Queued, ChargeMemory,
+    PackParts, PartsPacked, ControlSession, ReloadConfig, Queued, ChargeMemory, ReadPublished, RevokePublished,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 

@@ -43,6 +43,8 @@ class Principal(NamedTuple):
 
     name: str
     roles: frozenset[PrincipalRole] = ALL_ROLES
+    aliases: tuple[str, ...] = ()
+    """Other names by which something may be shared with them (`gt/daemon/groups.py`)."""
 
 
 class Origin(NamedTuple):

@@ -267,7 +267,9 @@ def test_random_streams_never_do_more_than_be_refused() -> None:
         lambda: m.Ask(1, "statistics"),
         lambda: m.Configure(9, some({}, *configs)),
         lambda: m.Options(some({}, {"verify": 0.5}, {"verify": 2}, {"x": 1})),
-        lambda: m.WriteSnapshot(int(random.integers(0, 4)), "a", "0" * 16, ids(), b"{}"),
+        lambda: m.WriteSnapshot(
+            int(random.integers(0, 4)), "a", "0" * 16, ids(), some([], [["b"], -1, 1], [[], 0]), b"{}"
+        ),
         lambda: m.Restore(
             int(random.integers(-1, 6)),
             ["f32", [4]],
@@ -276,9 +278,13 @@ def test_random_streams_never_do_more_than_be_refused() -> None:
             "a",
             "0" * 16,
             "w",
+            some([], ["user 1", 0, "R", [1]], ["user 1", -1, "", []], ["user 1", 0, "S0|", [1]]),
         ),
         lambda: m.ConfirmTensors(int(random.integers(0, 4)), ids()),
-        lambda: m.Ask(1, some("snapshots", "snapshot a")),
+        lambda: m.Ask(
+            1,
+            some("snapshots", "snapshot a", "published", "published 1 a user 1", "published x", "revoke a", "revoke "),
+        ),
         lambda: m.RequestMark(True),
         lambda: m.Settled(int(random.integers(0, 4))),
         lambda: m.Resume(int(random.integers(0, 4)), 0),

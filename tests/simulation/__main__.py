@@ -32,12 +32,17 @@ def main() -> int:
     parser.add_argument("--parts", action="store_true", help="as --recovers, and programs give up their connections")
     parser.add_argument("--hands-over", action="store_true", help="as --recovers, and dispatchers end in order")
     parser.add_argument("--mutes", action="store_true", help="the same, and workers do not say what came of marks")
+    parser.add_argument(
+        "--publishes", action="store_true", help="programs publish, and subscribe to what others have published"
+    )
     parser.add_argument("--watches", action="store_true", help="some watch, whatever happens")
     said = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.monotonic()
     failed: list[int] = []
-    answers = errors = reconnects = recoveries = marks = refused = drained = shrunk = kept = delivered = events = 0
+    answers = errors = reconnects = recoveries = marks = refused = drained = shrunk = kept = delivered = events = (
+        subscribed
+    ) = 0
     seconds = 0.0
     for seed in range(said.first, said.first + said.seeds):
         try:
@@ -54,6 +59,7 @@ def main() -> int:
                 unkept=said.unkept,
                 apart=said.apart,
                 watches=said.watches,
+                publishes=said.publishes,
             )
         except SimulationFailed as error:
             failed.append(seed)
@@ -70,6 +76,7 @@ def main() -> int:
         kept += outcome.kept
         delivered += outcome.delivered
         events += outcome.events
+        subscribed += outcome.subscribed
         seconds += outcome.seconds
     took = time.monotonic() - began
     print(
@@ -78,7 +85,7 @@ def main() -> int:
         f"{marks:,} marks, {recoveries:,} sessions that went back and on, {refused:,} fetches of what ends workers, "
         f"{drained:,} workers drained, {shrunk:,} sessions that went on with fewer workers, "
         f"{kept:,} that kept some tensors without marks, {delivered:,} parcels of marks that peers sent, "
-        f"{events:,} events read by watchers"
+        f"{events:,} events read by watchers, {subscribed:,} versions read of what was published"
     )
     if failed:
         print(f"{len(failed)} failed: {' '.join(map(str, failed))}", file=sys.stderr)

@@ -10,7 +10,16 @@ from typing import Any
 from integer_programs import CONFIGS, Array, IntegerProgram, WrongResult
 
 import gt
-from gt.errors import ConfigError, ConnectionFailed, GTError, PlanRefused, SessionError, SnapshotError, WorkerLost
+from gt.errors import (
+    ConfigError,
+    ConnectionFailed,
+    GTError,
+    PlanRefused,
+    PublishConflict,
+    SessionError,
+    SnapshotError,
+    WorkerLost,
+)
 
 from .faults import explains
 from .service import ADDRESS, FATAL_SIDE, Service
@@ -30,6 +39,20 @@ class SavedState:
         """Those that a service may have finished after the program lost it."""
 
 
+class PublishedState:
+    """What all programs have published under one name."""
+
+    def __init__(self) -> None:
+        self.tried: dict[int, list[Array]] = {}
+        """By its number, what each attempt was to publish."""
+        self.version_of: dict[int, int] = {}
+        """Those that were answered, with their versions."""
+        self.refused: set[int] = set()
+        """Those of which nothing was published, because it was not the version that was expected."""
+        self.newest = 0
+        """The newest version that was answered."""
+
+
 class Program(IntegerProgram):
     """One program: it connects, computes, and ends, whatever happens to others."""
 
@@ -43,6 +66,7 @@ class Program(IntegerProgram):
         *,
         saves: bool = False,
         ends_workers: bool = False,
+        publishes: bool = False,
     ) -> None:
         super().__init__(random.Random(zlib.crc32(f"{service.scheduler.seed} {name}".encode())))
         self.service = service
@@ -55,12 +79,15 @@ class Program(IntegerProgram):
         """Draws when it saves what it holds; None: never. Other draws do not depend on it."""
         self.ends_workers = random.Random(f"{service.scheduler.seed} {name} ends") if ends_workers else None
         """Draws when it asks for what ends a worker; None: never."""
+        self.publishes = random.Random(f"{service.scheduler.seed} {name} publishes") if publishes else None
+        """Draws when it publishes what it holds, or subscribes to what anybody has published; None: never."""
         self.fatal: list[Any] = []
         """Tensors that nobody can compute."""
         self.refused = 0
         """How many of them it has fetched."""
         self.saved: dict[str, SavedState] = {}
         self.restored = 0
+        self.subscribed = 0
         self.reconnects = 0
         self.errors: list[tuple[float, GTError]] = []
         """The errors that it got, and when."""
@@ -118,6 +145,8 @@ class Program(IntegerProgram):
         """Do something; now and then save it, or restore it, or end a worker."""
         if self.ends_workers is not None and self.ends_workers.random() < 0.06:
             self._end_worker(self.ends_workers)
+        elif self.publishes is not None and self.publishes.random() < 0.3:
+            self._publish_or_subscribe(self.publishes)
         elif self.saves is not None and self.saves.random() < 0.3:
             self._save_or_restore(self.saves)
         else:
@@ -181,6 +210,56 @@ class Program(IntegerProgram):
         for key, tensor in values.items():
             self._compare(tensor.numpy(), state.taken[found.extra][key])
         self.restored += 1
+
+    def _publish_or_subscribe(self, draw: random.Random) -> None:
+        name = draw.choice(["weights", "batch"])
+        state = self.service.published.setdefault(name, PublishedState())
+        if self.held and draw.random() < 0.5:
+            expect = draw.choice([None, None, state.newest])
+            self._publish(name, state, draw.sample(self.held, min(len(self.held), 3)), expect, draw.randint(1, 2))
+        else:
+            self._subscribe(name, state)
+
+    def _publish(
+        self, name: str, state: PublishedState, some: list[tuple[Any, Array]], expect: int | None, keep: int
+    ) -> None:
+        """Publish. If that fails, it may be there all the same."""
+        number = len(state.tried) + 1
+        state.tried[number] = [value for _, value in some]
+        what = {"number": number, "tensors": [tensor for tensor, _ in some]}
+        try:
+            version = gt.publish(name, what, expect=expect, keep=keep)
+        except PublishConflict:
+            if expect is None:
+                raise WrongResult(f"{name} was published whatever is there, and met a conflict") from None
+            state.refused.add(number)
+            return
+        if version in state.version_of.values():
+            raise WrongResult(f"{name} has two versions {version}")
+        if expect is not None and version != expect + 1:
+            raise WrongResult(f"{name} was to follow version {expect}, and is version {version}")
+        state.version_of[number] = version
+        state.newest = max(state.newest, version)
+        self.answers += 1
+
+    def _subscribe(self, name: str, state: PublishedState) -> None:
+        """Read the newest version, which must be one that was published, whole, and none older than any that was answered."""
+        least = state.newest
+        try:
+            found = gt.subscribe(name)
+        except SnapshotError as error:
+            if least or "nothing named" not in str(error):
+                raise WrongResult(f"{name} must have version {least} at least") from error
+            return
+        number, tensors = found["number"], found["tensors"]
+        values = state.tried[number]
+        if number in state.refused or len(values) != len(tensors):
+            raise WrongResult(f"{name} has {number}, which nobody has published")
+        if state.version_of.get(number, least) < least:
+            raise WrongResult(f"{name} has version {state.version_of[number]} still, after {least}")
+        self._compare(tensors[0].numpy(), values[0])
+        self.held.extend(zip(tensors, values, strict=True))
+        self.subscribed += 1
 
     def _ask(self) -> None:
         """Load another config, or ask the service for its statistics."""

@@ -60,6 +60,8 @@ class Outcome(NamedTuple):
     """How many parcels of marks peers have sent."""
     events: int = 0
     """How many events watchers have read."""
+    subscribed: int = 0
+    """How many versions were read of what programs have published."""
 
 
 class SimulationFailed(AssertionError):
@@ -72,7 +74,7 @@ def simulate(seed: int, **mode: bool) -> Outcome:
         try:
             chosen = Mode(**mode)
             service.unkept, service.apart = chosen.unkept, chosen.apart
-            recovers = any(chosen._replace(saves=False, watches=False)) and not chosen.unkept
+            recovers = any(chosen._replace(saves=False, watches=False, publishes=False)) and not chosen.unkept
             return _simulate(service, chosen._replace(recovers=recovers))
         except SimulationFailed as error:
             happened = "".join(f"\n  {each}" for each in service.interruptions)
@@ -132,7 +134,11 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
         name = f"{draw.choice(['remote-', ''])}program{number}"
         acts = draw.randint(5, 60) * (3 if recovers or mode.unkept else 1)
         ends = mode.ends_workers and number == 0
-        programs.append(Program(service, name, acts, config, span / 5, saves=mode.saves, ends_workers=ends))
+        programs.append(
+            Program(
+                service, name, acts, config, span / 5, saves=mode.saves, ends_workers=ends, publishes=mode.publishes
+            )
+        )
         service.start_program(name, link(), programs[-1].run)
     watchers = _watchers(service, random.Random(f"{scheduler.seed} watchers").randint(1, 3) if mode.watches else 0)
     happens = Faults(service, mode, harmless=harmless or recovers)
@@ -182,6 +188,7 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
         service.kept,
         service.delivered,
         sum(watcher.events for watcher in watchers),
+        sum(program.subscribed for program in programs),
     )
 
 
@@ -248,6 +255,8 @@ def _check_files(service: Service) -> None:
     for manifest in Path(service.snapshots.name).glob(f"*/*/{MANIFEST_NAME}"):
         parts = unpack_manifest(manifest.read_bytes(), manifest).parts
         found = {path.name for path in manifest.parent.iterdir()}
+        if manifest.parent.parent.name.startswith("published"):
+            found -= {each.parent.name for each in manifest.parent.glob(f"*/{MANIFEST_NAME}")}  # versions that are kept
         if not found <= {MANIFEST_NAME, parts} or any("draft" in path.name for path in manifest.parent.rglob("*")):
             raise SimulationFailed(f"{manifest.parent} has files that nobody needs: {found} beside {parts}")
     for folder in Path(service.snapshots.name).glob("*/*"):
@@ -285,11 +294,17 @@ def _check_empty(service: Service) -> None:
     streams = set(service.dispatcher_shell.router.streams) - set(service.dispatcher_shell.router.half_open)
     if not streams <= known:
         raise SimulationFailed(f"{len(streams - known)} streams of peers that have left are kept")
+    published = {held.holder for held in state.held.values()}
     for shell in service.worker_shells.values():
         worker = shell.core
         worker.check()
         stored, programs = worker.stored, worker.programs
-        kept = (stored.tensors, stored.expecting, stored.unwanted, stored.loading, programs.plans, programs.compiled,
+        tensors = {number: held for number, held in stored.tensors.items() if number not in published}
+        if not worker.published.kept.keys() <= stored.tensors.keys() & published:
+            raise SimulationFailed(
+                f"a worker keeps {worker.published.kept.keys()} of what was published, not of {published}"
+            )
+        kept = (tensors, stored.expecting, stored.unwanted, stored.loading, programs.plans, programs.compiled,
                 worker.meshes, worker.moves.arrived, worker.queue, shell.large.incoming, shell.large.streams.outbox.streams,
                 worker.marks.pinned, worker.marks.restoring, worker.marks.packing)  # fmt: skip
         if worker.running is not None or any(kept):

@@ -204,6 +204,8 @@ class Service:
         """How many workers were started together."""
         self.snapshots = tempfile.TemporaryDirectory(prefix="gt-simulated-")
         """The folder of all workers' snapshots."""
+        self.published: dict[str, Any] = {}
+        """What programs have published, by name."""
         self.marks = tempfile.TemporaryDirectory(prefix="gt-simulated-")
         """The folder of all workers' marks."""
         self.apart = False

@@ -44,19 +44,40 @@ def test_a_new_key_is_authorised_until_its_file_is_removed(folder: Path) -> None
     """Each look at the folder sees what has come, changed and gone since."""
     known = AuthorizedKeys()
     assert not known.others()
-    assert known.principal(keys.own_key().public) == Principal(f"user {os.getuid()}", ALL_ROLES)
+    own = known.principal(keys.own_key().public)
+    assert own is not None
+    assert own[:2] == (f"user {os.getuid()}", ALL_ROLES)
     key = keys.read_key(keys.new_key("bob", USER))
     assert key.server == keys.service_key().public
     assert known.principal(key.public) is None
     assert known.accepts(key.public)
-    assert known.principal(key.public) == Principal("key bob", frozenset({USER}))
+    assert known.principal(key.public) == Principal("key bob", frozenset({USER}), ("bob", "key:bob"))
     authorized = folder / "authorized" / "bob.pub"
     authorized.write_text(authorized.read_text().replace("user", "observer"))
     known.look()
-    assert known.principal(key.public) == Principal("key bob", frozenset({OBSERVER}))
+    assert known.principal(key.public) == Principal("key bob", frozenset({OBSERVER}), ("bob", "key:bob"))
     authorized.unlink()
     assert not known.accepts(key.public)
     assert not known.others()
+
+
+def test_the_groups_of_keys_follow_their_file(folder: Path) -> None:
+    """A key is told apart from others by its groups too: whoever is in another one by now has to come again."""
+    known = AuthorizedKeys()
+    bob, eve = (keys.read_key(keys.new_key(name, USER)).public for name in ("bob", "eve"))
+    (folder / "groups.toml").write_text('team = ["bob", "key:carol"]\nall = ["bob", "key:eve"]\n')
+    known.look()
+    assert known.known[bob].aliases == ("bob", "key:bob", "team", "all", "group:team", "group:all")
+    assert known.known[eve].aliases == ("eve", "key:eve", "all", "group:all")
+    (folder / "groups.toml").write_text('team = ["eve"]\n')
+    known.look()
+    assert [len(known.known[each].aliases) for each in (bob, eve)] == [2, 4]
+    for malformed in ("team = 3", "team = [3]", "team = [", "\xff"):
+        (folder / "groups.toml").write_bytes(malformed.encode("latin-1"))
+        known.look()
+        assert [len(known.known[each].aliases) for each in (bob, eve)] == [2, 2]
+    (folder / "groups.toml").unlink()
+    assert known.accepts(bob)
 
 
 @pytest.mark.parametrize(

@@ -82,14 +82,28 @@ SAMPLES: tuple[Any, ...] = (
     m.Unswitch(),
     m.Heard(1 << 40),
     m.Lapsed(0),
-    m.WriteSnapshot(8, "step-1000", "0123456789abcdef", [1, 2], b"{}"),
-    m.Restore(1 << 40, ["f32", [2]], ["net"], -1, "step-1000", "0123456789abcdef", "model.weight"),
+    m.WriteSnapshot(8, "step-1000", "0123456789abcdef", [1, 2], [["team"], -1, 1], b"{}"),
+    m.Restore(
+        1 << 40, ["f32", [2]], ["net"], -1, "step-1000", "0123456789abcdef", "model.weight", ["user 1", 0, "S0", [2]]
+    ),
     m.ConfirmTensors(9, [1, 2]),
-    m.WritePart(1, 3, "user 1000", "a", "0123456789abcdef", 1, [5], [0], [0], [[["f32", [2]], "S0"]]),
-    m.CommitSnapshot(1, "user 1000", "a", "0123456789abcdef", [["part-1-0", 99, 7]], [0], [["f32", [2]]], b"{}"),
+    m.WritePart(1, 3, "user 1000", "a", "0123456789abcdef", 1, [5], [0], [0], [[["f32", [2]], "S0"]], 9, ["user 1000"]),
+    m.CommitSnapshot(
+        1,
+        "user 1000",
+        "a",
+        "0123456789abcdef",
+        [["part-1-0", 99, 7]],
+        [0],
+        [["f32", [2]]],
+        [["team"], -1, 1, ["S0"], [2], False],
+        b"{}",
+    ),
     m.DiscardParts("user 1000", "a", "0123456789abcdef"),
     m.ReadSnapshots(2, "user 1000", ""),
-    m.LoadPart(9, 3, 7, ["f32", [2]], 1, "S0", ["net"], "user 1000", "a", "0123456789abcdef", "model.weight"),
+    m.LoadPart(
+        9, 3, 7, ["f32", [2]], 1, "S0", ["net"], "user 1000", "a", "0123456789abcdef", "model.weight", 9, 0, ["key b"]
+    ),
     m.SnapshotReport(2, [], ["part-1-0", 99, 7], b"{}"),
     m.Loaded(3, 7, ["SnapshotError", "it is damaged"]),
     m.Resume(4, 2),
@@ -118,6 +132,8 @@ SAMPLES: tuple[Any, ...] = (
     m.ReloadConfig(1),
     m.Queued(2, "user 7 may have 3 sessions at a time"),
     m.ChargeMemory(3, 7, "user 7", 1 << 30, 1500),
+    m.ReadPublished(2, "user 1000", "a", 3, ["key b", "b", "team", "everyone"]),
+    m.RevokePublished(2, "published user 1000", "a", False),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

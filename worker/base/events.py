@@ -60,7 +60,15 @@ class SnapshotWork(NamedTuple):
     `LoadPart` reads.
     """
 
-    message: m.WritePart | m.CommitSnapshot | m.DiscardParts | m.ReadSnapshots | m.LoadPart
+    message: (
+        m.WritePart
+        | m.CommitSnapshot
+        | m.DiscardParts
+        | m.ReadSnapshots
+        | m.LoadPart
+        | m.ReadPublished
+        | m.RevokePublished
+    )
     worker: int
     values: Sequence[tuple[int, Spec, Box, np.ndarray[Any, Any]]] = ()
     box: Box = ()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from gt.errors import SnapshotError
 from gt.ir.spec import unpack_spec
+from gt.snapshot_files.manifest import pack_manifest
 from gt.snapshot_files.part_file import PartSummary, write_part
+from gt.snapshot_files.published_folder import PublishedFolder, VersionTerms, everything, find, may_read, pack_published
 from gt.snapshot_files.snapshot_folder import SnapshotFolder, pack_list
-from gt.snapshot_files.snapshot_names import principal_folder
+from gt.snapshot_files.snapshot_names import earlier_attempts, principal_folder, publisher_of
 from gt.snapshot_files.snapshot_reader import SnapshotReader
 from gt.wire import messages as m
 from gt.wire.messages import Fault, fault_of
@@ -26,6 +29,13 @@ class SnapshotFiles:
         """Do some work. Raises nothing: an error is part of the answer."""
         message = work.message
         try:
+            if isinstance(message, m.ReadPublished):
+                return self._published(message)
+            if isinstance(message, m.RevokePublished):
+                revoked = PublishedFolder(self.root, publisher_of(message.principal)).revoke(
+                    message.name, again=message.again
+                )
+                return m.SnapshotReport(message.request, [], [], json.dumps({"replaced": revoked}).encode("ascii"))
             folder = SnapshotFolder(principal_folder(self.root, message.principal))
             if isinstance(message, m.LoadPart):
                 return self._load(folder, message, work)
@@ -57,6 +67,15 @@ class SnapshotFiles:
         specs = [unpack_spec(raw) for raw in message.specs]
         files = [PartSummary(*each) for each in message.files]
         which = [specs[kind] for kind in message.which]
+        if message.share:
+            to, expect, keep, layouts, sizes, again = message.share
+            share = VersionTerms(tuple(to), expect, keep, tuple(layouts[kind] for kind in message.which), tuple(sizes))
+            version, replaced = PublishedFolder(self.root, publisher_of(message.principal)).publish(
+                message.name, message.parts, files, which, bytes(message.body), share,
+                earlier_attempts(message.parts) if again else (),
+            )  # fmt: skip
+            said = json.dumps({"replaced": replaced, "version": version})
+            return m.SnapshotReport(message.request, [], [], said.encode("ascii"))
         replaced = folder.commit(message.name, message.parts, files, which, bytes(message.body))
         return m.SnapshotReport(message.request, [], [], " ".join(replaced).encode())
 
@@ -66,9 +85,19 @@ class SnapshotFiles:
             self.close()
             self.opened = key, folder.open(message.name, message.parts)
         reader = self.opened[1]
+        owner = publisher_of(message.principal)
+        if owner and not (message.readers and may_read(reader.manifest, owner, message.readers)):
+            raise SnapshotError(f"{message.name!r} is not shared with you")
         if reader.spec(message.key) is not unpack_spec(message.spec):
             raise SnapshotError(f"{message.key!r} of the snapshot {message.name!r} is {reader.spec(message.key)}")
         return SnapshotIn(message.client, message.tensor, reader.read(message.key, work.box), None)
+
+    def _published(self, message: m.ReadPublished) -> m.SnapshotReport:
+        """The owner and the manifest of a version, or a list of all."""
+        if not message.name:
+            return m.SnapshotReport(message.request, [], [], pack_published(everything(self.root, message.readers)))
+        owner, manifest = find(self.root, message.readers, message.principal, message.name, message.version)
+        return m.SnapshotReport(message.request, [], [owner, manifest.parts], pack_manifest(manifest))
 
     def close(self) -> None:
         """Close the snapshot read last."""

@@ -206,7 +206,7 @@ def test_a_snapshot_is_taken_again_with_other_files() -> None:
         link.tell(m.Answer(2, {}))
         for number, parts in ((2, "0000000000000010"), (3, "0000000000000011")):
             link.rewound(number)
-            assert link.arrived == [m.WriteSnapshot(1, "a", parts, [], b"body"), m.Free([])]
+            assert link.arrived == [m.WriteSnapshot(1, "a", parts, [], [], b"body"), m.Free([])]
             assert not future._ready()
         assert done._ready()
         link.tell(m.Answer(1, {}))
@@ -221,7 +221,7 @@ def test_the_largest_snapshot_is_taken_again() -> None:
         session.snapshot("a", "f" * 16, values, body)
         link.rewound(2)
         (again,) = [each for each in link.arrived if isinstance(each, m.WriteSnapshot)]
-        assert again == m.WriteSnapshot(1, "a", "0" * 16, [value.id for value in values], body)
+        assert again == m.WriteSnapshot(1, "a", "0" * 16, [value.id for value in values], [], body)
 
 
 def test_a_config_is_loaded_again_and_its_error_is_not_reported_again() -> None:

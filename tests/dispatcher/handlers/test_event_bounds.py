@@ -471,9 +471,9 @@ SAID: dict[str, tuple[str, Callable[[], Any]]] = {
     "why nonsense": ("c", lambda: m.Ask(1, "why " + "9 " * 30_000)),
     "topic": ("c", lambda: m.Ask(1, "x" * 60_000)),
     "fetch": ("c", lambda: m.Fetch(1, 1)),
-    "snapshot": ("c", lambda: m.WriteSnapshot(1, "a", "0" * 16, [1] * MAX_IDS, bytes(1 << 22))),
+    "snapshot": ("c", lambda: m.WriteSnapshot(1, "a", "0" * 16, [1] * MAX_IDS, [], bytes(1 << 22))),
     "confirm": ("c", lambda: m.ConfirmTensors(1, [1] * MAX_IDS)),
-    "restore": ("c", lambda: m.Restore(9, SPEC, DEEP, 1, "a" * 10_000, "0" * 10_000, "k" * 20_000)),
+    "restore": ("c", lambda: m.Restore(9, SPEC, DEEP, 1, "a" * 10_000, "0" * 10_000, "k" * 20_000, [])),
     "snapshots": ("c", lambda: m.Ask(1, "snapshots")),
     "report": ("w0", lambda: m.SnapshotReport(1, ["k"] * 1000, ["f"] * 1000, bytes(1 << 23))),
     "loaded": ("w0", lambda: m.Loaded(1, 1, ["k"] * 1000)),
@@ -880,7 +880,7 @@ def test_a_snapshot_of_many_tensors_is_begun_in_turns() -> None:
     each = started()
     tensors = unlike(each, MAX_IDS)
     body = b'{"keys": [], "state": {}, "extra": {}}'
-    assert most_steps(each, "c", m.WriteSnapshot(1, "a", "0" * 16, tensors, body)) < MAX_STEPS
+    assert most_steps(each, "c", m.WriteSnapshot(1, "a", "0" * 16, tensors, [], body)) < MAX_STEPS
     assert each.core.service.clients[b"c"].head is MessageState.DONE
 
 

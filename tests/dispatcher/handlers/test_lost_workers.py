@@ -123,7 +123,7 @@ def test_errors_that_follow_from_a_loss_are_told_only_if_the_session_does_not_go
     each = service(2, config=RULES)
     each.put(2, signal=("net",))
     each.done()
-    each.say("c", m.Fetch(5, 2), m.WriteSnapshot(6, "a", "0" * 16, [2], b"{}"))
+    each.say("c", m.Fetch(5, 2), m.WriteSnapshot(6, "a", "0" * 16, [2], [], b"{}"))
     (collect,) = each.hears("w1", m.Collect)
     (write,) = each.hears("w0", m.WritePart)
     each.say("w0", m.Part(collect.request, [], False, bytes(8)), m.SnapshotReport(write.request, [], [], b""))

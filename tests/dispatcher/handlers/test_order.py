@@ -247,7 +247,7 @@ def test_whatever_waits_for_a_client_counts(monkeypatch: pytest.MonkeyPatch) -> 
         "run": m.Run(1, 1 << 40, [1] * 1000, [], [], []),
         "configure": m.Configure(1, {}),
         "ask": m.Ask(2, "statistics"),
-        "snapshot": m.WriteSnapshot(1, "a", "0" * 16, [1], bytes(30_000)),
+        "snapshot": m.WriteSnapshot(1, "a", "0" * 16, [1], [], bytes(30_000)),
     }
     for name, message in many.items():
         each = started(1)

@@ -212,8 +212,11 @@ def test_only_an_operator_cancels() -> None:
 def test_a_user_is_who_the_kernel_says() -> None:
     """On ipc: the service's own user may do everything, another one may run programs, one who is not known nothing."""
     access = Access("ipc:///run/x", uid=1000)
-    assert access.origin(PeerCredentials(1000, 7)) == Origin(Principal("user 1000", ALL_ROLES), 7)
-    assert access.origin(PeerCredentials(1001, 8)) == Origin(Principal("user 1001", frozenset({USER})), 8)
+    for uid, pid, roles in ((1000, 7, ALL_ROLES), (1001, 8, frozenset({USER}))):
+        found = access.origin(PeerCredentials(uid, pid))
+        assert found.pid == pid
+        assert found.principal[:2] == (f"user {uid}", roles)
+        assert f"uid:{uid}" in found.principal.aliases
     assert access.origin(PeerCredentials()) == Origin(NOBODY)
 
 

@@ -646,7 +646,7 @@ PARTS, LATER_PARTS = "0123456789abcdef", "f" * 16
 
 
 def write(each: Service, parts: str = PARTS, *tensors: int, request: int = 5) -> None:
-    each.say("c", m.WriteSnapshot(request, "a", parts, list(tensors), b"{}"))
+    each.say("c", m.WriteSnapshot(request, "a", parts, list(tensors), [], b"{}"))
 
 
 def report(request: int, *, file: str = "", body: bytes = b"") -> m.SnapshotReport:
@@ -705,7 +705,7 @@ def test_files_stay_while_tensors_may_have_to_be_restored_from_them_again(settle
     """Until the client would go back to a mark that has the tensors."""
     each = service(1)
     mark = settled_mark(each)
-    each.say("c", m.Restore(7, SPEC, [], -1, "a", PARTS, "w"))
+    each.say("c", m.Restore(7, SPEC, [], -1, "a", PARTS, "w", []))
     each.say("w0", m.Loaded(1, 7, []))
     each.done()
     if settled:
@@ -725,7 +725,7 @@ def test_files_stay_while_tensors_may_have_to_be_restored_from_them_again(settle
         restore(each, mark)
         pass_time(each, 1.0)
         assert not each.hears("w1", m.DiscardParts)
-        each.say("c", m.Restore(7, SPEC, [], -1, "a", PARTS, "w"))
+        each.say("c", m.Restore(7, SPEC, [], -1, "a", PARTS, "w", []))
         assert [told.parts for told in each.hears("w1", m.LoadPart)] == [PARTS]
         each.say("w1", m.Loaded(2, 7, []))
         each.say("c", m.Goodbye("", ""))

@@ -21,8 +21,10 @@ PARTS = "0123456789abcdef"
 SPEC = pack_spec(VECTOR)
 
 
-def take(each: Service, *tensors: int, request: int = 5, name: str = "a", client: str = "c") -> None:
-    each.say(client, m.WriteSnapshot(request, name, PARTS, list(tensors), b"{}"))
+def take(
+    each: Service, *tensors: int, request: int = 5, name: str = "a", client: str = "c", share: list[Any] | None = None
+) -> None:
+    each.say(client, m.WriteSnapshot(request, name, PARTS, list(tensors), share or [], b"{}"))
 
 
 def report(
@@ -292,7 +294,7 @@ def test_a_manifest_reaches_who_asked_for_it() -> None:
 
 
 def restore(each: Service, tensor: int, *, like: int = -1, signal: tuple[str, ...] = (), spec: Any = SPEC) -> None:
-    each.say("c", m.Restore(tensor, spec, list(signal), like, "a", PARTS, "model.weight"))
+    each.say("c", m.Restore(tensor, spec, list(signal), like, "a", PARTS, "model.weight", []))
 
 
 def test_a_restored_tensor_is_placed_by_its_signal_or_like_another() -> None:

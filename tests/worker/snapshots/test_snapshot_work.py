@@ -23,19 +23,19 @@ ARRAY = np.arange(4, dtype=np.float32)
 
 
 def write(principal: str = "user 1", name: str = "a", parts: str = PARTS) -> SnapshotWork:
-    message = m.WritePart(1, 3, principal, name, parts, 1, [5], [0], [0], [[SPEC, "R"]])
+    message = m.WritePart(1, 3, principal, name, parts, 1, [5], [0], [0], [[SPEC, "R"]], 0, [])
     return SnapshotWork(message, 0, [(0, KNOWN, WHOLE, ARRAY)])
 
 
 def commit(files: list[Any], principal: str = "user 1", name: str = "a", parts: str = PARTS) -> SnapshotWork:
     body = b'{"keys": ["w"], "state": [], "extra": null}'
-    return SnapshotWork(m.CommitSnapshot(2, principal, name, parts, files, [0], [SPEC], body), 0)
+    return SnapshotWork(m.CommitSnapshot(2, principal, name, parts, files, [0], [SPEC], [], body), 0)
 
 
 def load(
     principal: str = "user 1", name: str = "a", parts: str = PARTS, key: str = "w", known: Any = SPEC
 ) -> SnapshotWork:
-    message = m.LoadPart(9, 3, 7, known, 1, "R", [], principal, name, parts, key)
+    message = m.LoadPart(9, 3, 7, known, 1, "R", [], principal, name, parts, key, 0, 0, [])
     return SnapshotWork(message, 0, box=WHOLE)
 
 

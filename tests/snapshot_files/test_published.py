@@ -1,0 +1,163 @@
+"""What is published, as files: versions that never change, one after the other, read by whom they are shared with and nobody
+else."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gt.errors import PublishConflict, SnapshotError
+from gt.ir.dtypes import float32
+from gt.ir.spec import spec
+from gt.snapshot_files import published_folder
+from gt.snapshot_files.part_file import write_part
+from gt.snapshot_files.published_folder import (
+    PublishedFolder,
+    PublishedInfo,
+    VersionTerms,
+    everything,
+    find,
+    pack_published,
+    unpack_published,
+)
+from gt.snapshot_files.snapshot_names import earlier_attempts
+
+KNOWN = spec(float32, (4,))
+WHOLE = ((0, 4),)
+BODY = b'{"keys": ["tensor"], "state": ["tensor", "tensor"], "extra": null}'
+OWNER, BOB, EVE = "user 1", ["key bob", "bob", "team", "everyone"], ["key eve", "eve", "everyone"]
+
+
+def parts_of(number: int) -> str:
+    return f"{number * 256:016x}"
+
+
+def publish(
+    root: Path, value: float, number: int, *, owner: str = OWNER, name: str = "w", to: tuple[str, ...] = (),
+    expect: int = -1, keep: int = 1, attempt: int = 0,
+) -> tuple[int, tuple[str, ...]]:  # fmt: skip
+    """Publish four times a value; `number` and `attempt` make the name of its part files."""
+    folder, parts = PublishedFolder(root, owner), f"{number * 256 + attempt:016x}"
+    path = folder.snapshots.part(name, parts, "part-1-0")
+    written = write_part(path, iter([(0, KNOWN, WHOLE, np.full(4, value, np.float32))]))
+    share = VersionTerms(to, expect, keep, ("R",), (1,))
+    try:
+        return folder.publish(name, parts, [written], [KNOWN], BODY, share, earlier_attempts(parts)[:attempt])
+    except PublishConflict:
+        folder.snapshots.discard(name, parts)
+        raise
+
+
+def value_of(root: Path, readers: list[str], *, owner: str = "", name: str = "w", version: int = 0) -> float:
+    publisher, manifest = find(root, readers, owner, name, version)
+    reader = PublishedFolder(root, publisher).snapshots.open(name, manifest.parts)
+    array = reader.read("tensor", WHOLE)
+    reader.close()
+    assert len(set(array.tolist())) == 1
+    return float(array[0])
+
+
+def test_a_version_is_read_by_whom_it_is_shared_with(tmp_path: Path) -> None:
+    assert publish(tmp_path, 1, 1, to=("team",))[0] == 1
+    assert value_of(tmp_path, [OWNER]) == 1
+    assert value_of(tmp_path, BOB) == value_of(tmp_path, BOB, owner="1") == value_of(tmp_path, BOB, owner=OWNER) == 1
+    with pytest.raises(SnapshotError) as refused:
+        find(tmp_path, EVE, OWNER, "w", 0)
+    with pytest.raises(SnapshotError) as missing:
+        find(tmp_path, EVE, OWNER, "v", 0)
+    assert str(refused.value).replace("'w'", "'v'") == str(missing.value), "nobody hears of what is not shared"
+    assert everything(tmp_path, EVE) == []
+    (seen,) = everything(tmp_path, BOB)
+    assert seen[:3] == ("w", OWNER, 1)
+    assert seen.to == ()
+    assert everything(tmp_path, [OWNER])[0].to == ("team",)
+
+
+def test_readers_are_not_told_with_whom_else_it_is_shared(tmp_path: Path) -> None:
+    publish(tmp_path, 1, 1, to=("bob", "carol"))
+    _, manifest = find(tmp_path, BOB, "", "w", 0)
+    assert manifest.shared == {"version": 1, "layouts": ["R"], "sizes": [1]}
+
+
+def test_own_names_come_first_and_others_are_chosen_by_owner(tmp_path: Path) -> None:
+    publish(tmp_path, 1, 1, to=("everyone",))
+    publish(tmp_path, 2, 2, owner="user 2", to=("everyone",))
+    with pytest.raises(SnapshotError, match=r"by user 1, user 2: say of="):
+        find(tmp_path, BOB, "", "w", 0)
+    assert value_of(tmp_path, BOB, owner="user 2") == 2
+    publish(tmp_path, 3, 3, owner="key bob")
+    assert value_of(tmp_path, BOB) == 3
+    assert [each.owner for each in everything(tmp_path, BOB)] == ["key bob", "user 1", "user 2"]
+
+
+def test_an_attempt_that_became_a_version_is_that_version(tmp_path: Path) -> None:
+    """Whoever publishes again, because no answer came, publishes nothing twice."""
+    assert publish(tmp_path, 1, 1, expect=0) == (1, ())
+    assert publish(tmp_path, 1, 1, expect=0) == (1, ()), "another worker commits it once more"
+    assert publish(tmp_path, 1, 1, expect=0, attempt=1) == (1, (f"{257:016x}",))
+    publish(tmp_path, 2, 2)
+    assert publish(tmp_path, 1, 1, expect=0, attempt=2)[0] == 1
+    assert value_of(tmp_path, [OWNER]) == 2
+    assert publish(tmp_path, 3, 3, attempt=1) == (3, (*sorted([parts_of(1), parts_of(2)]), parts_of(3)))
+
+
+def test_so_many_names_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(published_folder, "MAX_PUBLISHED", 1)
+    publish(tmp_path, 1, 1)
+    publish(tmp_path, 2, 2)
+    with pytest.raises(SnapshotError, match="1 names published"):
+        publish(tmp_path, 3, 3, name="v")
+    PublishedFolder(tmp_path, OWNER).revoke("w", again=False)
+    publish(tmp_path, 3, 4, name="v")
+
+
+def test_a_list_as_bytes() -> None:
+    row = PublishedInfo("w", OWNER, 3, 1.5, 16, 1, ("team", "bob"))
+    assert unpack_published(pack_published([row])) == [row]
+
+
+ACT = st.one_of(
+    st.tuples(st.just("publish"), st.integers(-1, 4), st.integers(1, 3)), st.tuples(st.just("revoke"), st.booleans())
+)
+
+
+@given(st.lists(ACT, max_size=8))
+def test_versions_against_a_list(acts: list[tuple[Any, ...]]) -> None:
+    """No number is given twice, also after a name was withdrawn; what can be named has the value that it had; what is to go
+    away is what cannot be named any more."""
+    with tempfile.TemporaryDirectory() as made:
+        root = Path(made)
+        readable: dict[int, int] = {}
+        last, newest = 0, 0
+        for number, (what, *more) in enumerate(acts, 1):
+            if what == "publish":
+                expect, keep = more
+                if expect not in (-1, newest):
+                    with pytest.raises(PublishConflict):
+                        publish(root, number, number, expect=expect, keep=keep)
+                    continue
+                last = newest = last + 1
+                assert publish(root, number, number, expect=expect, keep=keep)[0] == last
+                readable[last] = number
+                readable = {version: each for version, each in readable.items() if version > last - keep}
+            elif newest:
+                gone = PublishedFolder(root, OWNER).revoke("w", again=more[0])
+                assert set(gone) >= {parts_of(each) for each in readable.values()}
+                readable, newest = {}, 0
+            elif not more[0]:
+                with pytest.raises(SnapshotError, match="you have published nothing"):
+                    PublishedFolder(root, OWNER).revoke("w", again=False)
+            for version in range(1, last + 2):
+                if version in readable:
+                    assert value_of(root, [OWNER], version=version) == readable[version]
+                else:
+                    with pytest.raises(SnapshotError):
+                        find(root, [OWNER], "", "w", version)
+            if newest:
+                assert value_of(root, [OWNER]) == readable[newest]
