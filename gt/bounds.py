@@ -22,7 +22,6 @@ MAX_EVENTS_BYTES: Final = 1 * MIB
 MAX_HOLDINGS_BYTES: Final = 4 * MIB
 MAX_ANSWER_BYTES: Final = 16 * MIB
 MAX_INLINE_BYTES: Final = 64 * KIB
-MAX_PLACE_BYTES: Final = 4 * KIB
 MAX_BULK_BYTES: Final = 1 * MIB
 MAX_DEFINITION_BYTES: Final = 8 * MIB
 MAX_ALL_DEFINITIONS_BYTES: Final = 64 * MIB
@@ -83,7 +82,6 @@ BOUNDS: Final = (
     Bound("MAX_HOLDINGS_BYTES", "bytes", "that of a worker's `Holdings`"),
     Bound("MAX_ANSWER_BYTES", "bytes", "the first frame of a message from the dispatcher"),
     Bound("MAX_INLINE_BYTES", "bytes", "values in a message to the dispatcher; larger ones go by the bulk socket"),
-    Bound("MAX_PLACE_BYTES", "bytes", "what is said of a place in shared memory, or of the parts that a `Put` lends"),
     Bound("MAX_BULK_BYTES", "bytes", "a chunk of larger values, and so any frame on the dispatcher's bulk socket"),
     Bound("MAX_DEFINITION_BYTES", "bytes", "the segment of a `Define`, and so any frame on the dispatcher's control socket"),
     Bound("MAX_ALL_DEFINITIONS_BYTES", "bytes", "the segments of all definitions that one session has at a time"),

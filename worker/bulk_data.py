@@ -76,23 +76,18 @@ class BulkData:
 
     def open_puts(self) -> None:
         """Grant bulk puts that were announced to their senders; forget those that were called off."""
-        expecting, called_off = self.core.stored.expecting, self.core.stored.called_off
-        while called_off:
-            (client, tensor), sender = called_off.pop()
-            self.streams.refuse_loan(sender, (PUT, client, tensor, self.core.number))
+        expecting = self.core.stored.expecting
         if not expecting and not self.incoming:
             return
         known = set(self.incoming.values())
         here: list[Arrived] = []
-        for (client, tensor), (sender, spec, part, loans) in expecting.items():
+        for (client, tensor), (sender, spec, part) in expecting.items():
             if (client, tensor) not in known:
                 key = (PUT, client, tensor, self.core.number)
                 make = partial(self.pool.empty, extent(part), spec.dtype.numpy)
                 self.incoming[key] = client, tensor
                 grant = self.streams.inbox.open(sender, key, part, spec.dtype.numpy, make)
                 whole = self._answer(self.streams.opened, key)
-                if whole is None and loans:
-                    whole = self._answer(partial(self.streams.opened_with, loans=loans), key)
                 if whole is None:
                     self.send(grant)
                 else:

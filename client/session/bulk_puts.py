@@ -15,26 +15,24 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from gt.sharding.partition import Box, extent
-from gt.wire.bulk import ALL_WORKERS, PUT, Frames, Key, Outbox, Place, pack_loans
+from gt.wire.bulk import PUT, Frames, Outbox
 from gt.wire.pool import Pool
 from gt.wire.ranges import PAGE_BYTES
 
 MAX_KNOWN_LAYOUTS: Final = 256
 """Kinds of tensors for which it is remembered how they were cut."""
 Array = np.ndarray[Any, Any]
-PartOwner = tuple[int, bytes, Box]
-"""The owner of a part: (worker, its bulk identity, the box)."""
-PartOwners = tuple[PartOwner, ...]
+PartOwners = tuple[tuple[int, bytes, Box], ...]
+"""The owners of parts: (worker, its bulk identity, the box)."""
 
 
 class BulkPut:
     """An array to be put: `parts` are copies of it, or else `array` is the program's own.
 
-    `guess`: where the parts are thought to go; `offered`: to whom they were offered; `loans`: what its message says of parts
-    that are lent with it, and `lent`: to whom, by the streams that they take the place of.
+    `guess`: where the parts are thought to go; `offered`: to whom they were offered.
     """
 
-    __slots__ = ("array", "guess", "kind", "lent", "loans", "nbytes", "offered", "parts")
+    __slots__ = ("array", "guess", "kind", "nbytes", "offered", "parts")
 
     def __init__(self, kind: Hashable, array: Array) -> None:
         self.kind = kind
@@ -43,8 +41,6 @@ class BulkPut:
         self.parts: dict[Box, Array] = {}
         self.guess: PartOwners = ()
         self.offered: PartOwners = ()
-        self.lent: dict[Key, PartOwner] = {}
-        self.loans = b""
 
     def whole(self) -> Array:
         """The array, put together again if it was cut."""
@@ -87,32 +83,20 @@ class BulkPuts:
         return put
 
     def begin(self, tensor: int, put: BulkPut, client: int) -> Iterator[Frames]:
-        """Begin a put that the dispatcher is told of. Workers that probably want a part, and can read it, hear by its message
-        that it is lent to them; yields what else to send to them, if they are too many for that."""
+        """Begin a put that the dispatcher is told of; yields what to send to workers that probably want a part."""
         self.waiting[tensor] = put
-        found = {each: place for each in put.guess if each[0] in self.outbox.near and (place := self._place(put, each))}
-        put.loans = pack_loans(*_loans(found)) if found else b""
-        if not put.loans:
-            return self._offer(tensor, put, tuple(found), client)
-        put.offered = tuple(found)
-        for each, place in found.items():
-            worker, identity, box = each
-            key = (PUT, client, tensor, worker)
-            put.lent[key] = each
-            self.outbox.lend(identity, key, put.parts[box], box, place)
-        return iter(())
-
-    def _place(self, put: BulkPut, owner: PartOwner) -> Place | None:
-        return self.pool.place(put.parts[owner[2]])
+        found = [
+            each
+            for each in put.guess
+            if each[0] in self.outbox.near and self.pool.place(put.parts[each[2]]) is not None
+        ]
+        return self._offer(tensor, put, tuple(found), client)
 
     def cut(self, tensor: int, where: PartOwners, client: int) -> Iterator[Frames]:
         """Offer each worker its part; yields what to send now."""
         put = self.waiting.pop(tensor, None)
-        if put is None:  # it was interrupted
-            owners = {worker for worker, _, _ in where}
-            for key in [key for key in self.outbox.lent if key[2] == tensor and key[3] not in owners]:
-                self.outbox.retract(key)
-            return
+        if put is None:
+            return  # it was interrupted
         for worker, identity, box in put.offered:
             if (worker, identity, box) not in where:
                 self.outbox.retract((PUT, client, tensor, worker))
@@ -150,8 +134,6 @@ class BulkPuts:
         """Keep puts, by tensor, which the dispatcher is told of later, until it says where they go."""
         for put in puts.values():
             put.guess = put.offered = ()
-            put.lent = {}
-            put.loans = b""
         self.waiting.update(puts)
 
     def _offer(self, tensor: int, put: BulkPut, where: PartOwners, client: int) -> Iterator[Frames]:
@@ -162,20 +144,10 @@ class BulkPuts:
 
     def break_off(self, lost: int, *, renumbered: bool) -> None:
         """Forget where parts went, because worker `lost` (-1: none, -2: all) is gone, or another session number holds
-        (`renumbered`). What others have been lent they still read, and marks may refer to what the lost one was lent.
-
-        What the message of a put lends, its worker has heard of if the dispatcher has said where it goes, which it says to both
-        at once. A message that it has not acted on is dropped with the number of the session, or else acted on later."""
+        (`renumbered`). What others have been lent they still read, and marks may refer to what the lost one was lent."""
         self.outbox.break_off(lost, renumbered=renumbered)
         for put in self.waiting.values():
-            put.guess = ()
-            if renumbered and lost != ALL_WORKERS:
-                for key in put.lent:
-                    self.outbox.retract(key)
-            put.lent = {key: each for key, each in put.lent.items() if key[3] != lost and not renumbered}
-            put.offered = tuple(put.lent.values())
-            for key in put.lent:
-                self.outbox.lends_on(key)
+            put.guess = put.offered = ()
         self.known.clear()
         self.shown.clear()
 
@@ -211,11 +183,6 @@ class BulkPuts:
         for each in (room, *parts.values()):
             each.flags.writeable = False  # for good: nothing else lets them be written to
         return parts
-
-
-def _loans(found: Mapping[PartOwner, Place]) -> tuple[str, list[tuple[int, int, Box]]]:
-    """The memory in which parts lie side by side, and worker, offset and box of each."""
-    return next(iter(found.values()))[0], [(worker, place[1], box) for (worker, _, box), place in found.items()]
 
 
 def _boxes(where: PartOwners) -> tuple[Box, ...]:

@@ -3,9 +3,8 @@
 The n-th message of a session has the *position* n, also when it is sent again. A mark is a copy of all that the service has of
 the session after the message of some position. Once it is durable, messages up to there are not needed any more; but a request
 among them can only be asked again, not restored, so they are kept until all of these are answered. Messages that are sent again
-are those of the first time, byte for byte, with three exceptions: in place of a request that has been answered goes one that does
-nothing, a snapshot gets other files, since workers may still write those of the first time, and a bulk put says no more
-what it lends.
+are those of the first time, byte for byte, with two exceptions: in place of a request that has been answered goes one that does
+nothing, and a snapshot gets other files, since workers may still write those of the first time.
 State only: nothing here is sent, and nothing waits.
 """
 
@@ -89,7 +88,7 @@ class ResendBuffer:
             entry = first, None, kind, number
             self.nbytes += len(first) + MESSAGE_BYTES
         else:
-            entry = frames[0], b"" if kind == BULK_PUT else frames[1], kind, number
+            entry = frames[0], frames[1], kind, number
             self.nbytes += _size(entry)
         self.kept.append(entry)
         if kind > BULK_PUT:

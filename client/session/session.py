@@ -274,7 +274,7 @@ class Session:
                 data_of_put = self.link.put_bulk(value.id, put, later=later)
                 if kept is not None:
                     kept.keep_data(value.id, data_of_put)
-            data = data_of_put.loans if put is not None else array.tobytes()
+            data = b"" if put is not None else array.tobytes()
             message = m.Put(value.id, pack_spec(known), list(path), put is not None, data)
             self._send(message, COUNTED if put is None else BULK_PUT, value.id)
             self.history.append((position, m.Put(value.id, [], list(path), put is not None, b"")))

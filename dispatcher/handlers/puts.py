@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gt.bounds import MAX_PLACE_BYTES
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.message_state import DONE, WAITING_CREDIT, WAITING_MARK, WAITING_WORKERS, MessageState
 from gt.dispatcher.state.plan_cache import Entry
@@ -102,9 +101,5 @@ def _check(client: ClientRecord, message: m.Put, spec: Spec) -> None:
     check_new(client, message.tensor)
     if message.bulk and not client.bulk:
         raise ProtocolError("a put goes by the bulk socket only from a client that said which is its own")
-    if message.bulk and len(message.data) > MAX_PLACE_BYTES:
-        raise ProtocolError(
-            f"a put says in at most {MAX_PLACE_BYTES} bytes where it can be read, not {len(message.data)}"
-        )
     if not message.bulk and len(message.data) != spec.nbytes:
         raise ProtocolError(f"{spec} takes {spec.nbytes} bytes, not {len(message.data)}")

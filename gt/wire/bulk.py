@@ -6,9 +6,9 @@ payload]; the dispatcher's relay only replaces the receiver by the sender.
 
 Within one machine no bytes travel, because both sides read and write the client's memory (`pool.py`). For a put, the worker's
 grant names the machine whose memory it can read. If that is the client's machine, the client *lends* it the whole array: it
-says where the array lies, and gets it *back* when nobody reads it any more. A worker that has borrowed before hears of
-it with the `Put` (`pack_loans`). For a fetch, the client *offers* a place; a worker that can write there does so, and answers
-that it *wrote*. A side that cannot open the memory grants without naming a machine, or sends chunks.
+says where the array lies, and gets it *back* when nobody reads it any more. A worker that has borrowed before is told at once.
+For a fetch, the client *offers* a place; a worker that can write there does so, and answers that it *wrote*. A side that
+cannot open the memory grants without naming a machine, or sends chunks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgpack
 import numpy as np
 
-from gt.bounds import MAX_BULK_BYTES, MAX_PLACE_BYTES
+from gt.bounds import MAX_BULK_BYTES
 from gt.errors import ProtocolError
 
 from .lending import Borrower
@@ -32,6 +32,8 @@ MAX_IN_FLIGHT_BYTES: Final = 16 << 20
 
 MAX_EARLY_GRANTS: Final = 1024
 """The most grants and loans that are kept for streams that do not exist yet."""
+MAX_PLACE_BYTES: Final = 4096
+"""The most bytes of the description of a place."""
 
 PUT: Final = 0
 GET: Final = 1
@@ -124,16 +126,6 @@ class Outbox:
                 return iter(())  # it offers nonsense, and waits for nothing
         return iter(()) if early is None else self.granted(early[0], key, *early[1:])
 
-    def lend(self, peer: bytes, key: Key, array: Array, box: Box, place: Place) -> None:
-        """Lend an array to `peer`, which hears of it by the put itself."""
-        self.lent[key] = _Outgoing(peer, array, box, place)
-
-    def lends_on(self, key: Key) -> None:
-        """Go on with a loan though the streams were broken off: the put that says it may still reach its worker."""
-        loan = self.returning.pop(key, None)
-        if loan is not None:
-            self.lent[key] = loan
-
     def _lend(self, key: Key, stream: _Outgoing, place: Place) -> Iterator[Frames]:
         self.lent[key] = stream
         self.streams.pop(key, None)
@@ -143,7 +135,6 @@ class Outbox:
         """Drop a stream that its receiver will never open."""
         self.streams.pop(key, None)
         self.lent.pop(key, None)
-        self.returning.pop(key, None)
 
     def cancel(self, tensor: int) -> None:
         """Stop sending a tensor. Loans of it are returned when nobody reads them."""
@@ -384,29 +375,13 @@ class Inbox:
         where, box = _read_loan(payload)
         if box != stream.box:
             return False, []  # the sender did not know yet how its tensor would be cut; another follows
-        if self._borrowed(stream, key, where, offset):
-            return True, []
-        return False, [(peer, _header(GRANT, key, stream.window), b"")]
-
-    def lent_with(self, key: Key, loans: Any) -> bool:
-        """Take the part of a stream that was just opened from what was lent with its put, if that is there and can be read.
-        Raises `ProtocolError`."""
-        stream = self.streams[key]
-        where, parts = _read_loans(loans)
-        return any(
-            worker == key[3] and box == stream.box and self._borrowed(stream, key, where, offset)
-            for worker, offset, box in parts
-        )
-
-    def _borrowed(self, stream: _Incoming, key: Key, where: str, offset: int) -> bool:
-        """Whether the array of a stream could be read in the sender's memory, where it is from now on. Raises `ProtocolError`."""
         try:
             if self.borrower is None:
-                return False
-            stream.array = self.borrower.read(key[1], where, offset, stream.shape, stream.dtype, (stream.peer, key))
+                raise ValueError("no memory is shared")
+            stream.array = self.borrower.read(key[1], where, offset, stream.shape, stream.dtype, (peer, key))
         except (OSError, ValueError):
-            return False
-        return True
+            return False, [(peer, _header(GRANT, key, stream.window), b"")]
+        return True, []
 
     def wrote(self, peer: bytes, key: Key) -> tuple[bool, list[Frames]]:
         """The sender has written a stream to the offered place. Returns whether it is complete, and nothing to answer."""
@@ -475,24 +450,8 @@ class Bulk:
         whole, answers = self.inbox.lent(early[0], key, *early[1:])
         return self._whole(key, whole), iter(answers)
 
-    def opened_with(self, key: Key, loans: Any) -> tuple[Arrived | None, Iterator[Frames]]:
-        """As `opened`, for what was lent with the put. Raises `ProtocolError`."""
-        return self._whole(key, self.inbox.lent_with(key, loans)), iter(())
-
-    def refuse_loan(self, peer: bytes, key: Key) -> None:
-        """Give back what was lent with a put that was called off before its stream was opened."""
-        if self.borrower is not None and (peer, key) not in self.borrower.taken:
-            self.borrower.returned.append((peer, key))
-
     def _whole(self, key: Key, whole: bool) -> Arrived | None:
         return (key, self.inbox.streams.pop(key).array) if whole else None
-
-
-def pack_loans(where: str, parts: Sequence[tuple[int, int, Box]]) -> bytes:
-    """What a put says of parts that it lends: the memory in which they lie, and the worker, offset and box of each; nothing if
-    they are too many for that."""
-    packed: bytes = msgpack.packb((where, parts))
-    return packed if len(packed) <= MAX_PLACE_BYTES else b""
 
 
 def read_header(frame: Any) -> tuple[int, Key, int]:
@@ -520,15 +479,6 @@ def _read_loan(frame: Any) -> tuple[str, Box]:
     if isinstance(raw, list) and len(raw) == 2 and type(raw[0]) is str and _is_box(raw[1]):
         return raw[0], raw[1]
     raise ProtocolError("a loan is where and box")
-
-
-def _read_loans(frame: Any) -> tuple[str, list[tuple[int, int, Box]]]:
-    raw = _unpack(frame, MAX_PLACE_BYTES)
-    if isinstance(raw, list) and len(raw) == 2 and type(raw[0]) is str and isinstance(raw[1], list):
-        where, parts = raw
-        if all(isinstance(part, list) and len(part) == 3 and _numbers(part[:2]) and _is_box(part[2]) for part in parts):
-            return where, [(worker, offset, box) for worker, offset, box in parts]
-    raise ProtocolError("the loans of a put are where, and worker, offset and box of each")
 
 
 def _is_box(raw: Any) -> bool:

@@ -194,8 +194,7 @@ class Put(NamedTuple):
     * `spec`: its dtype and shape.
     * `signal`: the path of signals in which the program puts it, outermost first.
     * `bulk`: whether the values go by the bulk socket, to where a `Cut` says.
-    * `data`: the values in row-major order, little-endian; if they go by the bulk socket, where workers can read their parts
-      (see "Bulk data"), or empty.
+    * `data`: the values in row-major order, little-endian; empty if they go by the bulk socket.
     """
 
     tensor: int
@@ -623,7 +622,7 @@ class Store(NamedTuple):
     * `layout`: how, as `gt/sharding/placement.py` prints it.
     * `signal`: the path of signals in which the program put it.
     * `sender`: the bulk name from which the part comes; empty if it is in `data`.
-    * `data`: the whole tensor; if the part comes by the bulk socket, what its `Put` says of where it can be read.
+    * `data`: the whole tensor, or empty.
     """
 
     order: int

@@ -33,7 +33,6 @@ from gt.wire.bulk import (
     Inbox,
     Key,
     Outbox,
-    pack_loans,
     read_header,
 )
 from gt.wire.lending import IDLE_MAP_SECONDS, Borrower
@@ -482,43 +481,6 @@ def test_who_has_borrowed_is_lent_to_before_it_asks() -> None:
     wire.returned()
     wire.deliver_all(random.Random(0))
     assert key not in wire.client.outbox.lent
-
-
-def test_a_put_may_say_itself_what_it_lends() -> None:
-    """Its worker finds its part there, asks for nothing, and gives it back. What says another box, is too long or is no such
-    thing gives nothing, and neither does memory that cannot be opened; then the worker asks as ever."""
-    wire, _, data = borrowed()
-    key, box = (PUT, 1, 2, 0), box_of(data.shape)
-    room = wire.pool.room(data.nbytes)
-    assert room is not None
-    room[...] = data
-    where, offset = wire.pool.place(room) or ("", 0)
-    wire.client.outbox.lend(WORKER, key, room, box, (where, offset))
-    grant = wire.worker.inbox.open(CLIENT, key, box, U8, no_memory)
-    half = [(0, data.shape[0] // 2)]
-    for loans in (
-        pack_loans(where, [(0, offset, half)]), pack_loans(where, [(1, offset, box)]), pack_loans(where, []),
-        pack_loans("/nowhere", [(0, offset, box)]),
-    ):  # fmt: skip
-        assert wire.worker.opened_with(key, loans)[0] is None
-    for nonsense in (b"\xc1", bytes(5000), msgpack.packb([where, [[0, offset]]]), msgpack.packb([where, [[0, -1, box]]]),
-                     msgpack.packb([1, []]), msgpack.packb([where, [0]]), msgpack.packb([where, [[0, 1, box]]])):  # fmt: skip
-        with pytest.raises(ProtocolError):
-            wire.worker.opened_with(key, nonsense)
-    whole, answers = wire.worker.opened_with(key, pack_loans(where, [(3, 0, half), (0, offset, box)]))
-    assert whole is not None
-    assert (whole[0], list(answers)) == (key, [])
-    np.testing.assert_array_equal(whole[1], data)
-    wire.post(grant, WORKER)  # of which the worker thinks better: it would be lent the same again
-    wire.deliver_all(random.Random(0))
-    assert key in wire.client.outbox.lent
-    wire.worker.refuse_loan(CLIENT, key)
-    wire.returned()
-    assert key in wire.client.outbox.lent, "it is read"
-    del whole
-    wire.returned()
-    assert key not in wire.client.outbox.lent
-    assert pack_loans(where, [(0, offset, box)] * 1000) == b"", "that is too long for a message"
 
 
 def test_loans_that_nobody_took_are_given_back_when_their_client_goes() -> None:

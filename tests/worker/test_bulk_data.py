@@ -8,16 +8,12 @@ from typing import Any
 import numpy as np
 
 from gt.bounds import MAX_INLINE_BYTES
-from gt.ir.dtypes import float32
-from gt.ir.spec import spec
 from gt.wire import messages as m
-from gt.wire.bulk import BACK, GET, PUT, pack_loans, read_header
-from gt.wire.pool import Pool
+from gt.wire.bulk import GET
 from gt.worker.base.backend import backend
 from gt.worker.base.events import BulkOut
 from gt.worker.bulk_data import BulkData
 from gt.worker.core import WorkerCore
-from gt.worker.execution.tensor_store import Expected
 
 
 def data_of_a_worker() -> tuple[BulkData, list[Any], list[Any]]:
@@ -52,33 +48,3 @@ def test_a_part_goes_with_its_message_or_by_itself() -> None:
     assert said.pop() == m.Part(7, [], True, b"")
     assert sent == [data.streams.outbox.wrote(b"client", (GET, 1, 8, 0))]
     assert list(data.streams.outbox.streams) == [key]
-
-
-def test_what_was_lent_with_a_put_is_taken_or_given_back() -> None:
-    """A worker that can read its part stores it, without a word to the client; of a client that is forgotten before that it
-    gives the part back."""
-    data, sent, said = data_of_a_worker()
-    stored, pool = data.core.stored, Pool(64 << 20)
-    room = pool.room(400_000)
-    assert room is not None
-    where, offset = pool.place(room) or ("", 0)
-    part = ((0, 100_000),)
-    expected = Expected(b"client", spec(float32, (100_000,)), part, pack_loans(where, [(0, offset, part)]))
-    data.core.number = 0
-    landed: list[Any] = []
-    data.act = landed.append
-    stored.expecting[1, 2] = expected
-    data.open_puts()
-    ((client, tensor, array),) = landed
-    assert (client, tensor, array.shape, sent, data.incoming) == (1, 2, (100_000,), [], {})
-    del stored.expecting[1, 2], array
-    landed.clear()
-    data.give_back()
-    assert [(peer, read_header(header)[:2]) for peer, header, _ in sent] == [(b"client", (BACK, (PUT, 1, 2, 0)))]
-    sent.clear()
-    stored.expecting[1, 3] = expected
-    stored.forget(1)
-    data.open_puts()
-    data.give_back()
-    assert [(peer, read_header(header)[:2]) for peer, header, _ in sent] == [(b"client", (BACK, (PUT, 1, 3, 0)))]
-    assert (landed, stored.called_off, said) == ([], [], [])

@@ -54,15 +54,6 @@ class Absent:
 ABSENT: Final = Absent()
 
 
-class Expected(NamedTuple):
-    """The part of a bulk put that is to come: the bulk name of its sender, the tensor's spec, the box, and what the put lends."""
-
-    sender: bytes
-    spec: Spec
-    part: Box
-    loans: bytes
-
-
 class PendingFetch(NamedTuple):
     """A fetch whose answer waits for a GPU. Without `outgoing` the answer only reports that the value is sound."""
 
@@ -119,10 +110,8 @@ class TensorStore:
         """The most bytes that the device's pool was seen to have."""
         self.explained = (-1, "")
         """Who held memory when it first ran out, in the plan of this order."""
-        self.expecting: dict[tuple[int, int], Expected] = {}
-        """Bulk puts that were announced and have not landed, by client and tensor. The shell reads it."""
-        self.called_off: list[tuple[tuple[int, int], bytes]] = []
-        """(client, tensor) and sender of puts that do not matter any more, and lend their parts. The shell empties it."""
+        self.expecting: dict[tuple[int, int], tuple[bytes, Spec, Box]] = {}
+        """Bulk puts that were announced and have not landed: (client, tensor) → (sender, spec, box). The shell reads it."""
         self.unwanted: set[tuple[int, int]] = set()
         """Bulk puts that were freed before they landed: they are received and dropped."""
         self.loading: set[tuple[int, int]] = set()
@@ -179,9 +168,7 @@ class TensorStore:
         if message.signal:
             self.origins.note(message.client, message.tensor, {0: "/".join(message.signal)}, store)
         if message.sender and all(shape):
-            self.expecting[message.client, message.tensor] = Expected(
-                bytes(message.sender), spec, part, bytes(message.data)
-            )
+            self.expecting[message.client, message.tensor] = (bytes(message.sender), spec, part)
             if recording is not None:
                 recording.put_announced(message.client, message.tensor)
             return
@@ -209,7 +196,7 @@ class TensorStore:
             self.unwanted.discard(key)
             self._forget_if_empty(event.client)
             return
-        spec = announced.spec
+        _, spec, _ = announced
         value: Any
         try:
             if event.array is None:
@@ -346,9 +333,7 @@ class TensorStore:
         self.tensors.pop(client, None)
         self.origins.forget(client)
         for key in [key for key in self.expecting if key[0] == client]:
-            expected = self.expecting.pop(key)
-            if expected.loans:
-                self.called_off.append((key, expected.sender))
+            del self.expecting[key]
             self.unwanted.discard(key)
         self.loading = {key for key in self.loading if key[0] != client}
         for key in [key for key in self.coming if key[0] == client]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gt.client.session.bulk_puts import BulkPut, BulkPuts
 from gt.sharding.partition import Box
-from gt.wire.bulk import ALL_WORKERS, LENT, MAX_IN_FLIGHT_BYTES, PUT, Outbox, read_header
+from gt.wire.bulk import LENT, MAX_IN_FLIGHT_BYTES, PUT, Outbox, read_header
 from gt.wire.memfd import machine, map_memory
 from gt.wire.pool import Pool
 
@@ -58,19 +58,6 @@ def borrow(puts: BulkPuts, tensor: int, worker: int, client: int = 1) -> np.ndar
     return np.ndarray(stream.array.shape, stream.array.dtype, map_memory(where), offset)
 
 
-def read_with(puts: BulkPuts, tensor: int) -> set[tuple[int, Box]]:
-    """The workers that can take their parts from the message of a put, and these parts."""
-    where, parts = msgpack.unpackb(puts.waiting[tensor].loans)
-    found = set()
-    for worker, offset, box in parts:
-        part = tuple((start, stop) for start, stop in box)
-        lent = puts.outbox.lent[PUT, 1, tensor, worker]
-        seen = np.ndarray(lent.array.shape, lent.array.dtype, map_memory(where), offset)
-        np.testing.assert_array_equal(seen, lent.array)
-        found.add((worker, part))
-    return found
-
-
 def test_the_first_put_waits_until_it_is_known_to_be_near() -> None:
     """The program's array is needed until the dispatcher has cut it, and until each worker is known to read it here."""
     puts, array = started(), numbers()
@@ -90,8 +77,10 @@ def test_the_next_put_leaves_at_once_and_waits_for_nobody() -> None:
     for worker in (0, 1):
         borrow(puts, 1, worker)
     array = numbers(7)
-    assert begin(puts, 2, array) == [], "its message says where the parts are"
-    assert read_with(puts, 2) == {(0, HALVES[0]), (1, HALVES[1])}
+    assert [(peer, read_header(header)[0]) for peer, header, _ in begin(puts, 2, array)] == [
+        (b"w0", LENT),
+        (b"w1", LENT),
+    ]
     assert not puts.sending(2)
     array[...] = -1
     assert list(puts.cut(2, places(HALVES), 1)) == [], "it was right"
@@ -105,8 +94,7 @@ def test_what_was_lent_to_the_wrong_worker_is_taken_back() -> None:
     put(puts, 1, numbers(), HALVES)
     for worker in (0, 1):
         borrow(puts, 1, worker)
-    begin(puts, 2, numbers(7))
-    assert {key[3] for key in puts.outbox.lent if key[2] == 2} == {0, 1}
+    assert len(begin(puts, 2, numbers(7))) == 2
     list(puts.cut(2, ((5, b"w5", HALVES[0]), (1, b"w1", HALVES[1])), 1))
     assert {key[3] for key in puts.outbox.lent if key[2] == 2} == {1}
     assert {key[3] for key in puts.outbox.streams} == {5}
@@ -118,10 +106,8 @@ def test_when_workers_are_gone_nothing_goes_where_it_went() -> None:
     puts = started()
     put(puts, 1, numbers(), (WHOLE,))
     borrow(puts, 1, 0)
-    begin(puts, 2, numbers(7))
-    assert (PUT, 1, 2, 0) in puts.outbox.lent
+    assert len(begin(puts, 2, numbers(7))) == 1
     puts.break_off(-1, renumbered=True)
-    assert set(puts.outbox.returning) == {(PUT, 1, 1, 0)}, "no worker has heard of the other"
     assert (puts.outbox.lent, puts.known, dict(puts.shown), puts.outbox.near) == ({}, {}, {}, set())
     list(puts.cut(2, places((WHOLE,)), 1))
     np.testing.assert_array_equal(borrow(puts, 2, 0), numbers(7))
@@ -205,75 +191,6 @@ def test_a_put_that_was_called_off_leaves_nothing() -> None:
     puts.pool.trim(0.0)
     assert puts.pool.arena is not None
     assert puts.pool.arena.ranges.used == {}
-
-
-def lent_ahead(puts: BulkPuts) -> None:
-    """The second put says by its message where its halves are; the dispatcher has not acted on it."""
-    put(puts, 1, numbers(), HALVES)
-    for worker in (0, 1):
-        borrow(puts, 1, worker)
-    begin(puts, 2, numbers(7))
-    assert set(puts.waiting[2].lent) == {(PUT, 1, 2, 0), (PUT, 1, 2, 1)}
-
-
-@pytest.mark.parametrize("boxes", [HALVES, COLUMNS])
-def test_a_put_on_its_way_is_still_lent_when_a_worker_is_lost(boxes: tuple[Box, ...]) -> None:
-    """The dispatcher acts on it afterwards: who is left then may take its part from the message, and asks for nothing. What the
-    lost one was lent is given up; if it is cut otherwise, everybody asks."""
-    puts = started()
-    lent_ahead(puts)
-    puts.break_off(1, renumbered=False)
-    puts.pool.renew()
-    puts.outbox.give_up_lost()
-    assert {key for key in puts.outbox.lent if key[2] == 2} == {(PUT, 1, 2, 0)}
-    list(puts.cut(2, ((0, b"w0", boxes[0]), (3, b"w3", boxes[1])), 1))
-    right = boxes is HALVES
-    assert (PUT, 1, 2, 0) in (puts.outbox.lent if right else puts.outbox.streams)
-    for worker, box in ((3, boxes[1]), (0, boxes[0])):
-        window = tuple(slice(*pair) for pair in box)
-        np.testing.assert_array_equal(borrow(puts, 2, worker), numbers(7)[window])
-    assert not puts.sending(2)
-    for worker in (0, 3):
-        puts.outbox.back(b"w%d" % worker, (PUT, 1, 2, worker))
-    assert not {key for key in (*puts.outbox.lent, *puts.outbox.returning) if key[2] == 2}
-
-
-@pytest.mark.parametrize("lost", [-1, 0, ALL_WORKERS])
-def test_what_no_worker_has_heard_of_is_not_waited_for_after_a_rewind(lost: int) -> None:
-    """Unless the dispatcher is lost, which may have told workers what it told the client no more: until the next mark."""
-    puts = started(keeps=True)
-    lent_ahead(puts)
-    rewind(puts, {2: puts.waiting[2]}, lost)
-    assert {key for key in puts.outbox.returning if key[2] == 2} == (
-        {(PUT, 1, 2, 0), (PUT, 1, 2, 1)} if lost == ALL_WORKERS else set()
-    )
-    assert puts.waiting[2].loans == b""
-    list(puts.cut(2, places(HALVES), 2))
-    for worker in (0, 1):
-        borrow(puts, 2, worker, client=2)
-    puts.outbox.give_up_lost()
-    assert {key[1] for key in (*puts.outbox.lent, *puts.outbox.returning) if key[2] == 2} == {2}
-
-
-def test_an_interrupted_put_that_is_refused_leaves_nothing() -> None:
-    """No worker has heard of what its message lends."""
-    puts = started()
-    lent_ahead(puts)
-    puts.cancel(2)
-    list(puts.cut(2, (), 1))
-    assert not {key for key in (*puts.outbox.lent, *puts.outbox.streams) if key[2] == 2}
-
-
-def test_parts_for_too_many_workers_are_lent_one_by_one() -> None:
-    """What a message says of them has a bound."""
-    rows = tuple(((at, at + 2), (0, SIZE)) for at in range(0, SIZE, 2))
-    puts = started()
-    put(puts, 1, numbers(), rows)
-    for worker in range(len(rows)):
-        borrow(puts, 1, worker)
-    assert {read_header(header)[0] for _, header, _ in begin(puts, 2, numbers(7))} == {LENT}
-    assert (puts.waiting[2].loans, puts.waiting[2].lent) == (b"", {})
-    assert len([key for key in puts.outbox.lent if key[2] == 2]) == len(rows)
 
 
 def rewind(puts: BulkPuts, kept: dict[int, BulkPut], lost: int) -> None:

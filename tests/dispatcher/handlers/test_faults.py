@@ -8,7 +8,6 @@ import pytest
 from builders import Lines, one
 from one_dispatcher import VECTOR, fault_of, started
 
-from gt.bounds import MAX_PLACE_BYTES
 from gt.dispatcher.planner.planner import Planner
 from gt.wire import messages as m
 
@@ -23,17 +22,6 @@ def test_faults_are_inherited() -> None:
     assert fault_of(each, 20) == fault_of(each, 5)
     assert fault_of(each, 10)[1] == "tensor 10 does not exist"
     assert each.core.service.clients[b"c"].credited == each.core.service.clients[b"c"].arrived
-
-
-def test_a_put_that_says_too_much_of_what_it_lends_is_refused() -> None:
-    """What it says goes to all workers of the mesh: it has a bound, up to which it is passed on as it is."""
-    each = started(1)
-    for tensor, nbytes in ((5, MAX_PLACE_BYTES), (6, MAX_PLACE_BYTES + 1)):
-        each.say("c", m.Put(tensor, ["f32", [4]], [], True, bytes(nbytes)))
-    (store,) = each.hears("w0", m.Store)
-    assert (store.tensor, store.data) == (5, bytes(MAX_PLACE_BYTES))
-    kind, text = fault_of(each, 6)
-    assert (kind, str(MAX_PLACE_BYTES) in text) == ("ProtocolError", True)
 
 
 def test_what_is_computed_from_sound_inputs_is_computed() -> None:

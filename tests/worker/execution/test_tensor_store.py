@@ -36,7 +36,7 @@ def test_a_bulk_put_lands() -> None:
     """A bulk put is announced first and holds up nothing; when it has arrived it is stored and the dispatcher told."""
     group = Ranks(2)
     assert announce(group, 1) == [m.Done(1)]
-    assert group.cores[0].stored.expecting == {(CLIENT, 1): (b"sender", spec(float32, (4, 2)), ((0, 2), (0, 2)), b"")}
+    assert group.cores[0].stored.expecting == {(CLIENT, 1): (b"sender", spec(float32, (4, 2)), ((0, 2), (0, 2)))}
     assert group.tell(0, BulkIn(CLIENT, 1, numbers(2, 2))) == [m.Landed(CLIENT, 1)]
     np.testing.assert_array_equal(group.stored(1), numbers(2, 2))
     assert group.cores[0].stored.expecting == {}
