@@ -45,6 +45,7 @@ from gt.dispatcher.handlers.session_mesh import SessionMeshes
 from gt.dispatcher.handlers.snapshots import SnapshotHandler
 from gt.dispatcher.limits.limit_table import UNLIMITED_TABLE, LimitTable
 from gt.dispatcher.limits.session_queue import QueuedSession
+from gt.dispatcher.operators.decision import answer_why
 from gt.dispatcher.operators.hand_over import HandOvers
 from gt.dispatcher.operators.orders import ENDED_TEXT, ORDERS, OperatorOrders
 from gt.dispatcher.state.events import (
@@ -500,7 +501,8 @@ class DispatcherCore:
         elif (sender := self.service.workers.get(peer)) is not None:
             role, handlers = WORKER, WORKER_HANDLERS
         elif (sender := self.subscribers.watchers.get(peer)) is not None:
-            role, handlers = WATCHER, HANDLERS[WATCHER]
+            role = WATCHER if sender.watches else INQUIRER
+            handlers = HANDLERS[role]
         elif (sender := self.handshake.pulses.get(peer)) is not None:
             role, handlers = PULSE, HANDLERS[PULSE]
         elif (sender := self.service.queued.waiting.get(peer)) is not None:
@@ -727,6 +729,9 @@ class DispatcherCore:
     def _order(self, watcher: Watcher, order: m.Message) -> None:
         self.orders.handle(watcher, order)
 
+    def _explain_session(self, watcher: Watcher, asked: m.ExplainSession) -> None:
+        self.service.send(watcher.identity, answer_why(self.service, self.handshake.reason, watcher, asked))
+
     def _file_copied(self, _standby: StandbyCopies, message: m.FileCopied) -> None:
         self.marks.copied(message.name)
 
@@ -754,14 +759,15 @@ class Role(StrEnum):
     PULSE = "pulse"
     WATCHER = "watcher"
     STANDBY = "standby"
+    INQUIRER = "inquirer"
 
 
-CLIENT, WORKER, PULSE, WATCHER, STANDBY_ROLE = Role
+CLIENT, WORKER, PULSE, WATCHER, STANDBY_ROLE, INQUIRER = Role
 
 #: By type of message: who may send it, and what acts on it. `Hello`, which makes a peer known, is not among them.
 MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any, Any], None]]]] = {
-    m.Ping: ((CLIENT, WORKER, PULSE, WATCHER, STANDBY_ROLE), DispatcherCore._ping),
-    m.Goodbye: ((CLIENT, WORKER, WATCHER, STANDBY_ROLE), DispatcherCore._goodbye),
+    m.Ping: ((CLIENT, WORKER, PULSE, WATCHER, STANDBY_ROLE, INQUIRER), DispatcherCore._ping),
+    m.Goodbye: ((CLIENT, WORKER, WATCHER, STANDBY_ROLE, INQUIRER), DispatcherCore._goodbye),
     m.Configure: ((CLIENT,), DispatcherCore._take),
     m.Define: ((CLIENT,), DispatcherCore._take),
     m.Drop: ((CLIENT,), DispatcherCore._take),
@@ -795,6 +801,7 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.Health: ((PULSE,), DispatcherCore._health),
     m.Watch: ((WATCHER,), DispatcherCore._watch),
     **dict.fromkeys(ORDERS, ((WATCHER,), DispatcherCore._order)),
+    m.ExplainSession: ((WATCHER, INQUIRER), DispatcherCore._explain_session),
     m.FileCopied: ((STANDBY_ROLE,), DispatcherCore._file_copied),
     m.Replaced: ((STANDBY_ROLE,), DispatcherCore._replaced),
 }

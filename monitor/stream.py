@@ -30,6 +30,9 @@ RETRY_SECONDS: Final = 1.0
 """The seconds between two attempts to connect."""
 BATCHES_PER_REPORT: Final = 4
 """After this many batches, the stream reports that they were read; the service sends a few times as many without a report."""
+WATCHER: Final = "watcher"
+INQUIRER: Final = "inquirer"
+"""What a stream can be: an inquirer only asks, and gets no events."""
 HEARTBEAT_SECONDS: Final = 2.0
 """The seconds after which the stream sends a heartbeat."""
 
@@ -52,9 +55,10 @@ class Stream:
 
     def __init__(
         self, address: str | None = None, *, level: int = t.SUMMARY, timeout: float = CONNECT_TIMEOUT,
-        keys: transport.CurveKeys | None = None,
+        keys: transport.CurveKeys | None = None, role: str = WATCHER,
     ) -> None:  # fmt: skip
         self.asked = address
+        self.role = role
         self.keys = keys
         self.address = address or discover()
         self.level = level
@@ -188,12 +192,21 @@ class Stream:
         """
         return self._order("restart", lambda request: m.HandOver(request, begin, end), timeout)
 
+    def explain_session(self, client: int, timeout: float = CONNECT_TIMEOUT) -> dict[str, Any]:
+        """Why a session waits (docs/multi-user.md); of all that this user may know of for client 0. Raises `SessionError` if they
+        may not know of it, `ConnectionFailed` if the service does not answer."""
+        return self._ask("say why", lambda request: m.ExplainSession(request, client), timeout)
+
     def _order(self, what: str, message: Callable[[int], m.Message], timeout: float) -> dict[str, Any]:
         """The answer to what only operators may ask."""
         if what not in self.capabilities:
             raise SessionError(
                 f"the service at {self.address} is only watched: to {what} needs the role operator (docs/security.md)"
             )
+        return self._ask(what, message, timeout)
+
+    def _ask(self, what: str, message: Callable[[int], m.Message], timeout: float) -> dict[str, Any]:
+        """The answer to a question or an order."""
         deadline = time.monotonic() + timeout
         self._request += 1
         request = self._request
@@ -234,7 +247,7 @@ class Stream:
         self._seen = 0
         self._answers.clear()
         self._tried = time.monotonic()
-        self._say(m.Hello(m.VERSION, "watcher", host_facts()))
+        self._say(m.Hello(m.VERSION, self.role, host_facts()))
 
     def _listen_anew(self) -> None:
         """Listen to the socket that the connection has now, if any."""
@@ -319,7 +332,8 @@ class Stream:
             self.capabilities = tuple(map(str, given)) if isinstance(given, list) else ()
             self._state, self._text = LIVE, ""
             self.joined += 1
-            self._say(m.Watch(self.level, 0))
+            if self.role == WATCHER:
+                self._say(m.Watch(self.level, 0))
         elif isinstance(message, (m.Answer, m.Failed)):
             if message.request == self._request:  # of an earlier one nobody wants to know any more
                 self._answers[message.request] = message

@@ -79,7 +79,7 @@ class Handshake:
         elif hello.role == "worker":
             self._worker(peer, hello, origin, now)
             return True
-        elif hello.role == "watcher":
+        elif hello.role in ("watcher", "inquirer"):
             self._watcher(peer, hello, origin, now)
         elif hello.role == "standby":
             self._standby(peer, hello, now)
@@ -158,7 +158,7 @@ class Handshake:
 
     def _watcher(self, peer: bytes, hello: m.Hello, origin: Origin, now: float) -> None:
         try:
-            self.subscribers.join(peer, hello.facts, now, origin)
+            self.subscribers.join(peer, hello.facts, now, origin, watches=hello.role == "watcher")
         except ProtocolError as error:
             self.service.counters.refused += 1
             raise SessionError(str(error)) from None
@@ -198,7 +198,7 @@ class Handshake:
             service.counters.refused += 1
             more = "" if refuse else ", and as many wait as may"
             raise SessionError(f"too many sessions: {reason}{more}; end one of them, or try again later")
-        position = service.queued.add(QueuedSession(peer, principal, (hello, origin), service.now))
+        position = service.queued.add(QueuedSession(peer, principal, (hello, origin), service.now, service.now))
         service.send(peer, m.Queued(position, reason))
         service.log("info", f"a session of {principal} waits, number {position} in the queue: {reason}", "queued")
 

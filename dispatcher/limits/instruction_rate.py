@@ -110,6 +110,11 @@ class InstructionRates:
         if most <= 0 and self.waits:
             self.due = now
 
+    def due_of(self, principal: str) -> float:
+        """When those of a principal that wait may go on."""
+        bucket = self.buckets.get(principal)
+        return inf if bucket is None else bucket.due
+
     def forget(self, session: int) -> None:
         """A session has ended."""
         principal = self.waits.pop(session, None)

@@ -21,6 +21,7 @@ class QueuedSession(Generic[T]):
     principal: str
     said: T
     heard: float
+    since: float
     told: int = 0
     """The position that it was told last."""
 

@@ -262,12 +262,26 @@ class Pacer:
                 self._look_at_activity(lane)
                 self.due = bool(self.waiting)
 
+    def first(self, session: int, now: float, most: int) -> list[int]:
+        """The sessions that have their turns before one that waits, and need a worker of its; at most so many are looked at."""
+        known = self.sessions[session]
+        assert known.waits is not None, "it waits for its turn"
+        beside = [
+            each
+            for each in self.waiting.values()
+            if each.waits and not {*each.waits.cells}.isdisjoint(known.waits.cells)
+        ]
+        rank = partial(self._rank, now=now, credits=self._credits(), floors={})
+        mine = rank(known)
+        return [each.number for each in beside[:most] if each is not known and rank(each) < mine]
+
+    def _credits(self) -> dict[tuple[bool, Hashable], int]:
+        """By principal: how far it counts as behind because one of its sessions that wait is interactive."""
+        return {(False, each.key[0]): INTERACTIVE_CREDIT for each in self.waiting.values() if each.kind is INTERACTIVE}
+
     def _candidates(self, now: float) -> Iterator[PacedSession]:
         """The sessions that have their turn now, the first one first. What the caller does with each counts for the others."""
-        credits: dict[tuple[bool, Hashable], int] = {}
-        for session in self.waiting.values():
-            if session.kind is INTERACTIVE:
-                credits[False, session.key[0]] = INTERACTIVE_CREDIT
+        credits = self._credits()
         floors: dict[Share, float] = {}
         rank = partial(self._rank, now=now, credits=credits, floors=floors)
         heap = [(rank(session), number, session) for number, session in self.waiting.items()]

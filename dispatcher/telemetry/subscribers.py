@@ -69,6 +69,8 @@ class Watcher:
     program: ProgramIdentity
     operates: bool
     """Whether it may do more than watch."""
+    watches: bool = True
+    """Whether it may have events; else it only asks."""
     level: int = t.OFF
     sent: int = 0
     seen: int = 0
@@ -106,13 +108,15 @@ class Subscribers:
 
     # watchers
 
-    def join(self, peer: bytes, facts: dict[str, Any], now: float, origin: Origin = OWN_PROCESS) -> None:
-        """Add a watcher. Raises `ProtocolError` if there are too many."""
+    def join(
+        self, peer: bytes, facts: dict[str, Any], now: float, origin: Origin = OWN_PROCESS, *, watches: bool = True
+    ) -> None:
+        """Add a watcher, or one that only asks. Raises `ProtocolError` if there are too many."""
         program = program_of(peer, facts, origin)
         who = refusal(MAX_WATCHERS, [watcher.program for watcher in self.watchers.values()], program)
         if who is not None:
             raise ProtocolError(f"this service has room for {MAX_WATCHERS} watchers, and no more of {who}")
-        self.watchers[peer] = Watcher(peer, facts, now, program, OPERATOR in origin.principal.roles)
+        self.watchers[peer] = Watcher(peer, facts, now, program, OPERATOR in origin.principal.roles, watches)
 
     def hear(self, watcher: Watcher, message: m.Watch) -> None:
         """Note how much a watcher wants, and how far it has read. Raises `ProtocolError` for impossible values."""

@@ -24,6 +24,7 @@ from .snapshot import snapshot
 from .take_over import take_over
 from .top import top
 from .trace import trace
+from .why import why
 
 app = typer.Typer(
     name="gt",
@@ -77,6 +78,7 @@ app.command(context_settings={"ignore_unknown_options": True})(explain)
 app.command()(replay)
 app.command()(top)
 app.command()(trace)
+app.command()(why)
 app.add_typer(keys, name="keys")
 app.add_typer(snapshot, name="snapshot")
 app.command()(doctor)

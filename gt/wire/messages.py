@@ -67,11 +67,12 @@ MAX_WORD_LENGTH: Final = 64
 class Hello(NamedTuple):
     """The first message of a connection to the dispatcher's control socket.
 
-    From client, worker, pulse, watcher or standby to dispatcher.
+    From client, worker, pulse, watcher, inquirer or standby to dispatcher.
 
     * `version`: the protocol's version; another one than the dispatcher's is refused by a `Goodbye`.
     * `role`: 'client'; 'worker'; 'pulse', the sign of life of a worker that is deep in a kernel; 'watcher', a monitor; 'standby',
-      another dispatcher that would take the receiver's place; or 'seeker', a client or worker that asks who serves.
+      another dispatcher that would take the receiver's place; 'seeker', a client or worker that asks who serves; or 'inquirer',
+      who asks why a session waits.
     * `facts`: about the sender, such as its process and device, and the highest epoch of a dispatcher that it has known.
     """
 
@@ -83,7 +84,7 @@ class Hello(NamedTuple):
 class Welcome(NamedTuple):
     """The answer to `Hello`: the peer has joined.
 
-    From dispatcher to client, worker, pulse, watcher or standby.
+    From dispatcher to client, worker, pulse, watcher, inquirer or standby.
 
     * `number`: by which the dispatcher knows a client (from 1) or worker (from 0); 0 for others.
     * `facts`: about the service, such as the address of its bulk socket.
@@ -96,14 +97,16 @@ class Welcome(NamedTuple):
 class Ping(NamedTuple):
     """A sign of life, when there is nothing else to say.
 
-    From client, worker, pulse, watcher or standby to dispatcher; from dispatcher to client, worker, watcher or standby.
+    From client, worker, pulse, watcher, inquirer or standby to dispatcher;
+    from dispatcher to client, worker, watcher, inquirer or standby.
     """
 
 
 class Goodbye(NamedTuple):
     """The sender ends the session.
 
-    From client, worker, watcher or standby to dispatcher; from dispatcher to client, worker, pulse, watcher or standby.
+    From client, worker, watcher, inquirer or standby to dispatcher;
+    from dispatcher to client, worker, pulse, watcher, inquirer or standby.
 
     * `kind`: the name of an error; empty for an orderly end.
     * `text`: the reason.
@@ -1518,6 +1521,21 @@ class ControlSession(NamedTuple):
     value: str
 
 
+class ExplainSession(NamedTuple):
+    """Why a session waits. Answered by `Answer` with `sessions` (what is known of each), `queued` (for each session that waits to
+    begin its principal, position, seconds, and the limit) and `more` (how many were left out); or by `Failed` if the sender may
+    not know it.
+
+    From watcher or inquirer to dispatcher.
+
+    * `request`: a number for the answer.
+    * `client`: the session; 0: all that the sender may know of.
+    """
+
+    request: int
+    client: int
+
+
 class ReloadConfig(NamedTuple):
     """The dispatcher is to read its files of settings again, as at SIGHUP. Answered by `Answer`, or by `Failed` if it cannot.
 
@@ -1540,6 +1558,7 @@ Message = (
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
     | Drain | RestoreParts | StandBy | CopyFile | FileCopied | Replaced | TakeOver | HandOver | ShareMark
     | PackParts | PartsPacked | ControlSession | ReloadConfig | Queued | ChargeMemory | ReadPublished | RevokePublished
+    | ExplainSession
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1553,6 +1572,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
     Drain, RestoreParts, StandBy, CopyFile, FileCopied, Replaced, TakeOver, HandOver, ShareMark,
     PackParts, PartsPacked, ControlSession, ReloadConfig, Queued, ChargeMemory, ReadPublished, RevokePublished,
+    ExplainSession,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
@@ -1567,8 +1587,9 @@ FROM_WORKER: Final = (
 )  # fmt: skip
 FROM_PULSE: Final = (Hello, Ping, Health)
 FROM_WATCHER: Final = (
-    Hello, Ping, Goodbye, Watch, Cancel, Drain, TakeOver, HandOver, ControlSession, ReloadConfig,
+    Hello, Ping, Goodbye, Watch, Cancel, Drain, TakeOver, HandOver, ControlSession, ReloadConfig, ExplainSession,
 )  # fmt: skip
+FROM_INQUIRER: Final = (Hello, Ping, Goodbye, ExplainSession)
 FROM_STANDBY: Final = (Hello, Ping, Goodbye, FileCopied, Replaced)
 
 _CODE_OF: Final = {kind: code for code, kind in enumerate(CODES)}

@@ -44,6 +44,10 @@ gt.disconnect()
     try:
         first = machine.program(code)
         assert "number 1 in the queue" in first.expect("this session is")
+        asks = machine.command("why", "--decision", "all", address)
+        asks.expect("waits for nothing at the dispatcher")
+        asks.expect("is number 1 in the queue")
+        assert asks.wait() == 0
         impatient = machine.program(f"""
 try:
     gt.connect({address!r}, timeout=0.1)

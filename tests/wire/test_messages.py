@@ -134,6 +134,7 @@ SAMPLES: tuple[Any, ...] = (
     m.ChargeMemory(3, 7, "user 7", 1 << 30, 1500),
     m.ReadPublished(2, "user 1000", "a", 3, ["key b", "b", "team", "everyone"]),
     m.RevokePublished(2, "published user 1000", "a", False),
+    m.ExplainSession(1, 2),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

@@ -37,6 +37,7 @@ def head(each: Service) -> MessageState:
         (Role.PULSE, m.FROM_PULSE),
         (Role.WATCHER, m.FROM_WATCHER),
         (Role.STANDBY, m.FROM_STANDBY),
+        (Role.INQUIRER, m.FROM_INQUIRER),
     ],
 )
 def test_the_table_of_handlers_has_what_each_role_may_send(role: Role, allowed: tuple[type, ...]) -> None:

@@ -1,0 +1,119 @@
+"""Why a session waits: who may ask, what the answer says of each reason, and that it is bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from one_dispatcher import Service, started
+
+from gt.dispatcher.limits.limit_table import LimitTable, PrincipalLimits
+from gt.dispatcher.operators.decision import MAX_SESSIONS
+from gt.dispatcher.state.events import NewLimits
+from gt.monitor.session_wait import lines
+from gt.wire import messages as m
+from gt.wire.principals import ALL_ROLES, OBSERVER, OPERATOR, USER, Origin, Principal
+
+LONG = 10**8
+"""The nanoseconds of a long plan."""
+
+
+def come(each: Service, peer: str, user: str) -> int:
+    """A client of a user with a tensor and a definition. Returns its number."""
+    each.origins[peer] = Origin(Principal(f"user {user}", frozenset({USER})))
+    each.client(peer)
+    each.put(1, peer)
+    each.define(1, client=peer)
+    return each.core.service.clients[peer.encode()].number
+
+
+def ask(each: Service, user: str, client: int, *roles: Any, role: str = "inquirer") -> Any:
+    """The answer to a question of a user with these roles."""
+    peer = f"{role}-{user}"
+    if peer.encode() not in each.core.subscribers.watchers:
+        each.origins[peer] = Origin(Principal(f"user {user}", frozenset(roles or {USER})))
+        each.hello(peer, role)
+        assert each.hears(peer, m.Welcome)
+    each.say(peer, m.ExplainSession(1, client))
+    return each.hears(peer)[-1]
+
+
+def shared() -> tuple[Service, int, int]:
+    """A worker that runs a long plan of user b while one of user a waits: the service, and their clients' numbers."""
+    each = Service(1)
+    a, b = come(each, "c", "a"), come(each, "d", "b")
+    for peer in "cd":
+        each.run(1, 5, [1], peer)
+        each.say("w0", m.Done(each.core.service.order, [LONG]))
+    each.run(1, 6, [1], "d")
+    for base in (6, 7, 8):
+        each.run(1, base, [1], "c")
+    each.now += 0.25
+    return each, a, b
+
+
+def test_an_operator_is_told_whose_plans_run_and_a_user_only_that_they_are_anothers() -> None:
+    each, a, b = shared()
+    for who, roles, named in (("root", tuple(ALL_ROLES), True), ("op", (OPERATOR,), True), ("a", (USER,), False)):
+        answer = ask(each, who, a, *roles).facts
+        whose = f"client {b} of user b" if named else "others"
+        assert "\n".join(lines(answer)) == (
+            f"client {a} of user a (normal, it said auto) is waiting for its share (250 ms so far): others' plans have their "
+            "turns first on workers [0]; 2 messages wait behind that\n"
+            f"  worker 0: in flight: 1 plan of {whose} (100 ms); its share there is 50% now\n"
+            "  granted: weight 1"
+        )
+
+
+@pytest.mark.parametrize("roles", [(USER,), (OBSERVER,)])
+def test_who_is_no_operator_asks_about_their_own_sessions_alone(roles: Any) -> None:
+    each, a, b = shared()
+    refused = ask(each, "a", b, *roles)
+    assert isinstance(refused, m.Failed)
+    assert refused.text == f"client {b} is no session of user a, or has ended; an operator may ask about every one"
+    assert [one["session"] for one in ask(each, "a", 0, *roles).facts["sessions"]] == [a]
+    assert [one["session"] for one in ask(each, "op", 0, OPERATOR).facts["sessions"]] == [a, b]
+    assert ask(each, "op", 77, OPERATOR).text == "client 77 is not there (any more)"
+
+
+def test_an_inquirer_gets_no_events() -> None:
+    each, a, _ = shared()
+    ask(each, "a", a)
+    each.say("inquirer-a", m.Watch(1, 0))
+    assert isinstance(each.hears("inquirer-a")[-1], m.Goodbye)
+    assert each.core.service.recording is None
+
+
+def test_a_monitor_asks_on_its_own_connection() -> None:
+    each, a, _ = shared()
+    assert ask(each, "op", a, OPERATOR, role="watcher").facts["sessions"][0]["session"] == a
+
+
+def test_each_limit_that_holds_a_session_is_named() -> None:
+    """The rate, with the time until it goes on; the queue, with the position; and what is granted."""
+    each = Service(1)
+    row = PrincipalLimits(2.0, 0.25, 1 << 30, 4, 1, "wait", 1.0, "normal")
+    each.event(NewLimits(LimitTable({"user a": row})))
+    a = come(each, "c", "a")
+    each.origins["e"] = each.origins["c"]
+    each.hello("e", "client", bulk=b"bulk-e")
+    each.run(1, 5, [1], "c")
+    each.run(1, 6, [1], "c")
+    assert "\n".join(lines(ask(each, "a", 0).facts)) == (
+        f"client {a} of user a (normal, it said auto) is waiting for its rate (10 ms more): its principal, user a, may "
+        "issue 1 instructions a second\n"
+        "  worker 0: in flight: 1 plan of its own (0.002 ms); its share there is 100% now\n"
+        "  granted: weight 2, 25% of the time reserved, 1 sessions at a time (1 now), 4 workers, 1,073,741,824 bytes on each "
+        "worker, 1 instructions a second, class normal at most\n"
+        "a session of user a is number 1 in the queue: user a may have 1 session at a time"
+    )
+
+
+def test_an_answer_is_bounded() -> None:
+    each = started(1)
+    for n in range(MAX_SESSIONS + 3):
+        each.now += 1.0
+        come(each, f"c{n}", "a")
+    answer = ask(each, "op", 0, OPERATOR).facts
+    assert (len(answer["sessions"]), answer["more"]) == (MAX_SESSIONS, 4)
+    assert "… and 4 more; name one by its number" in [*lines(answer)]
