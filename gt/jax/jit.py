@@ -102,7 +102,7 @@ def _given(leaf: Any, signals: tuple[str, ...]) -> Tensor:
     held = on_workers(leaf if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) else np.asarray(leaf, dtype))
     if signals:
         with emission_context.using(emission_context.interned(signals, "forward", None, False)):
-            held.copy_(emission.emit("tag", (held,), False))
+            held.copy_(emission.emit("tag", (held,), True))
     return held
 
 

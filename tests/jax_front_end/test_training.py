@@ -181,6 +181,26 @@ def test_a_step_is_sharded_by_a_config() -> None:
     assert "worker 3: 2,048 bytes" in said, said
 
 
+@pytest.mark.parametrize(
+    ("rule", "placement"),
+    [
+        ({"strategy": "data_parallel"}, "R on the mesh {data: 4}"),
+        ({"strategy": "tensor_parallel", "dimension": 0}, "S0 on the mesh {model: 4}"),
+        ({"strategy": "fully_sharded"}, "S0 on the mesh {data: 4}"),
+    ],
+)  # fmt: skip
+def test_what_a_function_gives_back_anew_is_placed_as_a_parameter(rule: dict[str, Any], placement: str) -> None:
+    gt.disconnect()
+    gt.connect("inproc", workers=4, config={"sharding_config": {"first": rule}})
+
+    def function(weight: Any, x: Any) -> Any:
+        with jax.named_scope("first"):
+            return weight, (x @ weight).sum()
+
+    weight, _ = gt.jax.jit(function)(np.ones((8, 8), np.float32), np.ones((4, 8), np.float32))
+    assert f"where it lives: {placement}" in str(gt.why(weight.held))
+
+
 def test_scopes_are_signals_in_both_passes_and_lines_are_the_programs() -> None:
     program = gt.jax.jit(jax.grad(mlp))
     (x, y), *_ = batches("mlp")
