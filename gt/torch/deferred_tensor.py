@@ -16,7 +16,7 @@ from gt.client.session import session as sessions
 from gt.client.tensor import emission, emission_context
 
 from .device_tensor import DeviceTensor
-from .pytorch_internals import wrapper
+from .pytorch_internals import dense_wrapper
 from .values import DTYPES, from_cpu
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class DeferredTensor(DeviceTensor):
     @staticmethod
     def __new__(cls, shape: Any, dtype: Any, value: float = 0, values: _Values | None = None) -> DeferredTensor:
         shape = tuple(shape)
-        made = wrapper(cls, shape, _contiguous(shape), 0, dtype)
+        made = dense_wrapper(cls, shape, dtype)
         made._values = _Values(shape, dtype, value) if values is None else values
         made.traced = None
         return made  # type: ignore[no-any-return]
@@ -145,7 +145,8 @@ class DeferredTensor(DeviceTensor):
         x = args[0] if args else None
         if type(x) is DeferredTensor and x._values.held is None:
             if operator is torch.ops.aten.detach.default:
-                return DeferredTensor(x.shape, x.dtype, values=x._values)
+                with torch.inference_mode(x.is_inference()):
+                    return DeferredTensor(x.shape, x.dtype, values=x._values)
             if operator is torch.ops.aten.copy_.default and x.copied_from(args[1]):
                 return x
             if x._values.write(operator, args[1:], kwargs or {}):
@@ -167,11 +168,3 @@ def _make(args: Any) -> None:
 
 def _context(signals: tuple[str, ...]) -> emission_context.Context:
     return emission_context.interned(signals, "forward", None, False) if signals else emission_context.current()
-
-
-def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, size = [], 1
-    for each in reversed(shape):
-        strides.append(size)
-        size *= max(each, 1)
-    return tuple(reversed(strides))

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from .pytorch_internals import DEVICE_TYPE, flat_graph_tensor, tree_map, wrapper
+from .pytorch_internals import DEVICE_TYPE, dense_wrapper, flat_graph_tensor, tree_map, wrapper
 from .storage import DeviceStorage, address
 from .values import TORCH_DTYPES, from_cpu, to_cpu
 
 if TYPE_CHECKING:
     from gt import Tensor
 
-__all__ = ["DeviceTensor", "Rule", "graph_tensor", "held", "on_device"]
+__all__ = ["DeviceTensor", "Rule", "graph_tensor", "held", "on_device", "same"]
 
 Rule = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 """Computes an operator from its arguments, by position and by name."""
@@ -36,6 +36,8 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
 
     rule_of: ClassVar[Callable[[Any], Rule]]
     """How an operator is computed: `operators.operator_of`, which `device` puts here."""
+    rules: ClassVar[dict[int, Rule]] = {}
+    """What it said, by an operator's identity, for to compare two takes longer. PyTorch keeps operators for good."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -44,6 +46,8 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
         if held is None:
             offset = offset or traced.storage_offset()
             made = wrapper(cls, traced.shape, strides or traced.stride(), offset, traced.dtype)
+        elif held._view is None:
+            made = dense_wrapper(cls, held.shape, TORCH_DTYPES[held.dtype])
         else:
             made = wrapper(cls, held.shape, held.stride(), held.storage_offset(), TORCH_DTYPES[held.dtype])
         made.held = held
@@ -89,12 +93,20 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
     def __torch_dispatch__(
         cls, operator: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if torch.is_inference_mode_enabled() and operator.is_view and not args[0].is_inference():
+            # a view of a tensor from outside counts what is written to that one, so PyTorch wants a new tensor as those outside
+            with torch.inference_mode(False), torch.no_grad():
+                out = cls.__torch_dispatch__(operator, types, args, kwargs)
+                return tree_map(lambda x: same(x) if isinstance(x, DeviceTensor) else x, out)
         named = kwargs or {}
         if StateWatch.active is not None:
             StateWatch.active.note((args, named))
         if _is_traced(args) or (named and _is_traced(tuple(named.values()))):
             return _in_graph(operator, args, named)
-        return cls.rule_of(operator)(args, named)
+        rule = cls.rules.get(id(operator))
+        if rule is None:
+            rule = cls.rules[id(operator)] = cls.rule_of(operator)
+        return rule(args, named)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         if self.held is None:
@@ -186,6 +198,16 @@ class StateWatch:
                     self.leaves[id(each)] = each
             elif type(each) in (list, tuple, dict):
                 self.note(each)
+
+
+def same(x: DeviceTensor) -> DeviceTensor:
+    """Another tensor of PyTorch with the same tensor of GT."""
+    made = wrapper(DeviceTensor, x.shape, x.stride(), x.storage_offset(), x.dtype)
+    made.held = x.held
+    made.traced = None
+    if StateWatch.active is not None and x.held is not None:
+        StateWatch.active.made(x.held)
+    return made  # type: ignore[no-any-return]
 
 
 def on_device(x: Tensor) -> DeviceTensor:

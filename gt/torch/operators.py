@@ -16,7 +16,7 @@ import torch
 import gt
 
 from . import aten_functions, aten_table
-from .device_tensor import DeviceTensor, Rule, graph_tensor, held
+from .device_tensor import DeviceTensor, Rule, graph_tensor, held, same
 from .foreach import PREFIX, foreach
 from .fused_steps import FUSED_STEPS
 from .module_paths import place, placed_as
@@ -99,6 +99,8 @@ def _results(out: Any) -> Any:
 def _operand(each: Any) -> Any:
     """An argument as GT's functions take it."""
     kind = type(each)
+    if kind is DeviceTensor and each.held is not None:
+        return each.held
     if kind is float or kind is int or kind is bool or each is None:
         return each
     if kind in (list, tuple, torch.Size) or kind.__name__ == "immutable_list":
@@ -291,7 +293,7 @@ def _item(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _same(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return DeviceTensor(args[0].held)
+    return same(args[0])
 
 
 def _lift(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -18,9 +18,10 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = [
     "DEVICE", "DEVICE_TYPE", "aot_compiler", "as_compiling", "check_version", "decomposition_of", "decompositions",
-    "flat_graph_tensor", "forward_outputs", "install_device", "is_composite", "is_tracing", "knows_own_attention",
-    "make_boxed_func", "not_traced", "optimize_lists_of", "outside_of_autocast", "own_attention_enabled", "read_in_one_thread",
-    "static_inputs", "trace_no_further_than", "tree_flatten", "tree_map", "tree_unflatten", "wrap_apply", "wrapper",
+    "dense_wrapper", "flat_graph_tensor", "forward_outputs", "install_device", "is_composite", "is_tracing",
+    "knows_own_attention", "make_boxed_func", "not_traced", "optimize_lists_of", "outside_of_autocast",
+    "own_attention_enabled", "read_in_one_thread", "static_inputs", "trace_no_further_than", "tree_flatten", "tree_map",
+    "tree_unflatten", "wrap_apply", "wrapper",
 ]  # fmt: skip
 
 DEVICE_TYPE: Final = "gtx"
@@ -113,11 +114,21 @@ def read_in_one_thread() -> None:
     os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
 
 
-def wrapper(cls: type, size: Any, strides: Any, offset: int, dtype: Any) -> Any:
+@functools.cache
+def _device() -> Any:
+    return torch.device(DEVICE)
+
+
+def wrapper(cls: type, size: Any, strides: Any, offset: Any, dtype: Any) -> Any:
     """A tensor of this subclass on the device, without memory."""
     return torch.Tensor._make_wrapper_subclass(
-        cls, size, strides=strides, storage_offset=offset, dtype=dtype, device=DEVICE
+        cls, size, strides=strides, storage_offset=offset, dtype=dtype, device=_device()
     )
+
+
+def dense_wrapper(cls: type, size: Any, dtype: Any) -> Any:
+    """A tensor of this subclass on the device, without memory, its elements in row-major order."""
+    return torch.Tensor._make_wrapper_subclass(cls, size, dtype=dtype, device=_device())
 
 
 def flat_graph_tensor(shape: tuple[int, ...], dtype: Any) -> Any:

@@ -254,3 +254,29 @@ def test_a_loader_may_pin_its_batches() -> None:
 
 def test_operators_that_write_to_an_argument_have_the_arguments_of_their_own_overload() -> None:
     assert nn.init.eye_(torch.empty(2, 3, device="gtx")).tolist() == [[1, 0, 0], [0, 1, 0]]
+
+
+VIEWS: dict[str, Any] = {
+    "select": lambda x: x[0], "slice": lambda x: x[1:], "transpose": lambda x: x.transpose(0, 1), "view": lambda x: x.view(-1),
+    "reshape": lambda x: x.reshape(-1), "expand": lambda x: x.expand(2, 2, 3), "split": lambda x: x.split(1)[0],
+    "detach": lambda x: x.detach(), "diagonal": lambda x: x.diagonal(),
+    "narrow": lambda x: x.narrow(0, 0, 1), "chunk": lambda x: x.chunk(2)[1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_in_inference_mode_are_what_their_tensors_are(name: str) -> None:
+    """Of tensors from outside of it they are tensors as others, to which one may write."""
+    for place in ("cpu", "gtx"):
+        x, w = torch.zeros(2, 3, device=place), torch.zeros(2, 3, device=place, requires_grad=True)
+        with torch.inference_mode():
+            view = VIEWS[name](x)
+            assert not view.is_inference()
+            assert VIEWS[name](torch.zeros(2, 3, device=place)).is_inference()
+            assert VIEWS[name](torch.zeros(2, 3, device=place)).tolist() == VIEWS[name](w).tolist()
+            if name != "expand":
+                view.add_(1)
+        expected = torch.zeros(2, 3)
+        if name != "expand":
+            VIEWS[name](expected).add_(1)
+        assert x.tolist() == expected.tolist()
