@@ -9,7 +9,7 @@ RULE_KEYS = (
     "strategy, batch_split, dimension, replicas, stages, microbatches, schedule, shard,"
     " mesh_axis, backward, compile, device"
 )
-TOP = "mesh, sharding_config, deterministic, blocks"
+TOP = "mesh, sharding_config, deterministic, blocks, priority, weight"
 PIPE = "strategy: pipeline_parallel, stages: [[0, 1], [2, 3]]"
 GOOD = """\
 mesh: {data: 2, model: 2}

@@ -91,6 +91,8 @@ class Session:
         """Errors without a request that came since the last mark: kind and text."""
         self.repeated: Counter[tuple[str, str]] = Counter()
         """Errors that are expected once more, because the messages that led to them are sent again."""
+        self.sharing: dict[str, Any] = {}
+        """What its program has said of its class and weight, which counts before its config."""
         self.said: dict[str, Any] = {}
         """What it has said of itself, and says to the next dispatcher again."""
         self.absence: Absence | None = None

@@ -8,7 +8,7 @@ operator may grant a principal fewer sessions at a time (`dispatcher/limits`); t
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gt.dispatcher.limits.limit_table import REFUSE
 from gt.dispatcher.limits.session_queue import QueuedSession
@@ -27,6 +27,9 @@ from gt.wire import messages as m
 from gt.wire.principals import ALL_ROLES, HELLO_ROLES, OPERATOR, OWN_PROCESS, Origin, ProgramIdentity, program_of
 
 from .returning_sessions import ReturningSessions
+
+if TYPE_CHECKING:
+    from gt.sharding.config import Config
 
 CLIENT_CREDITS: Final = 64
 """The most runs and puts that a client may have in flight."""
@@ -212,7 +215,7 @@ class Handshake:
         bulk, program = _bulk_identity(hello.facts), program_of(peer, hello.facts, origin)
         returns = self.returning.check(hello.facts, origin.principal)
         client = ClientRecord(peer, next(self.clients), hello.facts, bulk, program, origin.principal, heard=now)
-        client.priority, client.weight = _sharing(hello.facts)
+        client.priority, client.weight = _sharing(hello.facts, service.config)
         client.recovery.resends = hello.facts.get("resends") is True
         client.recovery.key = hello.facts.get("session_key", b"")
         service.clients[peer] = service.by_number[client.number] = client
@@ -301,12 +304,16 @@ class Handshake:
         self.pulses = {pulse: other for pulse, other in self.pulses.items() if other is not worker}
 
 
-def _sharing(facts: dict[str, Any]) -> tuple[Priority, float]:
-    """What a client says of its share of the workers' time; what is not allowed counts as not said."""
+def _sharing(facts: dict[str, Any], config: Config | None) -> tuple[Priority, float]:
+    """What a client says of its share of the workers' time, or else the service's config; what is not allowed counts as not
+    said."""
     said, weight = facts.get("priority"), facts.get("weight")
     priority = Priority(said) if isinstance(said, str) and said in PRIORITIES else AUTO
     if type(weight) is not float or not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
-        return priority, 1.0
+        weight = 1.0
+    if config is not None:
+        priority = Priority(config.priority or AUTO) if priority is AUTO else priority
+        weight = (config.weight or 1.0) if weight == 1.0 else weight
     return priority, weight
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gt.dispatcher.cost.cost_model import devices_of, measured_mesh, paces
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
+from gt.dispatcher.pacing.priority import Priority
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import Policy
 from gt.dispatcher.state.config_resolution import ConfigChange, ConfigResolution, SharedComputation
@@ -240,10 +241,19 @@ class SessionMeshes:
         if state is not DONE:
             return state
         client.own, client.change = change.own.result(), None
+        self._take_sharing(client, client.own)
         assert client.mesh is not None
         axes = dict(zip(client.mesh.axes, client.mesh.sizes, strict=True))
         self.service.send(client.identity, m.Answer(message.request, {"mesh": axes}))
         return DONE
+
+    def _take_sharing(self, client: ClientRecord, config: Config) -> None:
+        """Take what a config of a program says of its class and weight."""
+        if config.priority is None and config.weight is None:
+            return
+        client.priority = client.priority if config.priority is None else Priority(config.priority)
+        client.weight = client.weight if config.weight is None else config.weight
+        self.service.pacer.declare(client.number, client.priority, client.weight)
 
     def adopt(self, config: Config) -> Generator[None, None, bool]:
         """Adopt a new config of the service if it fits the workers."""

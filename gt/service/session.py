@@ -55,18 +55,38 @@ def _read_alone(config: Any) -> Config | None:
 
 
 def _sharing(priority: str | None, weight: float | None) -> dict[str, Any]:
-    """What a session says of its share of the workers' time. Raises `ValueError` for a value that is not allowed."""
-    said = os.environ.get("GT_PRIORITY") or "auto" if priority is None else priority
-    share = os.environ.get("GT_WEIGHT") or 1.0 if weight is None else weight
-    if said not in options.PRIORITIES:
-        raise ValueError(f"priority {said!r} is not one of {', '.join(options.PRIORITIES)}")
-    try:
-        number = float(share)
-    except (TypeError, ValueError):
-        number = 0.0
-    if not options.LEAST_WEIGHT <= number <= options.LARGEST_WEIGHT:
-        raise ValueError(f"weight {share!r} is no number from {options.LEAST_WEIGHT:g} to {options.LARGEST_WEIGHT:g}")
-    return {"priority": said, "weight": number}
+    """What a program says of its share of the workers' time, by argument or by environment variable. Raises `ValueError` for a
+    value that is not allowed."""
+    found: dict[str, Any] = {}
+    said = os.environ.get("GT_PRIORITY") or None if priority is None else priority
+    share = os.environ.get("GT_WEIGHT") or None if weight is None else weight
+    if said is not None:
+        if said not in options.PRIORITIES:
+            raise ValueError(f"priority {said!r} is not one of {', '.join(options.PRIORITIES)}")
+        found["priority"] = said
+    if share is not None:
+        try:
+            number = float(share)
+        except (TypeError, ValueError):
+            number = 0.0
+        if not options.LEAST_WEIGHT <= number <= options.LARGEST_WEIGHT:
+            raise ValueError(
+                f"weight {share!r} is no number from {options.LEAST_WEIGHT:g} to {options.LARGEST_WEIGHT:g}"
+            )
+        found["weight"] = number
+    return found
+
+
+def _sharing_by(config: Config | None, sharing: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with what a config says besides."""
+    own = {} if config is None else {"priority": config.priority, "weight": config.weight}
+    return {**{name: value for name, value in own.items() if value is not None}, **sharing}
+
+
+def _open(session: Session, config: Config | None, sharing: dict[str, Any], facts: dict[str, Any], *times: Any) -> None:
+    """Begin a session, which says its share of the workers' time."""
+    session.sharing = sharing
+    session.open({**host_facts(), "priority": "auto", "weight": 1.0, **_sharing_by(config, sharing), **facts}, *times)
 
 
 def connect(
@@ -82,10 +102,10 @@ def connect(
     GT_CONFIG. `key` is the path of a key file for a service at a TCP address; default: the file named by GT_KEY, or this
     user's own key, which their own services on this machine accept. `priority` is 'interactive', 'normal', 'batch' or
     'auto' (what the session's behaviour tells), `weight` (1) that of this program among yours on a service whose workers
-    are shared (docs/multi-user.md); defaults: GT_PRIORITY and GT_WEIGHT. Where you have as many sessions as you may, this one
-    waits in a queue, for at most `timeout` seconds; default: until its turn has come. Ends the current session. Raises
-    `ConnectionFailed` within 5 s if nothing answers, or if its turn does not come in time, `ConfigError` for an invalid config,
-    and `ValueError` for a key file that is none.
+    are shared (docs/multi-user.md); defaults: GT_PRIORITY and GT_WEIGHT, then `priority:` and `weight:` of the config. Where you
+    have as many sessions as you may, this one waits in a queue, for at most `timeout` seconds; default: until its turn has
+    come. Ends the current session. Raises `ConnectionFailed` within 5 s if nothing answers, or if its turn does not come in
+    time, `ConfigError` for an invalid config, and `ValueError` for a key file that is none.
     """
     from gt.client.session import session as sessions
 
@@ -101,7 +121,7 @@ def connect(
             read.mesh_for(count)
         link = _with_log(InprocLink(Fabric(count, None)))
         session = sessions.Session(link, "inproc", idle_flush=False)
-        session.open({**host_facts(), **sharing, "bulk": b""}, CONNECT_TIMEOUT)
+        _open(session, read, sharing, {"bulk": b""}, CONNECT_TIMEOUT)
         return _begin(session, read)
     if workers is not None:
         raise ConnectionFailed(
@@ -132,7 +152,7 @@ def _join(
     link = SocketLink(address, local, key)
     session = sessions.Session(_with_log(link), address, idle_flush=True, close=local.close if local else None)
     try:
-        session.open({**host_facts(), **(sharing or {}), "bulk": link.bulk_identity}, timeout, patience)
+        _open(session, config, sharing or {}, {"bulk": link.bulk_identity}, timeout, patience)
         with session.lock:  # a thread of the session may be looking for another dispatcher already
             if session.absence is None:
                 link.connect_bulk(session.facts)
@@ -184,7 +204,9 @@ def _begin(session: Session, config: Config | None) -> Session:
 
 
 def _shard_by(session: Session, config: Config) -> None:
-    session.configure(config.to_wire())
+    sharing = _sharing_by(config, session.sharing)
+    session.configure(config.model_copy(update=sharing).to_wire())
+    session.said.update(sharing)
     session.config = config
     session.mentioned.clear()
 

@@ -37,6 +37,7 @@ from .config_conflicts import contradictions
 from .config_errors import COUNTED, explain, written_key
 from .config_places import from_message, places_of_rules
 from .config_turns import MAX_SOUGHT_MISTAKES, plain_in_turns, rules_in_turns, short_top
+from .options import LARGEST_WEIGHT, LEAST_WEIGHT
 from .signal_patterns import is_pattern, matches
 from .spelling import are_two, nearest
 from .strategies import (
@@ -177,6 +178,15 @@ class Config(_Strict):
     blocks: Annotated[int, Field(ge=1, le=MAX_BLOCKS)] | None = Field(
         default=None,
         description=f"deterministic: into how many blocks everything is computed, a power of two; {DEFAULT_BLOCKS} if not given.",
+    )
+
+    priority: Literal["auto", "interactive", "normal", "batch"] | None = Field(
+        default=None,
+        description="The class of a session, where its program and GT_PRIORITY say nothing; auto if not given.",
+    )
+    weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=LARGEST_WEIGHT)] | None = Field(
+        default=None,
+        description="What its program weighs among those of its user, where it and GT_WEIGHT say nothing; 1 if not given.",
     )
 
     _mesh_where: str = PrivateAttr("<config>")
@@ -348,7 +358,7 @@ class Config(_Strict):
 
 
 _TOP_KEYS: Final = ("mesh", "sharding_config")
-_BESIDE_RULES: Final = {"mesh", "deterministic", "blocks"}
+_BESIDE_RULES: Final = {"mesh", "deterministic", "blocks", "priority", "weight"}
 
 
 class _EditorSchema(GenerateJsonSchema):

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gt.bounds import MAX_MICROBATCHES
 
+from .options import LARGEST_WEIGHT, LEAST_WEIGHT, PRIORITIES
 from .yaml_document import Key
 
 MAX_NUMBER: Final = 2**31 - 1
@@ -45,7 +46,7 @@ HINT_KEYS: Final = ("mesh_axis", "backward", "compile", "device")
 
 #: What a value may be, by key; `*` is any name, `[]` an item of a list.
 ALLOWED_TEXTS: Final[dict[str, str]] = {
-    "": "a mapping with the keys mesh, sharding_config, deterministic, blocks",
+    "": "a mapping with the keys mesh, sharding_config, deterministic, blocks, priority, weight",
     "mesh": "a mapping of axis names to sizes, such as {data: 2, model: 2}",
     "mesh.*": f"{AUTO_SIZE}, or an integer >= 1",
     "sharding_config": "a mapping of signals to rules",
@@ -69,6 +70,8 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "sharding_config.*.device": "cpu, cuda",
     "deterministic": "true or false",
     "blocks": f"a power of two up to {MAX_BLOCKS}",
+    "priority": ", ".join(PRIORITIES),
+    "weight": f"a number from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}",
 }
 
 

@@ -18,6 +18,29 @@ def test_a_session_says_its_priority_and_weight(monkeypatch: pytest.MonkeyPatch)
     gt.disconnect()
 
 
+def test_a_config_says_it_where_program_and_environment_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the beginning of a session and when another config is loaded; the service is told, and so is the next dispatcher."""
+    session = gt.connect("inproc", config={"priority": "batch", "weight": 2})
+    core = session.link.fabric.dispatcher
+    known = core.service.by_number[session.facts["number"]]
+
+    def says() -> tuple[object, ...]:
+        return session.said["priority"], session.said["weight"], str(known.priority), known.weight
+
+    assert says() == ("batch", 2.0, "batch", 2.0)
+    gt.load_config({"weight": 5})
+    assert says() == ("batch", 5.0, "batch", 5.0)
+    gt.load_config({"priority": "normal"})
+    assert says() == ("normal", 5.0, "normal", 5.0)
+    monkeypatch.setenv("GT_WEIGHT", "3")
+    session = gt.connect("inproc", config={"priority": "batch", "weight": 2}, priority="interactive")
+    core = session.link.fabric.dispatcher
+    known = core.service.by_number[session.facts["number"]]
+    gt.ones(1).numpy()
+    assert says() == ("interactive", 3.0, "interactive", 3.0)
+    gt.disconnect()
+
+
 @pytest.mark.parametrize(
     "wrong", [{"priority": "urgent"}, {"weight": 0}, {"weight": "much"}, {"weight": float("nan")}, {"weight": 1000}]
 )

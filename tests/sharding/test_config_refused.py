@@ -400,6 +400,16 @@ BAD |= {
         ),
         "x.yaml:4: sharding_config.a[1].backward: also given at a[0]; allowed: once in a list of rules",
     ),
+    "an urgent class": (
+        "priority: urgent",
+        "x.yaml:1: priority: 'urgent' is not a priority; allowed: auto, interactive, normal, batch",
+    ),
+    "a weight of nothing": ("weight: 0", "x.yaml:1: weight: 0 is too small; allowed: a number from 0.01 to 100"),
+    "a heavy weight": ("weight: 101.5", "x.yaml:1: weight: 101.5 is too large; allowed: a number from 0.01 to 100"),
+    "a weight in words": (
+        "weight: much",
+        "x.yaml:1: weight: 'much' is not a number; allowed: a number from 0.01 to 100",
+    ),
     "deterministic, more or less": (
         "deterministic: 1",
         "x.yaml:1: deterministic: 1 is not a boolean; allowed: true or false",

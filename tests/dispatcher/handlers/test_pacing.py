@@ -56,6 +56,14 @@ def test_limits_hold_from_the_next_turn_on() -> None:
     assert all(known.entitlement == Entitlement() for known in pacer.sessions.values())
 
 
+def test_the_service_s_config_says_it_for_who_says_nothing() -> None:
+    each = Service(1, config={"priority": "batch", "weight": 3})
+    each.hello("c", "client", bulk=b"bulk-c")
+    each.hello("d", "client", bulk=b"bulk-d", priority="normal", weight=2.0)
+    known = [each.core.service.clients[peer] for peer in (b"c", b"d")]
+    assert [(client.priority, client.weight) for client in known] == [(BATCH, 3.0), (Priority.NORMAL, 2.0)]
+
+
 def finish(each: Service, nanoseconds: int) -> None:
     """The worker finishes the oldest plan."""
     each.say("w0", m.Done(min(each.core.service.issued), [nanoseconds]))
