@@ -50,7 +50,7 @@ def by_stranger(machine: Machine, code: str, groups: tuple[int, ...] = ()) -> Pr
     for name in ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "GT_CACHE"):
         become += f"os.environ.pop({name!r}, None)\n"
     loaded = "gt.connect('inproc'); gt.ones(3).numpy(); gt.disconnect()\n"
-    loaded += "import gt.client.session.socket_link, gt.wire.connection\n"
+    loaded += "import gt.client.io.publish, gt.client.session.socket_link, gt.wire.connection\n"
     return machine.program(loaded + become + textwrap.dedent(code))  # modules first: it may not read where they are
 
 
@@ -167,3 +167,36 @@ def test_a_group_that_is_none_is_refused_in_a_line(machine: Machine) -> None:
     tcp = machine.command("dispatcher", "--address", "tcp://127.0.0.1:*", "--group", "root")
     assert tcp.wait() == 1
     assert "on TCP, give its members keys" in tcp.lines[-1]
+
+
+@needs_root
+def test_what_is_published_is_read_by_whom_it_is_shared_with(machine: Machine, tmp_path: Path) -> None:
+    """Its publisher has ended by then. Another user sees nothing else, and has the same names for itself."""
+    machine.environment["GT_SNAPSHOTS"] = str(tmp_path)
+    address, _ = service(machine)
+    opened(machine)
+    publisher = machine.program(f"""
+        gt.connect({address!r})
+        say("published", gt.publish("a", gt.arange(4) * 2, to="uid:{STRANGER}"), gt.publish("b", gt.ones(3), to="root"))
+    """)
+    assert "published 1 1" in publisher.expect("published")
+    publisher.wait()
+    reader = by_stranger(
+        machine,
+        f"""
+        gt.connect({address!r})
+        say("listed", [(each.name, each.owner, each.to) for each in gt.published()])
+        say("read", gt.subscribe("a").numpy().tolist())
+        for name in ("b", "c"):
+            try:
+                gt.subscribe(name)
+            except gt.errors.SnapshotError as error:
+                say("refused", error)
+        say("own", gt.publish("b", gt.ones(3)), gt.subscribe("b").numpy().tolist())
+        """,
+    )
+    assert "listed [('a', 'user 0', ())]" in reader.expect("listed")
+    assert "read [0, 2, 4, 6]" in reader.expect("read")
+    for name in ("b", "c"):
+        assert f"refused nothing named '{name}' is shared with you" in reader.expect("refused")
+    assert "own 1 [1.0, 1.0, 1.0]" in reader.expect("own")
