@@ -14,6 +14,7 @@ from gt.dispatcher.cost.cost_model import devices_of, measured_mesh, paces
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
 from gt.dispatcher.pacing.priority import Priority
+from gt.dispatcher.pacing.soonest_end import WorkerOffer, soonest
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import Policy
 from gt.dispatcher.state.config_resolution import ConfigChange, ConfigResolution, SharedComputation
@@ -37,6 +38,7 @@ from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec
 from gt.sharding.config_meshes import show_mesh
 from gt.sharding.placement import Mesh, format_layout
+from gt.snapshot_files.snapshot_names import published_by
 from gt.turns import ITEMS_PER_TURN
 from gt.wire import messages as m
 
@@ -49,6 +51,8 @@ if TYPE_CHECKING:
     from gt.sharding.config import Config
 
 
+READ_BYTES_PER_SECOND: Final = 1e9
+"""About how fast a worker reads what others keep in memory: it decides only where a session begins."""
 MAX_TOLD: Final = 16
 """The most workers that a line of the log names."""
 
@@ -93,12 +97,15 @@ class SessionMeshes:
         workers = {worker.number: worker.facts for worker in present}
         numbers = side_by_side(sorted(workers), workers, groups_of(workers))
         if size == 1:
-            others = (record.mesh for record in self.service.meshes.values() if record.client != client.number)
-            used = Counter(member for mesh in others for member in mesh.members)
             here = client.mesh.members if client.mesh else ()
-            pace = dict(zip(workers, paces(devices_of([*workers.values()])), strict=True))
-            # as many sessions on each as it is fast: of workers that are alike the one that serves the fewest
-            numbers.sort(key=lambda number: (number not in here, (used[number] + 1) / pace[number], number))
+            best = soonest(
+                self.service.pacer,
+                client.program.principal,
+                client.number,
+                self._offers(client, present),
+                self.service.now,
+            )
+            numbers = [*(number for number in here if number in workers), *best]
         record = self._record(client, axes, tuple(numbers[:size]), 0 if config is None else config.block_count)
         policy = Policy(record.mesh, {})
         if resolution is not None:
@@ -109,6 +116,20 @@ class SessionMeshes:
             policy = known.result()
         record.mesh = replace(record.mesh, number=next(self.service.mesh_numbers))
         return Planner(record.mesh, policy.copy(record.mesh), record.speeds), record
+
+    def _offers(self, client: ClientRecord, present: list[WorkerRecord]) -> dict[int, WorkerOffer]:
+        """What workers offer to a session that takes one of them: their speeds, and whether they keep what it subscribes to."""
+        first = client.queue[0] if client.queue else None
+        held = None
+        if isinstance(first, m.Restore) and first.published:
+            held = self.service.held.get((published_by(str(first.published[0])), first.name, first.parts))
+        offers = {}
+        pace = paces(devices_of([worker.facts for worker in present]))
+        for worker, speed in zip(present, pace, strict=True):
+            elsewhere = held is not None and worker.identity not in held.workers
+            seconds = held.nbytes / READ_BYTES_PER_SECOND if held is not None and elsewhere else 0.0
+            offers[worker.number] = WorkerOffer(speed, seconds, worker.health.is_strained)
+        return offers
 
     def _axes(self, client: ClientRecord, config: Config | None) -> dict[str, int] | MessageState:
         """The axes that a config asks for on the workers in service, or what the session waits for."""

@@ -25,7 +25,9 @@ class Flight(NamedTuple):
 class Lane:
     """A mesh of a session, and what is in flight on it, in order."""
 
-    __slots__ = ("active", "cells", "flights", "key", "mesh", "nanoseconds", "plans", "reported", "session")
+    __slots__ = (
+        "active", "cells", "flights", "key", "mesh", "nanoseconds", "plans", "reported", "session", "used", "used_at",
+    )  # fmt: skip
 
     def __init__(self, mesh: int, session: int, key: tuple[Hashable, ...]) -> None:
         self.mesh = mesh
@@ -41,6 +43,9 @@ class Lane:
         """The last order of which a measurement has come."""
         self.active = False
         """Whether it has something waiting or in flight."""
+        self.used = 0.0
+        """The seconds of its last plans, as they count at the time `used_at` (`soonest_end.py`)."""
+        self.used_at = 0.0
 
     def begin(self) -> None:
         """It has something waiting or in flight."""

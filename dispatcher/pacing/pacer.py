@@ -29,6 +29,7 @@ from .cells import Cell, Cells, Flight, Lane
 from .priority import AUTO, BATCH, INTERACTIVE, ORDINARY, Behaviour, Entitlement, Priority, at_most
 from .run_time import RunTime
 from .shares import Share
+from .soonest_end import USE_SECONDS, note_use
 
 DEPTH_NANOSECONDS: Final = 5_000_000
 """The nanoseconds in flight on a worker up to which a further plan is released."""
@@ -102,13 +103,22 @@ class Pacer:
 
     # sessions and their meshes
 
-    def add_mesh(self, mesh: int, members: Iterable[int], session: int, principal: Hashable, program: Hashable) -> None:
+    def add_mesh(
+        self,
+        mesh: int,
+        members: Iterable[int],
+        session: int,
+        principal: Hashable,
+        program: Hashable,
+        now: float = 0.0,
+    ) -> None:
         """A session uses a mesh from now on."""
         known = self.sessions.get(session)
         if known is None:
             entitlement = self.principals.get(principal, self.default)
             known = self.sessions[session] = PacedSession(session, (principal, program), entitlement)
         lane = self.lanes[mesh] = Lane(mesh, session, (principal, program, mesh))
+        lane.used, lane.used_at = USE_SECONDS, now
         known.lanes.append(lane)
         self.cells.add(lane, members, self._weights(known), known.entitlement.reserved)
 
@@ -198,6 +208,7 @@ class Pacer:
         session.flights += 1
         lane.plans += 1
         lane.nanoseconds += nanoseconds
+        note_use(lane, nanoseconds, now)
         if not lane.active:
             lane.begin()
         if session is self.turn:

@@ -16,6 +16,8 @@ SLOWDOWN_CAUSES: Final = {
     "power brake": ("power supply",),
 }
 """Reasons why a faulty GPU is slowed down, and what to check. A power cap is not among them: it is normal under full load."""
+MOST_USED: Final = 0.95
+"""The part of its memory from which on it has hardly any left."""
 WARNING_PERIOD: Final = 60.0
 """The least number of seconds between two warnings of one kind about one GPU: slow-downs tend to come and go."""
 
@@ -62,6 +64,15 @@ class GpuHealth:
             more, self.errors, self.errors_at = said.errors - self.errors, said.errors, now
             text = f"has had {said.errors} memory errors that could not be corrected, {more} more than was known"
             yield "warning", f"{text}; if they go on, take it out of service: nvidia-smi -q -d ECC says more"
+
+    @property
+    def is_strained(self) -> bool:
+        """Whether it is slowed down by a fault, or has hardly any memory left."""
+        said = self.said
+        if said is None:
+            return False
+        short = said.total >= 0 and said.used > MOST_USED * said.total
+        return short or any(reason in said.slowed for reason in SLOWDOWN_CAUSES)
 
     def facts(self, now: float) -> dict[str, Any]:
         """The form in which `gt.devices()` shows it; empty if nothing is known."""

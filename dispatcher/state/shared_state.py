@@ -397,7 +397,7 @@ class DispatcherState:
         self.meshes[record.mesh.number] = record
         self.meshes_of.setdefault(record.client, []).append(record)
         client = self.by_number[record.client]
-        self.pacer.add_mesh(record.mesh.number, record.mesh.members, client.number, *client.program)
+        self.pacer.add_mesh(record.mesh.number, record.mesh.members, client.number, *client.program, self.now)
         self.pacer.declare(client.number, client.priority, client.weight)
 
     def drop_mesh(self, record: MeshRecord) -> None:
