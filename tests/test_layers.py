@@ -58,6 +58,7 @@ PACKAGES = {
     "gt.dispatcher.cost": ("gt.ir",),
     "gt.dispatcher.planner": ("gt.dispatcher.cost",),
     "gt.dispatcher.pacing": (),
+    "gt.dispatcher.pacing_simulator": ("gt.dispatcher.pacing",),
     "gt.dispatcher.limits": ("gt.sharding",),
     "gt.dispatcher.publishing": ("gt.ir", "gt.wire"),
     "gt.dispatcher.state": (
@@ -66,7 +67,7 @@ PACKAGES = {
     "gt.dispatcher.telemetry": ("gt.dispatcher.state",),
     "gt.dispatcher.handlers": ("gt.dispatcher.telemetry", "gt.snapshot_files"),
     "gt.dispatcher.operators": ("gt.dispatcher.handlers",),
-    "gt.dispatcher": ("gt.dispatcher.operators", "gt.instruction_log"),
+    "gt.dispatcher": ("gt.dispatcher.operators", "gt.dispatcher.pacing_simulator", "gt.instruction_log"),
     # worker
     "gt.worker.device": ("gt.ir", "gt.wire"),
     "gt.worker.nccl": ("gt.worker.device",),

@@ -5,13 +5,11 @@ milliseconds of predicted run time are in flight on a worker that several sessio
 plan; what else sessions have to run waits in their queues at the dispatcher. A worker that one session uses alone has more
 in flight (`LONE_DEPTH_NANOSECONDS`), so that it never waits for the dispatcher.
 
-When there is room, the session that is furthest behind its fair share of the workers' time has a turn (`shares.py`): it
-releases plans of `TURN_NANOSECONDS`, or one. Shares are those of principals, and of the programs of each; an interactive
-session counts as `INTERACTIVE_CREDIT` further behind, which lets it go first and gives it no more time in the long run. A
-batch session has its turn when no other one waits for one of its workers, or after `BATCH_PATIENCE` seconds.
+When there is room, the session that the policy ranks first has a turn (`policy.py`: who is furthest behind its fair share):
+it releases plans of `TURN_NANOSECONDS`, or one.
 
-A plan for several workers is released when each of them has room. Until then no session that is less far behind has a turn
-on any of them, so it is not overtaken for ever. Its number in the one order of all plans is given when it is released, so
+A plan for several workers is released when each of them has room. Until then no session that ranks after it has a turn on
+any of them, so it is not overtaken for ever. Its number in the one order of all plans is given when it is released, so
 nothing that waits here can deadlock: what is in flight needs nothing of it.
 
 Time decides nothing but the order between sessions. Everything is a number or a name; the clock is an argument.
@@ -20,15 +18,14 @@ Time decides nothing but the order between sessions. Everything is a number or a
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
-from math import inf
 from typing import Final
 
 from .cells import Cell, Cells, Flight, Lane
-from .priority import AUTO, BATCH, INTERACTIVE, ORDINARY, Behaviour, Entitlement, Priority, at_most
+from .paced_session import PacedSession
+from .policy import INTERACTIVE_CREDIT, FairPolicy, PacingPolicy
+from .priority import INTERACTIVE, ORDINARY, Entitlement, Priority
 from .run_time import RunTime
-from .shares import Share
 from .soonest_end import USE_SECONDS, note_use
 
 DEPTH_NANOSECONDS: Final = 5_000_000
@@ -39,52 +36,14 @@ SHARED_SECONDS: Final = 1.0
 """So long after another session has released a plan there, a worker does not count as one session's alone."""
 TURN_NANOSECONDS: Final = 1_000_000
 """The nanoseconds of plans that a session releases in one turn, if they are short."""
-INTERACTIVE_CREDIT: Final = 50_000_000
-"""How many virtual nanoseconds an interactive session may be before others with as good a claim."""
-BATCH_PATIENCE: Final = 1.0
-"""The seconds after which a batch session that waits has its turn like others."""
-
-Rank = tuple[bool, float, float, float, float]
-
-
-class PacedSession:
-    """What the pacer knows of a session."""
-
-    __slots__ = (
-        "behaviour", "entitlement", "flights", "key", "lanes", "number", "priority", "since", "waits", "was_idle", "weight",
-    )  # fmt: skip
-
-    def __init__(self, number: int, key: tuple[Hashable, Hashable], entitlement: Entitlement = ORDINARY) -> None:
-        self.number = number
-        self.entitlement = entitlement
-        """What its principal is granted."""
-        self.key = key
-        """Its principal and its program."""
-        self.weight = 1.0
-        self.priority: Priority = AUTO
-        self.behaviour = Behaviour()
-        self.lanes: list[Lane] = []
-        self.flights = 0
-        """How many plans it has in flight."""
-        self.waits: Lane | None = None
-        """The mesh for which it has a plan that waits for its turn."""
-        self.since = 0.0
-        """Since when, in seconds."""
-        self.was_idle = False
-        """Whether it had nothing in flight then."""
-
-    @property
-    def kind(self) -> Priority:
-        """Its class: what it said, or how it behaves, if it may have that."""
-        found = self.behaviour.priority if self.priority is AUTO else self.priority
-        most = self.entitlement.most
-        return found if most is INTERACTIVE else at_most(found, most)
 
 
 class Pacer:
     """Decides when plans of all sessions are released."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: PacingPolicy | None = None) -> None:
+        self.policy = FairPolicy() if policy is None else policy
+        """Says who is first among those that wait."""
         self.cells = Cells()
         self.lanes: dict[int, Lane] = {}
         """By mesh."""
@@ -206,6 +165,8 @@ class Pacer:
         session.behaviour.released(nanoseconds, was_idle=was_idle)
         session.was_idle = False
         session.flights += 1
+        session.last = nanoseconds
+        session.spent += nanoseconds
         lane.plans += 1
         lane.nanoseconds += nanoseconds
         note_use(lane, nanoseconds, now)
@@ -282,19 +243,13 @@ class Pacer:
             for each in self.waiting.values()
             if each.waits and not {*each.waits.cells}.isdisjoint(known.waits.cells)
         ]
-        rank = partial(self._rank, now=now, credits=self._credits(), floors={})
+        rank = self.policy.ranks(self.waiting, now)
         mine = rank(known)
         return [each.number for each in beside[:most] if each is not known and rank(each) < mine]
 
-    def _credits(self) -> dict[tuple[bool, Hashable], int]:
-        """By principal: how far it counts as behind because one of its sessions that wait is interactive."""
-        return {(False, each.key[0]): INTERACTIVE_CREDIT for each in self.waiting.values() if each.kind is INTERACTIVE}
-
     def _candidates(self, now: float) -> Iterator[PacedSession]:
         """The sessions that have their turn now, the first one first. What the caller does with each counts for the others."""
-        credits = self._credits()
-        floors: dict[Share, float] = {}
-        rank = partial(self._rank, now=now, credits=credits, floors=floors)
+        rank = self.policy.ranks(self.waiting, now)
         heap = [(rank(session), number, session) for number, session in self.waiting.items()]
         heapify(heap)
         reserved: set[Cell] = set()
@@ -315,28 +270,6 @@ class Pacer:
                     heappush(heap, (rank(session), number, session))
             else:
                 reserved.update(lane.cells)
-
-    def _rank(
-        self, session: PacedSession, now: float, credits: dict[tuple[bool, Hashable], int], floors: dict[Share, float]
-    ) -> Rank:
-        """Whose turn is first: batch sessions last, then by principal, then by program, each by how far it is before the last
-        of its siblings; on several workers, where it is furthest."""
-        lane = session.waits
-        assert lane is not None, "a session that waits has a plan for a mesh"
-        kind = session.kind
-        late = kind is BATCH and now - session.since < BATCH_PATIENCE
-        leads = [-inf, -inf, -inf]
-        for cell in lane.cells:
-            for level, share in enumerate(cell.shares.path(lane.key)):
-                parent = share.parent
-                assert parent is not None, "the whole is nobody's"
-                floor = floors.get(parent)
-                if floor is None:
-                    floor = floors[parent] = parent.floor
-                leads[level] = max(leads[level], share.virtual - floor)
-        principal, program, own = leads
-        credit = INTERACTIVE_CREDIT if kind is INTERACTIVE else 0
-        return late, principal - credits.get((late, session.key[0]), 0), program - credit, own, session.since
 
     def _has_room(self, lane: Lane, now: float) -> bool:
         """Whether each worker of a mesh has room for one more plan."""

@@ -20,6 +20,7 @@ from .replay import replay
 from .report import report
 from .restart import restart
 from .session import reload, session
+from .simulate_policies import simulate_policies
 from .snapshot import snapshot
 from .take_over import take_over
 from .top import top
@@ -76,6 +77,7 @@ app.command("take-over")(take_over)
 app.command()(restart)
 app.command(context_settings={"ignore_unknown_options": True})(explain)
 app.command()(replay)
+app.command("simulate-policies")(simulate_policies)
 app.command()(top)
 app.command()(trace)
 app.command()(why)
