@@ -27,13 +27,16 @@ def counted_steps(call: Callable[[], object]) -> int:
     """The lines of Python that a call executes, in all functions that it calls."""
     steps = 0
 
-    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+    def enter(_frame: FrameType, _event: str, _argument: Any) -> Any:
+        return within
+
+    def within(_frame: FrameType, event: str, _argument: Any) -> None:
         nonlocal steps
-        steps += event == "line"
-        return trace
+        if event == "line":
+            steps += 1
 
     before = sys.gettrace()
-    sys.settrace(trace)
+    sys.settrace(enter)
     try:
         call()
     finally:

@@ -65,13 +65,17 @@ PATTERNS: dict[str, Any] = {
 }
 
 
-def most_steps(each: Service, peer: str, *messages: Any) -> int:
-    """The most steps that one event takes while these messages are acted on, and all that follows from them."""
+def most_steps(each: Service, peer: str, *messages: Any, counted: bool = True) -> int:
+    """The most steps that one event takes while these messages are acted on, and all that follows from them; 0 if they are not to
+    be `counted`, which takes longer than to act on them."""
     found = 0
 
     def act(event: Any) -> None:
         nonlocal found
-        found = max(found, counted_steps(lambda: each.core.handle(event, each.now)))
+        if counted:
+            found = max(found, counted_steps(lambda: each.core.handle(event, each.now)))
+        else:
+            each.core.handle(event, each.now)
 
     for message in messages:
         if isinstance(message, Reload):
@@ -243,8 +247,9 @@ def test_a_first_run_is_checked_planned_and_packed_in_turns(kind: str) -> None:
     scalars = [0.5] * (kind == "survivors of other shapes")
     runs = [m.Run(7, (1 << 54) + (n << 40), tensors, scalars, [], []) for n in range(SWITCH_AT + 2)]
     assert most_steps(each, "c", define) < MAX_STEPS
-    for run in runs:
-        assert most_steps(each, "c", run) < MAX_STEPS
+    for number, run in enumerate(runs):
+        alike = 1 < number < SWITCH_AT - 1  # as the one before, which was counted
+        assert most_steps(each, "c", run, counted=not alike) < MAX_STEPS
         each.done()
     assert (each.table()[runs[-1].base + max(each.core.service.clients[b"c"].segments[7].survivors)].fault is None) == (
         kind != "too little memory"
@@ -913,7 +918,7 @@ def test_a_worker_that_many_sessions_lose_is_lost_in_turns(resends: bool) -> Non
     """Each of them is only noted in the event in which it is lost; with fetches under way, and marks that are being written.
     No turn takes longer because there are more sessions, also when another worker comes."""
     events, turns = [], []
-    for count in (100, 200):
+    for count in (60, 120):
         each = service(1)
         each.core.service.workers[b"w0"].facts["supervised"] = True
         for number in range(count):
@@ -937,8 +942,8 @@ def test_a_worker_that_many_sessions_lose_is_lost_in_turns(resends: bool) -> Non
         turns.append(steps_of(each, JobTurn()))
         assert len(each.hears("w1", m.Store)) == 1 + count
     lost, came, lost_by_more, came_to_more = events
-    assert lost_by_more - lost < 100 * STEPS_PER_SESSION
-    assert came_to_more - came < 100 * STEPS_PER_SESSION
+    assert lost_by_more - lost < 60 * STEPS_PER_SESSION
+    assert came_to_more - came < 60 * STEPS_PER_SESSION
     assert max(turns) < MAX_STEPS
 
 
@@ -948,7 +953,7 @@ def test_a_plan_that_a_mark_has_is_made_known_again_in_turns(kind: str, written:
     """Whether the mark is as it was taken, or as it was read from the file of a session."""
     each = service(2, config=RULES)
     define, run = FIRST_RUNS[kind][0], m.Run(7, 1 << 54, [1], [], [], [])
-    most_steps(each, "c", define, run, run._replace(base=1 << 53))
+    most_steps(each, "c", define, run, run._replace(base=1 << 53), counted=False)
     each.done()
     before = each.core.service.clients[b"c"].misses.total()
     mark = settled_mark(each)

@@ -139,7 +139,7 @@ def test_a_known_plan_runs_at_once_while_a_hundred_sessions_wait_for_theirs() ->
     each.done()
     each.idle = False
     for number in range(100):
-        eager(each, f"e{number}", 100)
+        eager(each, f"e{number}", 32)
     each.hears("w0")
     each.run(1, 11, [10], "honest")
     each.say("honest", m.Fetch(1, 11))
