@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from gt import Tensor
     from gt.client.session.session import Session
 
-__all__ = ["ShardingConstraint", "constrained", "constraint_of", "register"]
+__all__ = ["ShardingConstraint", "constrained", "constraint_of", "is_constrained", "register"]
 
 UNCONSTRAINED: Final = PartitionSpec.UNCONSTRAINED
+_PREFIX: Final = "sharding constraint ("
 
 
 class ShardingConstraint(NamedTuple):
@@ -56,7 +57,12 @@ def constraint_of(sharding: Any) -> ShardingConstraint | None:
     if not named:
         return None
     said = ", ".join(f"{name}: {'whole' if at is None else at}" for name, at in named)
-    return ShardingConstraint(f"sharding constraint ({said})", mesh, tuple(named))
+    return ShardingConstraint(f"{_PREFIX}{said})", mesh, tuple(named))
+
+
+def is_constrained(signals: tuple[str, ...]) -> bool:
+    """Whether signals end with that of a constraint, which says of any tensor where it lives, parameter or not."""
+    return signals[-1].startswith(_PREFIX)
 
 
 def constrained(x: Tensor, **_: Any) -> Tensor:

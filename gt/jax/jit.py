@@ -12,6 +12,7 @@ import numpy as np
 import gt
 from gt.client.tensor import emission, emission_context
 
+from .constraints import is_constrained
 from .equations import JaxprProgram
 from .loops import runner
 from .values import Array, on_workers
@@ -95,14 +96,14 @@ def _shape(leaf: Any) -> tuple[Any, ...]:
 
 
 def _given(leaf: Any, signals: tuple[str, ...]) -> Tensor:
-    """An argument on the workers; one that was not there yet is placed as its signals say."""
+    """An argument on the workers; one that was not there yet is placed as its signals say, those of a scope as of a parameter."""
     if isinstance(leaf, Array):
         return leaf.held
     dtype = _shape(leaf)[1]
     held = on_workers(leaf if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) else np.asarray(leaf, dtype))
     if signals:
         with emission_context.using(emission_context.interned(signals, "forward", None, False)):
-            held.copy_(emission.emit("tag", (held,), True))
+            held.copy_(emission.emit("tag", (held,), not is_constrained(signals)))
     return held
 
 
