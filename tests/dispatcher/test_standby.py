@@ -272,7 +272,7 @@ def test_a_seeker_is_told_the_epoch() -> None:
 
 
 def test_a_dispatcher_that_serves_does_not_take_over() -> None:
-    service = Service(1)
+    service = Service(1, capabilities=("take over",))
     service.hello("m", "watcher")
     service.hears("m")
     service.say("m", m.TakeOver(5))
