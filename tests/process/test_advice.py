@@ -19,7 +19,6 @@ x = gt.ones(256, 256)
 with gt.signal.context("w"):
     p = gt.nn.Parameter(gt.ones(1024, 1024))
 v = gt.ones(64, 1024)
-with gt.profile(sys.argv[1]):
 """
 MISTAKES = {
     "fetch in a loop": """
@@ -48,16 +47,20 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_named_with_its_line(machine: Machine, mistake: str) -> None:
-    code = HEAD + textwrap.indent(textwrap.dedent(MISTAKES[mistake]), "    ")
-    line = next(number for number, text in enumerate(code.splitlines(), 1) if text.endswith("# here"))
-    program, trace = machine.temp / "program.py", machine.temp / "run.json"
+def test_mistakes_are_named_with_their_lines(machine: Machine) -> None:
+    """Each in a profile of its own, of one program."""
+    code = HEAD
+    for number, mistake in enumerate(MISTAKES.values(), 1):
+        code += f"with gt.profile(sys.argv[{number}]):\n" + textwrap.indent(textwrap.dedent(mistake), "    ")
+    lines = [number for number, text in enumerate(code.splitlines(), 1) if text.endswith("# here")]
+    program, traces = machine.temp / "program.py", [machine.temp / f"run{number}.json" for number in range(len(lines))]
     program.write_text(code)
-    ran = machine.start("the program", [sys.executable, str(program), str(trace)])
+    ran = machine.start("the program", [sys.executable, str(program), *map(str, traces)])
     assert ran.wait() == 0, ran.lines
-    report = machine.command("report", str(trace))
-    assert report.wait() == 0, report.lines
-    assert f"{program}:{line}: {mistake}" in report.lines
-    for path in (program, trace, trace.with_suffix(".html")):
-        path.unlink()
+    for mistake, line, trace in zip(MISTAKES, lines, traces, strict=True):
+        report = machine.command("report", str(trace))
+        assert report.wait() == 0, report.lines
+        assert f"{program}:{line}: {mistake}" in report.lines
+        for path in (trace, trace.with_suffix(".html")):
+            path.unlink()
+    program.unlink()
