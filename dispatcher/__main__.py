@@ -61,7 +61,7 @@ from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.wire.running_plan import RunningPlan, map_running_plan, read_running_plan
 
 from .access import Access, ServiceKeys, process_to_watch
-from .account_files import AccountFiles, AccountWork, Flush, WriteAudit
+from .account_files import AccountFiles, AccountWork, Flush, WriteAudit, WriteUsage
 from .bulk_relay import BulkRelay
 from .core import WORKER_LEASE_SECONDS, DispatcherCore
 from .handlers.marks import MARK_SECONDS
@@ -132,7 +132,7 @@ class DispatcherShell:
         if sessions is not None:
             self.files = FileThread("gt-sessions", sessions, self._wake)
         self.accounts: FileThread[AccountWork, None] | None = None
-        """Writes what was ordered to files."""
+        """Writes what was ordered and used to files."""
         if accounts is not None:
             self.accounts = FileThread("gt-accounts", AccountFiles(accounts), self._wake)
         self.numbers = None if marks is None else NumberFile(marks)
@@ -165,6 +165,7 @@ class DispatcherShell:
             numbers=None if self.numbers is None else self.numbers.numbers,
             cards=None if sessions is None else sessions.cards(),
             running_plan=self._running_plan,
+            accounts=accounts is not None,
             limits=UNLIMITED_TABLE if self.limits is None else self.limits.table,
         )  # fmt: skip
         self.core.service.address, self.core.service.version = self.address, _version()
@@ -246,7 +247,7 @@ class DispatcherShell:
                 self._handle(JobTurn())
             if self.core.marks.file_work:
                 self._write_sessions()
-            if self.core.orders.audit.records:
+            if self.core.orders.audit.records or self.core.usage.lines:
                 self._write_accounts()
         self._end()
 
@@ -263,14 +264,22 @@ class DispatcherShell:
         return self.stopping or self.core.hand_overs.ends or self.core.service.replaced is not None
 
     def _write_accounts(self) -> None:
-        """Have what was ordered written to the audit log, if there is one."""
-        records = self.core.orders.audit.take()
-        if self.accounts is not None:
+        """Have what was ordered and used written to files, if there are some."""
+        records, lines = self.core.orders.audit.take(), [*self.core.usage.lines]
+        self.core.usage.lines.clear()
+        if self.accounts is None:
+            return
+        if records:
             self.accounts.add(WriteAudit(time.time(), records))
+        if lines:
+            facts = self.core.facts
+            self.accounts.add(WriteUsage(time.time() - self.clock(), facts["service"], facts["epoch"], lines))
 
     def _close_accounts(self) -> None:
-        """Wait until all is written."""
+        """Write down everything, and wait until it is written."""
         if self.accounts is not None:
+            self.core.usage.finish()
+            self._write_accounts()
             flush = Flush(threading.Event())
             self.accounts.add(flush)
             if not flush.done.wait(FLUSH_SECONDS):
@@ -384,6 +393,8 @@ class DispatcherShell:
         except Exception as error:
             log.exception("a bug in GT; please report it; the config stays as it was")
             return f"a bug in GT: {type(error).__name__}: {error}"
+        if config is None and self.limits is not None:
+            return ""  # that file is read again whenever it changes
         if config is None:
             text = "there is no config to read again: this dispatcher was started without --config"
             log.warning("%s", text)
@@ -749,7 +760,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--private", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
-    parser.add_argument("--accounts", help="a folder for files of what was ordered, by whom")
+    parser.add_argument("--accounts", help="a folder for files of what was ordered and used, by whom")
     parser.add_argument(
         "--marks", help="a folder for the state of sessions, which the next dispatcher with it goes on with"
     )
@@ -778,8 +789,8 @@ def serve(
     without that one sessions end with their dispatcher. On `standby` it waits until the dispatcher with this folder has ended.
     With a `primary` it copies what that dispatcher, which has another folder, writes there, and takes its place when it is told
     to; or, with a `lease`, when it has heard nothing of it for so many seconds, nor have most of its workers. `accounts` is a
-    folder for files of what was ordered, by whom (`account_files.py`), `limits` a file that says what each principal is granted
-    (`dispatcher/limits`).
+    folder for files of what was ordered and used, by whom (`account_files.py`), `limits` a file that says what each principal is
+    granted (`dispatcher/limits`).
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up

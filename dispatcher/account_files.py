@@ -8,7 +8,9 @@ is removed. One dispatcher has the folder at a time.
 from __future__ import annotations
 
 import contextlib
+import csv
 import fcntl
+import io
 import json
 import logging
 import os
@@ -20,8 +22,15 @@ from typing import Any, Final, NamedTuple
 from gt.errors import GTError
 
 from .operators.audit import AuditRecord
+from .telemetry.usage_reports import UsageLine
 
 log = logging.getLogger("gt.dispatcher")
+USAGE_FILE: Final = "usage.csv"
+"""What each session has used, a line for each and about each minute: `USAGE_COLUMNS`."""
+USAGE_COLUMNS: Final = (
+    "start", "end", "service", "epoch", "principal", "program", "session", "device_seconds", "predicted_device_seconds", "runs",
+    "instructions", "moved_bytes", "put_bytes", "fetched_bytes", "held_byte_seconds", "joules",
+)  # fmt: skip
 AUDIT_FILE: Final = "audit.jsonl"
 """Who has ordered what: a JSON object on each line."""
 LOCK_FILE: Final = "lock"
@@ -38,13 +47,23 @@ class WriteAudit(NamedTuple):
     records: list[AuditRecord]
 
 
+class WriteUsage(NamedTuple):
+    """Lines for the usage file. `offset` is what to add to their times to get seconds since 1970; `service` and `epoch` say whose
+    sessions they number."""
+
+    offset: float
+    service: int
+    epoch: int
+    lines: list[UsageLine]
+
+
 class Flush(NamedTuple):
     """Says when all that came before it is written."""
 
     done: Event
 
 
-AccountWork = WriteAudit | Flush
+AccountWork = WriteAudit | WriteUsage | Flush
 
 
 class AccountsInUse(GTError):
@@ -98,6 +117,7 @@ class AccountFiles:
         self.lock = _lock(folder)
         """Held until this process ends."""
         self.audit = AppendedFile(folder / AUDIT_FILE)
+        self.usage = AppendedFile(folder / USAGE_FILE, ",".join(USAGE_COLUMNS))
         self.failed = False
         """Whether the last write has failed, which was logged."""
 
@@ -106,12 +126,16 @@ class AccountFiles:
         if isinstance(work, Flush):
             work.done.set()
             return
+        file = self.audit if isinstance(work, WriteAudit) else self.usage
         try:
-            self.audit.append([audit_line(each, work.wall) for each in work.records])
+            if isinstance(work, WriteAudit):
+                file.append([audit_line(each, work.wall) for each in work.records])
+            else:
+                file.append([usage_line(each, work) for each in work.lines])
             self.failed = False
         except OSError as error:
             if not self.failed:
-                log.error("cannot write %s: %s", self.audit.path, error)
+                log.error("cannot write %s: %s", file.path, error)
             self.failed = True
 
     def close(self) -> None:
@@ -126,6 +150,32 @@ def audit_line(record: AuditRecord, wall: float) -> str:
         if not told[name]:
             del told[name]
     return json.dumps(told, ensure_ascii=True)
+
+
+def usage_line(line: UsageLine, about: WriteUsage) -> str:
+    """A line of the usage file, as a spreadsheet reads it: no text is a formula or has a line break. The joules are empty where
+    no device tells its power."""
+    device, predicted, *counts, energy = line.values
+    start, end = (moment(at + about.offset) for at in (line.since, line.until))
+    joules = "" if energy < 0 else f"{energy // 1000}.{energy % 1000:03}"
+    told = io.StringIO()
+    csv.writer(told, lineterminator="").writerow(
+        [
+            start, end, about.service, about.epoch, _plain(line.principal), _plain(line.program), line.session, _seconds(device),
+            _seconds(predicted), *counts, joules,
+        ]
+    )  # fmt: skip
+    return told.getvalue()
+
+
+def _seconds(nanoseconds: int) -> str:
+    return f"{nanoseconds // 10**9}.{nanoseconds % 10**9:09}"
+
+
+def _plain(text: str) -> str:
+    """A text without characters that end lines, or that make a formula of it."""
+    text = "".join(each if each.isprintable() else " " for each in text)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
 
 
 def moment(wall: float) -> str:

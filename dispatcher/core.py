@@ -76,6 +76,7 @@ from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
 from gt.dispatcher.state.standby_copies import STANDBY_SECONDS, Replacement, StandbyCopies
 from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
+from gt.dispatcher.telemetry.usage_reports import UsageReports, usage_of
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
@@ -100,6 +101,8 @@ MARKS: Final = "marks that are due"
 """The job that takes them."""
 RELEASES: Final = "plans whose turns have come"
 """The job that releases them."""
+USAGE: Final = "what sessions have used"
+"""The job that adds it up."""
 TURNS_PER_EVENT: Final = 4
 """How many sessions have their turns to release plans in one event; each turn may take some tenths of a millisecond."""
 WATCHED: Final = "what watchers are told"
@@ -121,7 +124,7 @@ class DispatcherCore:
     the dispatcher before; `cards` are of the sessions that it has left, None if the shell has no folder for them. `facts` are
     what all peers are told in a `Welcome`, `worker_facts` what workers are told besides. `running_plan` says what a worker that
     is lost was computing, if that is known. `supervised`: another one is started when this one ends. `limits` are those of
-    principals."""
+    principals. `accounts`: the shell keeps a file of what was used."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
@@ -130,7 +133,7 @@ class DispatcherCore:
         mark_seconds: float = MARK_SECONDS, worker_lease: float = WORKER_LEASE_SECONDS, numbers: Numbers | None = None,
         cards: Iterable[SessionCard] | None = None,
         running_plan: Callable[[bytes], RunningPlan | None] = lambda worker: None, supervised: bool = False,
-        limits: LimitTable = UNLIMITED_TABLE,
+        limits: LimitTable = UNLIMITED_TABLE, accounts: bool = False,
     ) -> None:  # fmt: skip
         numbers = numbers or first_numbers()
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
@@ -162,6 +165,7 @@ class DispatcherCore:
         self.running_plan = running_plan
         self.drains = DrainHandler(service, self.queues, self.disconnect, self.marks, self.fetches, self.snapshots)
         self.hand_overs = HandOvers(service, self.marks, supervised=supervised)
+        self.usage = UsageReports(service, keeps=accounts)
         self.orders = OperatorOrders(service, self.queues, self.drains, self.hand_overs, self.facts)
         self.patience = patience
         self.lease = lease
@@ -571,6 +575,8 @@ class DispatcherCore:
         self.marks.tick()
         self._work(MARKS, self.marks.due, self.marks.take_due)
         self.returning.tick()
+        self.usage.tick()
+        self._work(USAGE, (None,) if self.usage.due else (), self.usage.work)
         self.dropping = True
         failed = self.disconnect.forsake_overdue()
         self.dropping = False
@@ -720,6 +726,7 @@ class DispatcherCore:
             device = worker.facts.get("device", "unknown device")
             text = f"the GPU of worker {worker.number} ({device} on {worker.facts.get('host', 'unknown host')}) {text}"
             self.service.log(level, text, worker=worker.number)
+        self.usage.powered(worker, health.power)
         if self.service.recording is not None:
             self.service.recording.sampled(worker)
 
@@ -731,6 +738,10 @@ class DispatcherCore:
 
     def _explain_session(self, watcher: Watcher, asked: m.ExplainSession) -> None:
         self.service.send(watcher.identity, answer_why(self.service, self.handshake.reason, watcher, asked))
+
+    def _ask_usage(self, watcher: Watcher, asked: m.AskUsage) -> None:
+        """Answer what all principals have used."""
+        self.service.send(watcher.identity, m.Answer(asked.request, usage_of(self.service)))
 
     def _file_copied(self, _standby: StandbyCopies, message: m.FileCopied) -> None:
         self.marks.copied(message.name)
@@ -800,6 +811,7 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.PartsPacked: ((WORKER,), DispatcherCore._parts_packed),
     m.Health: ((PULSE,), DispatcherCore._health),
     m.Watch: ((WATCHER,), DispatcherCore._watch),
+    m.AskUsage: ((WATCHER,), DispatcherCore._ask_usage),
     **dict.fromkeys(ORDERS, ((WATCHER,), DispatcherCore._order)),
     m.ExplainSession: ((WATCHER, INQUIRER), DispatcherCore._explain_session),
     m.FileCopied: ((STANDBY_ROLE,), DispatcherCore._file_copied),

@@ -1,8 +1,8 @@
 """The metrics of a service for Prometheus: events in, families of samples out. Pure; `exporter.py` serves them.
 
 Counters only grow, whatever restarts: workers count anew whenever recording changes, and the counts are added up. Labels are
-bounded: present workers and clients, and a fixed set of words, never the program's names of signals and ops. Units are in the
-names, as is Prometheus' custom: seconds, bytes.
+bounded: present workers and clients, a fixed set of words, and principals and signals as far as the dispatcher keeps sums of
+them, never the program's names of ops. Units are in the names, as is Prometheus' custom: seconds, bytes.
 """
 
 from __future__ import annotations
@@ -129,6 +129,18 @@ COLLECTIVES: Final = (
     ("gt_collective_waiting_seconds", "waiting", 1e-9, "Of that, waiting for pieces of others."),
     ("gt_collective_sent_bytes", "sent", 1.0, "Bytes that were sent in collectives."),
 )
+# what was used: name, field of `Used`, times what, sentence
+USAGE: Final = (
+    ("gt_usage_device_seconds", "device", 1e-9, "Time of devices that plans took, of all workers together."),
+    ("gt_usage_predicted_device_seconds", "predicted", 1e-9, "Of that, what nobody could measure."),
+    ("gt_usage_runs", "runs", 1.0, "Plans that were run."),
+    ("gt_usage_instructions", "instructions", 1.0, "Instructions of these plans."),
+    ("gt_usage_moved_bytes", "moved", 1.0, "Bytes moved between workers."),
+    ("gt_usage_put_bytes", "put", 1.0, "Bytes that were put."),
+    ("gt_usage_fetched_bytes", "fetched", 1.0, "Bytes that were fetched."),
+    ("gt_usage_held_byte_seconds", "held", 1.0, "Bytes of tensors times the seconds for which they were held."),
+    ("gt_usage_joules", "energy", 1e-3, "Energy of devices, where they tell their power."),
+)
 MISSES: Final = (("plan", "new"), ("plan", "placements"), ("definition", ""))
 """Label values that are present from the beginning, with 0. Prometheus takes the first value of a counter for what was there
 before, so otherwise the first error of a kind would not count as an increase. The same holds for `KINDS` of errors, transfers
@@ -172,6 +184,7 @@ class Metrics:
         self.plans = DurationHistogram()
         self.marks = DurationHistogram()
         self.recoveries = DurationHistogram()
+        self.used: dict[tuple[str, str], t.Used] = {}
         self.dropped = 0
         self.live = False
 
@@ -271,6 +284,9 @@ class Metrics:
     def _recovered(self, event: t.SessionRecovered) -> None:
         self.recoveries.add(event.duration / 1e9, 1)
 
+    def _used(self, event: t.Used) -> None:
+        self.used[event.principal, event.signal] = event
+
     def _marked(self, event: t.MarkStored) -> None:
         self.marks.add(event.duration / 1e9, 1)
 
@@ -301,6 +317,13 @@ class Metrics:
             yield Family(name, "counter", about, ("kind",), _by_word(self.transfers, field, unit))
         for name, field, unit, about in SPILLS:
             yield Family(name, "counter", about, ("kind",), _by_word(self.spills, field, unit))
+        for name, field, unit, about in USAGE:
+            used = [
+                (key, _in_unit(value, unit))
+                for key, each in sorted(self.used.items())
+                if (value := getattr(each, field)) >= 0
+            ]
+            yield Family(name, "counter", about, ("principal", "signal"), used)
         yield Family(
             "gt_cache_misses", "counter", "What was made that a loop should find.", ("cache", "reason"),
             [(key, times) for key, times in sorted(self.misses.items())],
@@ -381,6 +404,10 @@ def _zeros(rows: Iterable[tuple[str, str, float, str]], kinds: Iterable[str]) ->
     return Counter({(field, kind): 0 for _, field, _, _ in rows for kind in kinds})
 
 
+def _in_unit(value: int, unit: float) -> float | int:
+    return value * unit if unit != 1.0 else value
+
+
 def _by_word(counts: Counter[tuple[str, str]], field: str, unit: float) -> list[tuple[tuple[str, ...], Any]]:
     return [
         ((kind,), value * unit if unit != 1.0 else value)
@@ -411,4 +438,5 @@ _HANDLERS: Final[dict[type[Any], Callable[[Metrics, Any], None]]] = {
     t.SessionRewound: Metrics._rewound,
     t.SessionRecovered: Metrics._recovered,
     t.MarkStored: Metrics._marked,
+    t.Used: Metrics._used,
 }

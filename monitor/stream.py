@@ -178,6 +178,11 @@ class Stream:
         else:
             self.control_session(number, action, value)
 
+    def usage(self, timeout: float = CONNECT_TIMEOUT) -> dict[str, Any]:
+        """What all principals have used: the names of `columns`, and `rows` of a principal, a top-level signal and numbers.
+        Raises `ConnectionFailed` if the service does not answer."""
+        return self._ask("tell what was used", m.AskUsage, timeout)
+
     def take_over(self, timeout: float = CONNECT_TIMEOUT) -> dict[str, Any]:
         """Have a dispatcher that stands by take the place of the one for which it does. Returns its new `epoch`. Raises as
         `drain` does."""
@@ -217,7 +222,7 @@ class Stream:
         answer = self._answers.pop(request, None)
         if answer is None:
             raise ConnectionFailed(
-                f"the service at {self.address} did not answer the order to {what}: {self._text or 'it is silent'}"
+                f"the service at {self.address} did not answer when it was to {what}: {self._text or 'it is silent'}"
             )
         if isinstance(answer, m.Failed):
             raise m.error_of(answer.kind, answer.text)

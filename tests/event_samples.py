@@ -175,6 +175,8 @@ def session(steps: int = 4) -> list[t.Event]:
         t.ClientJoined(end, -1, 8, "here", 200, "train.py"),
         t.SessionRecovered(end, -1, 20 * MS, 8, 3),
         t.DutyChanged(end, -1, 1, "in service"),
+        t.Used(end, -1, "user 1000", "net", 3_000_000_000, 0, 4, 12, 2048, 0, 0, 0, -1),
+        t.Used(end, -1, "user 1000", "", 1_000_000_000, 1_000_000, 4, 4, 0, 2 << 20, 4, 1 << 20, 1500),
         t.ClientLeft(end + 20 * MS, -1, 8, "goodbye"),
     ]
 

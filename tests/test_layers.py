@@ -55,9 +55,10 @@ PACKAGES = {
     "gt.client.distributions": ("gt.client.autograd",),
     "gt.client.compile": ("gt.client.optim",),
     # dispatcher
-    "gt.dispatcher.cost": ("gt.ir",),
+    "gt.dispatcher.usage": (),
+    "gt.dispatcher.cost": ("gt.dispatcher.usage", "gt.ir"),
     "gt.dispatcher.planner": ("gt.dispatcher.cost",),
-    "gt.dispatcher.pacing": (),
+    "gt.dispatcher.pacing": ("gt.dispatcher.usage",),
     "gt.dispatcher.pacing_simulator": ("gt.dispatcher.pacing",),
     "gt.dispatcher.limits": ("gt.sharding",),
     "gt.dispatcher.publishing": ("gt.ir", "gt.wire"),

@@ -517,6 +517,10 @@ class Session:
         compiled = {**self.compiled, "guard_misses": dict(self.misses)}
         return {**definitions, **session, "compiled": compiled, "service": answer}
 
+    def usage(self) -> dict[str, Any]:
+        """What the principal of this session has used."""
+        return self.ask("usage")
+
     # in
 
     def usable(self) -> None:

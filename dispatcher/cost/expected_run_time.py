@@ -1,4 +1,5 @@
-"""How long a plan keeps its workers busy, roughly: what is predicted of it before it has ever run (`dispatcher/pacing`).
+"""How long a plan keeps its workers busy, roughly: what is predicted of it before it has ever run (`dispatcher/pacing`), and how
+that divides among signals (`dispatcher/usage`).
 
 Costs far less than an estimate (`plan_estimate.py`), because every new plan is predicted: nothing is scheduled, each
 instruction counts with its share of the slowest worker, and a move with its latency and what travels.
@@ -8,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
+from gt.dispatcher.usage.ledger import MAX_SIGNALS, OTHER
+from gt.dispatcher.usage.tally import UNKNOWN_PARTS, SignalPart
 from gt.ir.instruction import MOVE, Plan
-from gt.sharding.placement import Mesh, Shard
+from gt.sharding.placement import Layout, Mesh, Shard
 
-from .cost_model import Speeds, compute_seconds, instruction_work
+from .cost_model import Speeds, compute_seconds, instruction_work, move_bytes
 
 OPERANDS_PER_TURN: Final = 192
 """How many operands and results are looked at in one turn."""
@@ -21,20 +24,29 @@ MAX_OPERANDS: Final = 64
 """Of one instruction, so many count."""
 
 
-def expected_seconds(plan: Plan, mesh: Mesh, speeds: Speeds) -> Generator[None, None, float]:
-    """The seconds that a plan is expected to take, found in turns."""
-    device, found, left = speeds.slowest, 0.0, OPERANDS_PER_TURN
+class PlanExpectation(NamedTuple):
+    """What one run of a plan is expected to take, and what of it belongs to which top-level signal."""
+
+    seconds: float
+    parts: tuple[SignalPart, ...]
+
+
+def expected_use(plan: Plan, mesh: Mesh, speeds: Speeds) -> Generator[None, None, PlanExpectation]:
+    """What a run of a plan is expected to take, found in turns."""
+    device, left, sums = speeds.slowest, OPERANDS_PER_TURN, dict[str, list[float]]()
     latency = sum(link.latency for link in speeds.links)
     bandwidth = min((link.bandwidth for link in speeds.links), default=1.0)
     for instruction in plan.instructions:
-        some, results = (
-            instruction.inputs[:MAX_OPERANDS],
-            [*map(plan.values.__getitem__, instruction.outputs[:MAX_OPERANDS])],
-        )
+        some = instruction.inputs[:MAX_OPERANDS]
+        results = [*map(plan.values.__getitem__, instruction.outputs[:MAX_OPERANDS])]
         left -= len(some) + len(results)
         if left < 0:
             left = OPERANDS_PER_TURN
             yield
+        signal = plan.tags[instruction.tag].signal
+        name = signal[0] if signal else ""
+        found = sums.get(name) or sums.setdefault(name if len(sums) < MAX_SIGNALS else OTHER, [0, 0.0, 0.0])
+        found[0] += 1
         layout = plan.layouts[instruction.outputs[0]]
         share = 1.0 / prod(
             size for size, placed in zip(mesh.sizes, layout, strict=False) if isinstance(placed, Shard)
@@ -42,8 +54,37 @@ def expected_seconds(plan: Plan, mesh: Mesh, speeds: Speeds) -> Generator[None, 
         if instruction.op == MOVE:
             before = plan.layout(instruction.inputs[0])[: len(mesh.sizes)]
             if before != layout[: len(mesh.sizes)]:
-                found += latency + share * results[0].nbytes / bandwidth
+                found[2] += latency + share * results[0].nbytes / bandwidth
+                found[1] += _moved_bytes(before, layout, results[0].nbytes, mesh.sizes)
             continue
         operands = [plan.operand(each) for each in some]
-        found += compute_seconds(instruction_work(instruction.op, operands, results), device, share)
-    return found
+        found[2] += compute_seconds(instruction_work(instruction.op, operands, results), device, share)
+    seconds = sum([each[2] for each in sums.values()])
+    return PlanExpectation(seconds, _parts(sums, seconds))
+
+
+def _parts(sums: dict[str, list[float]], seconds: float) -> tuple[SignalPart, ...]:
+    """The instructions, bytes moved and seconds of each signal as parts of a whole; by instructions if no time is expected."""
+    if len(sums) == 1:
+        ((name, (instructions, moved, _)),) = sums.items()
+        return (SignalPart(name, int(instructions), round(moved), 1.0),)
+    count = sum([each[0] for each in sums.values()])
+    return tuple(
+        [
+            SignalPart(name, int(instructions), round(moved), spent / seconds if seconds > 0 else instructions / count)
+            for name, (instructions, moved, spent) in sums.items()
+        ]
+    ) or UNKNOWN_PARTS  # fmt: skip
+
+
+def _moved_bytes(before: Layout, after: Layout, nbytes: int, sizes: tuple[int, ...]) -> float:
+    """The bytes that all workers together receive in a move of a value, one axis after the other."""
+    found = 0.0
+    for axis, size in enumerate(sizes):
+        others = prod(
+            s
+            for n, (s, placed) in enumerate(zip(sizes, before, strict=False))
+            if n != axis and isinstance(placed, Shard)
+        )
+        found += move_bytes(before[axis], after[axis], nbytes / others, size)
+    return found * prod(sizes)

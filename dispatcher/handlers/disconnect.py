@@ -99,6 +99,7 @@ class Disconnect:
         if client is not None:
             self._forget(client)
             service.queued.due = True
+            service.ledger.close(client.account)
             service.counters.plan_hits += client.hits
             service.counters.plans_improved += client.improved
             self.marks.forget(client)

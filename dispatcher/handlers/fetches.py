@@ -55,6 +55,7 @@ class FetchHandler:
         parts = len(boxes) + bool(silent)  # those who only say that they are sound are one part together
         nbytes = ANSWER_OVERHEAD_BYTES + min(entry.spec.nbytes, len(boxes) * MAX_INLINE_BYTES)
         client.asked_bytes += nbytes
+        self.service.ledger.fetched(client.account, entry.spec.nbytes)
         collection = self.collections[number] = FetchRecord(
             client.number, message.request, entry.spec, parts, set(mesh.members), boxes, len(silent), nbytes
         )

@@ -21,6 +21,7 @@ from gt.dispatcher.state.shared_state import DispatcherState
 from gt.dispatcher.state.standby_copies import Replacement
 from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers
+from gt.dispatcher.usage.ledger import SessionAccount
 from gt.errors import ProtocolError, SessionError
 from gt.sharding.options import LARGEST_WEIGHT, LEAST_WEIGHT, PRIORITIES
 from gt.wire import messages as m
@@ -36,6 +37,8 @@ CLIENT_CREDITS: Final = 64
 UNLIMITED: Final = 1 << 30
 """More sessions than there can be."""
 MAX_CLIENTS: Final = 1024
+MAX_PROGRAM_LENGTH: Final = 200
+"""The most characters of a program's name that are kept for its account."""
 """The most sessions at one time. It also bounds what workers have queued."""
 PROGRAM_RATE: Final = (64, 8.0)
 """The sessions that one program may open at once, and then per second, so that a program that reconnects in a loop is told."""
@@ -216,6 +219,7 @@ class Handshake:
         returns = self.returning.check(hello.facts, origin.principal)
         client = ClientRecord(peer, next(self.clients), hello.facts, bulk, program, origin.principal, heard=now)
         client.priority, client.weight = _sharing(hello.facts, service.config)
+        client.account = SessionAccount(program.principal, _program_name(hello.facts), client.number, now)
         client.recovery.resends = hello.facts.get("resends") is True
         client.recovery.key = hello.facts.get("session_key", b"")
         service.clients[peer] = service.by_number[client.number] = client
@@ -302,6 +306,12 @@ class Handshake:
     def without(self, worker: WorkerRecord) -> None:
         """Drop the pulse connections of a worker."""
         self.pulses = {pulse: other for pulse, other in self.pulses.items() if other is not worker}
+
+
+def _program_name(facts: dict[str, Any]) -> str:
+    """The name of a program, if it says one."""
+    said = facts.get("program")
+    return said[:MAX_PROGRAM_LENGTH] if isinstance(said, str) else ""
 
 
 def _sharing(facts: dict[str, Any], config: Config | None) -> tuple[Priority, float]:

@@ -41,6 +41,7 @@ from gt.dispatcher.state.message_state import (
 )
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
+from gt.dispatcher.telemetry.usage_reports import usage_of
 from gt.errors import GTError, ProtocolError
 from gt.ir.instruction import Segment
 from gt.sharding.config_turns import batches
@@ -381,6 +382,9 @@ class MessageQueues:
             if not self.service.ready(client):
                 return WAITING_WORKERS
             answer = devices(self.service)
+        elif message.topic == "usage":
+            next(self.service.ledger.add_up(client.account), None)
+            answer = usage_of(self.service, client.account.principal)
         else:
             answer = self.service.statistics(client)
         self.service.send(client.identity, m.Answer(message.request, answer))

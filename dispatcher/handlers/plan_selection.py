@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from gt.bounds import MAX_PIPELINE_STEPS
 from gt.dispatcher.cost.deadlines import missed_deadlines
-from gt.dispatcher.cost.expected_run_time import expected_seconds
+from gt.dispatcher.cost.expected_run_time import PlanExpectation, expected_use
 from gt.dispatcher.cost.peak_memory import Lot, shortage
 from gt.dispatcher.pacing.run_time import RunTime
 from gt.dispatcher.planner.auto_strategy import choose_strategies, find_undecided
@@ -30,7 +30,7 @@ from gt.dispatcher.state.message_state import (
     WAITING_STRATEGY,
     MessageState,
 )
-from gt.dispatcher.state.plan_cache import CachedPlan, Entry, ReadyPlan, table_changes
+from gt.dispatcher.state.plan_cache import CachedPlan, Entry, ReadyPlan, SavedPlan, table_changes
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import ConfigError, GTError, ProtocolError
@@ -155,7 +155,7 @@ class PlanSelection:
     def _from_mark(self, client: ClientRecord, planner: Planner, key: Any) -> CachedPlan | None:
         """A plan that a session's mark has, kept as any other from now on; None while a job reads it."""
         saved, mesh = client.plans.saved[key], planner.mesh.number
-        found = self.worked_out(client, JOB_NAMES[WAITING_PLAN], ("saved", mesh, key), lambda: saved.on(mesh))
+        found = self.worked_out(client, JOB_NAMES[WAITING_PLAN], ("saved", mesh, key), lambda: _revived(saved, planner))
         if found is None:
             return None
         del client.plans.saved[key]
@@ -192,9 +192,8 @@ class PlanSelection:
         missed = yield from missed_deadlines(planned.plan, planner.mesh, planner.known_speeds)
         body = yield from pack_plan_in_turns(replace(planned.plan, tf32=client.tf32))
         changes = yield from table_changes(residents, planned)
-        cached = CachedPlan(residents, planned, segment.scalar_types, changes)
-        seconds = yield from expected_seconds(planned.plan, planner.mesh, planner.known_speeds)
-        cached.run_time = RunTime(round(seconds * 1e9))
+        expected = yield from expected_use(planned.plan, planner.mesh, planner.known_speeds)
+        cached = CachedPlan(residents, planned, segment.scalar_types, changes, _run_time(expected))
         return PreparedPlan(cached, missing, missed, body)
 
     def worked_out(
@@ -246,7 +245,7 @@ class PlanSelection:
         changes = yield from table_changes(cached.residents, planned)
         body = yield from pack_plan_in_turns(replace(plan, tf32=client.tf32))
         checked = CachedPlan(cached.residents, planned, cached.scalar_types, changes)
-        checked.run_time = RunTime(cached.run_time.nanoseconds)
+        checked.run_time = RunTime(cached.run_time.nanoseconds, cached.run_time.tally.parts)
         return checked, body
 
     def _packed(self, client: ClientRecord, cached: CachedPlan) -> bytes | None:
@@ -346,6 +345,8 @@ class PlanSelection:
                 self._untell(client, cached)
                 ready, cached.ready = cached.ready, None
                 cached.take(better, None if ready is None else ready.changes)
+                if ready is not None:
+                    cached.run_time = _run_time(ready.expected)
                 body = ready.body if ready is not None and ready.tf32 == client.tf32 else None
                 self._define(client, cached, key[0], "improved", body)
                 client.improved += 1
@@ -377,7 +378,8 @@ class PlanSelection:
                 changes = yield from table_changes(cached.residents, better)
                 tf32 = client.tf32
                 body = yield from pack_plan_in_turns(replace(better.plan, tf32=tf32))
-                yield better, ReadyPlan(changes, body, tf32)
+                expected = yield from expected_use(better.plan, planner.mesh, planner.known_speeds)
+                yield better, ReadyPlan(changes, body, tf32, expected)
 
         def found(result: tuple[Planned, ReadyPlan] | None) -> None:
             cached.searched = True
@@ -528,3 +530,16 @@ def held_beside(client: ClientRecord, run: m.Run) -> Generator[None, None, tuple
     yield from emptied(users)
     yield from emptied(counts)
     return held, lot
+
+
+def _run_time(expected: PlanExpectation) -> RunTime:
+    """What is predicted of a plan."""
+    return RunTime(round(expected.seconds * 1e9), expected.parts)
+
+
+def _revived(saved: SavedPlan, planner: Planner) -> Generator[None, None, CachedPlan]:
+    """A plan of a mark, on the mesh of a session that goes on from there, made in turns."""
+    cached = yield from saved.on(planner.mesh.number)
+    expected = yield from expected_use(cached.planned.plan, planner.mesh, planner.known_speeds)
+    cached.run_time = _run_time(expected)
+    return cached

@@ -51,6 +51,7 @@ class PutHandler:
             return WAITING_CREDIT
         resident = ResidentPlacement(planner.policy.put_layout(path, spec))
         sender = client.bulk if message.bulk else b""
+        service.ledger.put(client.account, spec.nbytes)
         order = service.place_for(client, mesh)
         service.multicast(
             mesh,

@@ -198,6 +198,12 @@ class Pacer:
                 if len(cell.lanes) > 1:
                     cell.shares.correct(lane.key, each - flight.nanoseconds)
 
+    def reported(self, mesh: int, order: int, nanoseconds: Sequence[int]) -> list[tuple[RunTime, int]]:
+        """The plans of which a worker says how long it has taken for the last things sent to a mesh up to an order, with that."""
+        new = [flight.run_time for flight in self.lanes[mesh].flights if flight.order <= order]
+        pairs = zip(reversed(new), reversed(nanoseconds), strict=False)
+        return [(run_time, each) for run_time, each in pairs if run_time is not None and each > 0]
+
     def finished(self, mesh: int, count: int) -> None:
         """All workers of a mesh have done the first things in flight, so many."""
         lane = self.lanes[mesh]

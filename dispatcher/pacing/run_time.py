@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from gt.dispatcher.usage.tally import UNKNOWN_PARTS, PlanTally, SignalPart
+
 UNKNOWN_NANOSECONDS: Final = 5_000_000
 """The nanoseconds of a plan of which nothing is known."""
 
@@ -18,12 +20,14 @@ class RunTime:
     by something else on its machine, but hardly two in a row.
     """
 
-    __slots__ = ("before", "nanoseconds")
+    __slots__ = ("before", "nanoseconds", "tally")
 
-    def __init__(self, expected: int = UNKNOWN_NANOSECONDS) -> None:
+    def __init__(self, expected: int = UNKNOWN_NANOSECONDS, parts: tuple[SignalPart, ...] = UNKNOWN_PARTS) -> None:
         self.nanoseconds = max(LEAST_NANOSECONDS, expected)
         self.before = 0
         """The last measurement; 0 if there is none."""
+        self.tally = PlanTally(parts)
+        """What its runs have used."""
 
     def measured(self, nanoseconds: int) -> None:
         """A worker has run the plan once."""

@@ -11,6 +11,7 @@ from itertools import islice, repeat
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from gt.dispatcher.cost.expected_run_time import PlanExpectation
 from gt.dispatcher.cost.peak_memory import looks_at
 from gt.dispatcher.pacing.run_time import RunTime
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
@@ -183,11 +184,12 @@ class RunEffects(NamedTuple):
 
 
 class ReadyPlan(NamedTuple):
-    """What a better plan takes over with: its changes of the table, and its bytes, with or without TF32."""
+    """What a better plan takes over with: its changes of the table, its bytes, with or without TF32, and what it should take."""
 
     changes: TableChanges
     body: bytes
     tf32: bool
+    expected: PlanExpectation
 
 
 class CachedPlan:
@@ -208,6 +210,7 @@ class CachedPlan:
         planned: Planned,
         scalar_types: list[type],
         changes: TableChanges | None = None,
+        run_time: RunTime | None = None,
     ) -> None:
         self.residents = residents
         self.scalar_types = scalar_types
@@ -220,7 +223,7 @@ class CachedPlan:
         self.better: Planned | None = None
         self.ready: ReadyPlan | None = None
         """What is known of that, if it was found here."""
-        self.run_time = RunTime()
+        self.run_time = run_time or RunTime()
         self.take(planned, changes)
 
     def take(self, planned: Planned, changes: TableChanges | None = None) -> None:

@@ -10,6 +10,7 @@ from gt.bounds import MAX_TENSORS
 from gt.dispatcher.cost.cost_model import LinkProfile, Speeds
 from gt.dispatcher.pacing.priority import AUTO, Priority
 from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.usage.ledger import SessionAccount
 from gt.ir.instruction import Segment
 from gt.ir.spec import Spec
 from gt.sharding.placement import Mesh
@@ -161,6 +162,8 @@ class ClientRecord:
     """Why plans were made: the segment was `new` (or its plans had been dropped), or its inputs had other `placements`."""
     improved: int = 0
     hits: int = 0
+    account: SessionAccount = field(default_factory=SessionAccount)
+    """What it has used. It passes from one incarnation of the session to the next."""
     recovery: SessionRecovery = field(default_factory=SessionRecovery)
     """What is kept so that the session can go back after a loss."""
 
@@ -243,6 +246,8 @@ class MeshRecord:
     """By worker, the last order that it has finished on this mesh."""
     lagging: int = 0
     """How many members have not finished the first of `pending`."""
+    busy: int = 0
+    """The nanoseconds that plans on it have taken so far, on each of its members."""
     changes: deque[tuple[int, list[int]]] = field(default_factory=lambda: deque(maxlen=MOST_IN_FLIGHT))
     """The last runs on it, among them all in flight: the order, and the tensors that it makes or moves."""
 

@@ -6,6 +6,7 @@ import itertools
 import traceback
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.bounds import MAX_IDS
@@ -14,6 +15,7 @@ from gt.dispatcher.limits.limit_table import UNLIMITED_TABLE, LimitTable
 from gt.dispatcher.limits.session_queue import SessionQueue
 from gt.dispatcher.pacing.pacer import Pacer
 from gt.dispatcher.pacing.priority import Entitlement, Priority
+from gt.dispatcher.usage.ledger import Ledger
 from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 from gt.wire import telemetry as t
@@ -138,6 +140,8 @@ class DispatcherState:
         """The clients whose sessions wait, because their principals have as many as they may."""
         self.rates = InstructionRates()
         """How many instructions principals may issue."""
+        self.ledger = Ledger()
+        """What principals have used."""
         self.counters = Counters()
         self.ending: dict[bytes, str] = {}
         """Peers whose sessions end after the event being processed, mostly because of a bug, and what they are told."""
@@ -344,17 +348,30 @@ class DispatcherState:
         record = self.issued.get(order)
         if record is None:  # of a mesh that is gone
             return None, room
-        if done.nanoseconds and worker.number == record.mesh.members[0]:
-            self.pacer.measured(record.mesh.number, order, done.nanoseconds)
+        if done.nanoseconds:
+            for run_time, each in self.pacer.reported(record.mesh.number, order, done.nanoseconds):
+                run_time.tally.measured(each)
+            if worker.number == record.mesh.members[0]:
+                self.pacer.measured(record.mesh.number, order, done.nanoseconds)
         finished = record.finished(worker.number, order)
         for each in finished:
             del self.issued[each]
         if not finished:
             return None, room
+        self._count(record, len(finished))
         self.pacer.finished(record.mesh.number, len(finished))
         if not record.pending:
             self._loaded(-len(record.mesh.members))
         return record, room
+
+    def _count(self, record: MeshRecord, finished: int) -> None:
+        """Count the time of the first things in flight on a mesh, so many; by prediction where nobody has measured it."""
+        for flight in islice(self.pacer.lanes[record.mesh.number].flights, finished):
+            run_time = flight.run_time
+            if run_time is not None:
+                if not run_time.before:
+                    run_time.tally.guessed(flight.nanoseconds * len(record.done))
+                record.busy += run_time.before or flight.nanoseconds
 
     def place(self, mesh: Mesh, run_time: RunTime | None = None) -> int:
         """Take the next number of the global order for something that is sent to all members of `mesh`: a plan that the pacer
@@ -372,6 +389,8 @@ class DispatcherState:
         order = self.place(mesh, run_time)
         client.arrived += 1
         client.inflight.append((client.arrived, order))
+        if run_time is not None:
+            run_time.tally.ran(client.account)
         return order
 
     def credit(self, client: ClientRecord) -> None:
@@ -406,6 +425,7 @@ class DispatcherState:
             del self.issued[order]
         if record.pending:
             self._loaded(-len(record.mesh.members))
+            self._count(record, len(record.pending))
         self.multicast(record.mesh, m.DropMesh(record.mesh.number))
         del self.meshes[record.mesh.number]
         self.pacer.drop_mesh(record.mesh.number)

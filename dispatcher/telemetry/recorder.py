@@ -30,6 +30,8 @@ from gt.dispatcher.state.message_state import (
 )
 from gt.dispatcher.state.plan_cache import CachedPlan
 from gt.dispatcher.state.records import ClientRecord, FetchRecord, MeshRecord, WorkerRecord
+from gt.dispatcher.usage.ledger import RowKey
+from gt.dispatcher.usage.rows import UsageRow
 from gt.ir.instruction import MOVE, Plan
 from gt.sharding.placement import Mesh, collective_name
 from gt.turns import finish
@@ -61,6 +63,8 @@ WAITING_FOR: Final = {
     WAITING_MARK: "mark", WAITING_SHARE: "share", WAITING_OPERATOR: "operator", WAITING_RATE: "rate",
 }  # fmt: skip
 """How watchers are told of a wait (`telemetry.Waiting`); all others are for a plan."""
+MAX_USED: Final = 64
+"""The most sums of what was used that are told in one batch."""
 BUSY_TIME: Final = SECOND // 2
 """Nanoseconds without a word from a worker, with plans before it, after which it is said to be busy."""
 WORK_PER_TURN: Final = TENSORS_PER_TURN
@@ -322,6 +326,7 @@ class DispatcherRecorder:
             self.under_way[LOOK_AT_TENSORS] = self._look_at_due()
         self.work()
         events, dropped = self.recorder.take()
+        events += self._used()
         events += self.gpus.values()
         self.gpus.clear()
         events.append(self._service(self.now(), wall, watchers, started))
@@ -337,6 +342,14 @@ class DispatcherRecorder:
         for what, turns in [*self.under_way.items()]:
             if next(turns, _OVER) is _OVER:
                 del self.under_way[what]
+
+    def _used(self) -> list[t.Used]:
+        """Sums of what was used that have changed, some of them."""
+        ledger, now = self.service.ledger, self.now()
+        few = [*islice(ledger.changed, MAX_USED)]
+        for key in few:
+            del ledger.changed[key]
+        return [used(now, key, ledger.rows[key]) for key in few]
 
     def _service(self, now: int, wall: int, watchers: int, started: int) -> t.Service:
         service, counters = self.service, self.service.counters
@@ -542,6 +555,11 @@ def joined_worker(now: int, worker: WorkerRecord) -> t.WorkerJoined:
 def duty_of(now: int, worker: WorkerRecord) -> t.DutyChanged:
     """What is said of what a worker is there for."""
     return t.DutyChanged(now, t.DISPATCHER, worker.number, str(worker.duty))
+
+
+def used(now: int, key: RowKey, row: UsageRow) -> t.Used:
+    """What is said of what a principal has used."""
+    return t.Used(now, t.DISPATCHER, *key, *row.values())
 
 
 def sampled(worker: WorkerRecord) -> list[t.Device]:

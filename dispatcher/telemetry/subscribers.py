@@ -35,6 +35,7 @@ from .recorder import (
     joined_client,
     joined_worker,
     sampled,
+    used,
 )
 
 BATCH_PERIODS: Final = {t.OFF: 0.0, t.SUMMARY: 0.5, t.TRACE: 0.2}
@@ -52,6 +53,8 @@ KNOWN_PER_TURN: Final = 2048
 """How much of the state of the service is told in one turn: so many instructions of plans, or as many of what counts for some."""
 PEER_WORK: Final = 64
 """What a worker, a client or a short plan counts for."""
+USED_WORK: Final = 16
+"""What a sum of what was used counts for."""
 WATCHER_TIMEOUT: Final = 10.0
 """The seconds of silence after which a watcher is forgotten."""
 Known = t.Event | Generator[None, None, t.Event]
@@ -198,6 +201,8 @@ class Subscribers:
                     yield 0, partial(duty_of, now, worker)
                 for event in sampled(worker):
                     yield 0, partial(t.Device._make, event)
+        for key, row in [*self.service.ledger.rows.items()]:
+            yield USED_WORK, partial(used, now, key, row)
         for client in [*self.service.clients.values()]:
             if self.service.by_number.get(client.number) is client:
                 yield PEER_WORK, partial(joined_client, now, client)

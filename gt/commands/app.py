@@ -25,6 +25,7 @@ from .snapshot import snapshot
 from .take_over import take_over
 from .top import top
 from .trace import trace
+from .usage import usage
 from .why import why
 
 app = typer.Typer(
@@ -80,6 +81,7 @@ app.command()(replay)
 app.command("simulate-policies")(simulate_policies)
 app.command()(top)
 app.command()(trace)
+app.command()(usage)
 app.command()(why)
 app.add_typer(keys, name="keys")
 app.add_typer(snapshot, name="snapshot")

@@ -57,7 +57,7 @@ SnapshotFolder = Annotated[
 
 Accounts = Annotated[
     Path | None,
-    typer.Option(help="Keep files of what operators ordered in this folder (docs/multi-user.md); default none."),
+    typer.Option(help="Keep files of what was used and ordered in this folder (docs/multi-user.md); default none."),
 ]
 
 

@@ -26,7 +26,7 @@ NAMES: Final[dict[str, str]] = {
     "gt.tools.inventory": "devices, memory",
     "gt.ir.dtype_limits": "finfo, iinfo",
     "gt.service.session": (
-        "connect, init, disconnect, load_config, register_config, set_log_level, stats, synchronize, flush, "
+        "connect, init, disconnect, load_config, register_config, set_log_level, stats, synchronize, flush, usage, "
         "get_float32_matmul_precision, set_float32_matmul_precision"
     ),
     "gt.tools.explain": "explain",

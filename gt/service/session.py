@@ -381,3 +381,34 @@ def stats() -> dict[str, Any]:
     from gt.client.session import session as sessions
 
     return sessions.current().stats()
+
+
+def usage() -> dict[str, dict[str, float | int | None]]:
+    """What you (your user, or your key) have used of this service since its dispatcher started, with all your programs, by
+    top-level signal; '' has what is in no signal, and what counts by session only: puts, fetches, what is held and energy.
+
+    * `device_seconds`: the time that your plans took on all their workers together, as these measured it. Of that,
+      `predicted_device_seconds` could not be measured, because GPUs compute behind their hosts' backs, and are the cost model's.
+    * `runs`, and the `instructions` of their plans.
+    * `moved_bytes` between workers, by the plans; `put_bytes` and `fetched_bytes`.
+    * `held_byte_seconds`: the bytes of your tensors on all workers, times the seconds for which they were there, as seen in a
+      look every ten seconds or so.
+    * `joules`: the part of your plans in what devices took while these ran; None where no device tells its power.
+
+    What was used in the last seconds may be missing.
+    """
+    from gt.client.session import session as sessions
+
+    answer = sessions.current().usage()
+    return {row[1]: usage_figures(answer["columns"][2:], row[2:]) for row in answer["rows"]}
+
+
+def usage_figures(columns: list[str], values: list[int]) -> dict[str, float | int | None]:
+    """The numbers of one sum as people read them: seconds in place of nanoseconds, joules or None in place of millijoules."""
+    row = dict(zip(columns, values, strict=True))
+    energy = row["energy_mj"]
+    counts = {name: value for name, value in row.items() if name not in ("device_ns", "predicted_ns", "energy_mj")}
+    return {
+        "device_seconds": row["device_ns"] / 1e9, "predicted_device_seconds": row["predicted_ns"] / 1e9, **counts,
+        "joules": None if energy < 0 else energy / 1000,
+    }  # fmt: skip

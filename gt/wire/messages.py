@@ -1547,6 +1547,18 @@ class ReloadConfig(NamedTuple):
     request: int
 
 
+class AskUsage(NamedTuple):
+    """What have all principals used? Answered by `Answer` with the names of `columns`, and `rows` of a principal, a top-level
+    signal and numbers.
+
+    From watcher to dispatcher.
+
+    * `request`: a number for the answer.
+    """
+
+    request: int
+
+
 Message = (
     Hello | Welcome | Ping | Goodbye | Configure | Define | Drop | Run | Put | Free | Fetch | Ask | Credit | Cut | Value
     | Failed | Answer | DefineMesh | DropMesh | DefinePlan | DropPlan | Execute | Store | Release | Forget | Collect
@@ -1558,7 +1570,7 @@ Message = (
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
     | Drain | RestoreParts | StandBy | CopyFile | FileCopied | Replaced | TakeOver | HandOver | ShareMark
     | PackParts | PartsPacked | ControlSession | ReloadConfig | Queued | ChargeMemory | ReadPublished | RevokePublished
-    | ExplainSession
+    | ExplainSession | AskUsage
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -1572,7 +1584,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
     Drain, RestoreParts, StandBy, CopyFile, FileCopied, Replaced, TakeOver, HandOver, ShareMark,
     PackParts, PartsPacked, ControlSession, ReloadConfig, Queued, ChargeMemory, ReadPublished, RevokePublished,
-    ExplainSession,
+    ExplainSession, AskUsage,
 )  # fmt: skip
 """A message's code is its place here: append only."""
 
@@ -1587,7 +1599,7 @@ FROM_WORKER: Final = (
 )  # fmt: skip
 FROM_PULSE: Final = (Hello, Ping, Health)
 FROM_WATCHER: Final = (
-    Hello, Ping, Goodbye, Watch, Cancel, Drain, TakeOver, HandOver, ControlSession, ReloadConfig, ExplainSession,
+    Hello, Ping, Goodbye, Watch, Cancel, Drain, TakeOver, HandOver, ControlSession, ReloadConfig, ExplainSession, AskUsage,
 )  # fmt: skip
 FROM_INQUIRER: Final = (Hello, Ping, Goodbye, ExplainSession)
 FROM_STANDBY: Final = (Hello, Ping, Goodbye, FileCopied, Replaced)

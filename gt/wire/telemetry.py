@@ -519,16 +519,40 @@ class SessionRecovered(NamedTuple):
     mark: int
 
 
+class Used(NamedTuple):
+    """Counters of what a `principal` has used in a top-level `signal` ('': in none) since the dispatcher started. `device`: the
+    time of devices, in nanoseconds, of which `predicted` were not measured; `runs` of plans, their `instructions`; bytes `moved`
+    between workers, `put` and `fetched`; byte seconds `held`; and millijoules (`energy`; -1: nothing tells). Puts, fetches,
+    what is held and energy count by session, so in no signal.
+    """
+
+    time: int
+    worker: int
+    principal: str
+    signal: str
+    device: int
+    predicted: int
+    runs: int
+    instructions: int
+    moved: int
+    put: int
+    fetched: int
+    held: int
+    energy: int
+
+
 Event = (
     PlanSlice | OpSlice | Collective | Transfer | Utilisation | Gauges | Traffic | Waiting | Service | ClientJoined
     | ClientLeft | ClientState | WorkerJoined | WorkerLost | PlanDescribed | RunIssued | Fetched | CacheMiss | Failure
     | Decision | Tensors | Spill | Device | Graphs | MarkStored | SessionRewound | SessionRecovered | DutyChanged
+    | Used
 )  # fmt: skip
 
 KINDS: Final[tuple[type[Any], ...]] = (
     PlanSlice, OpSlice, Collective, Transfer, Utilisation, Gauges, Traffic, Waiting, Service, ClientJoined,
     ClientLeft, ClientState, WorkerJoined, WorkerLost, PlanDescribed, RunIssued, Fetched, CacheMiss, Failure,
     Decision, Tensors, Spill, Device, Graphs, MarkStored, SessionRewound, SessionRecovered, DutyChanged,
+    Used,
 )  # fmt: skip
 """An event's code is its place here: append only."""
 
@@ -555,7 +579,7 @@ AGGREGATE_KEYS: Final[dict[type[Any], tuple[str, ...]]] = {
 """Which fields must be the same, beside kind and worker, for several events to become one."""
 SAMPLE_KEYS: Final[dict[type[Any], tuple[str, ...]]] = {
     Utilisation: (), Gauges: (), Traffic: (), Service: (), ClientState: ("client",), Tensors: ("client",),
-    Device: (), Graphs: (),
+    Device: (), Graphs: (), Used: ("principal", "signal"),
 }  # fmt: skip
 """Samples and counters: of those with the same fields, beside kind and worker, a later one stands for the earlier ones."""
 

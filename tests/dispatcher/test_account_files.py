@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import tempfile
 from pathlib import Path
@@ -11,8 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gt.dispatcher.account_files import AUDIT_FILE, AccountFiles, AccountsInUse, AppendedFile, Flush, WriteAudit
+from gt.dispatcher.account_files import (
+    AUDIT_FILE,
+    USAGE_COLUMNS,
+    USAGE_FILE,
+    AccountFiles,
+    AccountsInUse,
+    AppendedFile,
+    Flush,
+    WriteAudit,
+    WriteUsage,
+)
 from gt.dispatcher.operators.audit import AuditRecord
+from gt.dispatcher.telemetry.usage_reports import UsageLine
 
 
 def lines(path: Path) -> list[str]:
@@ -77,3 +89,23 @@ def test_the_audit_log_says_who_when_what(tmp_path: Path) -> None:
     assert (second["who"], second["value"], second["untold"]) == ("key é", "2\n", 4)
     with pytest.raises(AccountsInUse):
         AccountFiles(tmp_path / "accounts")
+
+
+@given(st.text(max_size=30), st.text(max_size=30), st.integers(0, 10**15), st.sampled_from([-1, 0, 1500]))
+def test_a_line_of_usage_is_one_line_that_a_spreadsheet_reads(
+    principal: str, program: str, device: int, energy: int
+) -> None:
+    """Whatever programs call themselves: no formula, no line break; and no energy is not zero."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = AccountFiles(Path(folder))
+        line = UsageLine(10.0, 70.0, principal, program, 3, (device, 5, 1, 2, 3, 4, 5, 6, energy))
+        files.do(WriteUsage(1_764_252_000.0, 7, 2, [line, line]))
+        head, *rows = csv.reader((Path(folder) / USAGE_FILE).read_text().splitlines())
+    assert head == [*USAGE_COLUMNS]
+    assert rows[0] == rows[1]
+    told = dict(zip(head, rows[0], strict=True))
+    assert (told["start"], told["end"]) == ("2025-11-27T14:00:10.000Z", "2025-11-27T14:01:10.000Z")
+    assert round(float(told["device_seconds"]) * 1e9) == device or device > 10**14
+    assert (told["session"], told["service"], told["epoch"], told["held_byte_seconds"]) == ("3", "7", "2", "6")
+    assert told["joules"] == ("" if energy < 0 else f"{energy / 1000:.3f}")
+    assert told["program"][:1] not in ("=", "+", "-", "@")

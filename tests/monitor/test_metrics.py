@@ -55,6 +55,9 @@ def test_it_says_what_the_events_say() -> None:
     assert value(made, "gt_cache_misses", "plan", "new") == 1
     assert value(made, "gt_failures", "WorkerError") == 1
     assert value(made, "gt_client_held_bytes", "7", "train.py") == 1 << 20
+    assert value(made, "gt_usage_device_seconds", "user 1000", "net") == 3
+    assert value(made, "gt_usage_joules", "user 1000", "") == 1.5
+    assert ("user 1000", "net") not in dict(families(made)["gt_usage_joules"].samples), "nothing tells of that"
     assert value(made, "gt_worker_info", "0", "here", "cpu", "cpu") == 1
     assert value(made, "gt_start_time_seconds") == pytest.approx(e.WALL / 1e9 - 1)
 

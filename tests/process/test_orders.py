@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,13 @@ def test_a_session_is_paused_resumed_and_ended(machine: Machine, tmp_path: Path)
     """The program waits for its value without an error, and hears why; in the end it gets an error that says who ended it."""
     config, accounts = tmp_path / "service.yaml", tmp_path / "accounts"
     config.write_text("sharding_config: {net: {strategy: data_parallel}}\n")
-    address, _, _ = machine.service(1, "--config", str(config), "--accounts", str(accounts))
+    address, dispatcher, _ = machine.service(1, "--config", str(config), "--accounts", str(accounts))
     program = machine.program(
         f"""
         gt.connect({address!r})
         x = gt.ones(3)
         say(x.sum().item())
+        assert set(gt.usage()[""]) > {{"device_seconds", "joules"}}
         hear()
         say((x + 1).sum().item())
         try:
@@ -54,7 +56,15 @@ def test_a_session_is_paused_resumed_and_ended(machine: Machine, tmp_path: Path)
         assert program.wait() == 0
         with pytest.raises(SessionError, match="not there"):
             stream.control_session(1, "pause")
-    machine.close()
+        machine.command("usage", address, "--csv").expect("principal,signal,device_seconds")
+    dispatcher.signal(signal.SIGTERM)
+    assert dispatcher.wait() == 0
+    head, *lines = (accounts / "usage.csv").read_text().splitlines()
+    assert all(len(line.split(",")) == len(head.split(",")) for line in lines)
+    (line,) = [dict(zip(head.split(","), line.split(","), strict=True)) for line in lines]
+    assert int(line["runs"]) >= 2
+    assert float(line["device_seconds"]) > 0
+    assert line["joules"] == "", "no device tells its power"
     told = [json.loads(line) for line in (accounts / "audit.jsonl").read_text().splitlines()]
     assert [(each["action"], each["outcome"]) for each in told] == [
         ("pause", "done"), ("weight", "done"), ("resume", "done"), ("reload", "done"), ("reload", "failed"), ("end", "done"),

@@ -135,6 +135,7 @@ SAMPLES: tuple[Any, ...] = (
     m.ReadPublished(2, "user 1000", "a", 3, ["key b", "b", "team", "everyone"]),
     m.RevokePublished(2, "published user 1000", "a", False),
     m.ExplainSession(1, 2),
+    m.AskUsage(1),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

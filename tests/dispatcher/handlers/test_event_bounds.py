@@ -502,6 +502,8 @@ SAID: dict[str, tuple[str, Callable[[], Any]]] = {
     "cancel": ("t", lambda: m.Cancel(1, 99)),
     "drain": ("t", lambda: m.Drain(1, 99, True)),
     "control": ("t", lambda: m.ControlSession(1, 1, "weight" * 4000, "9" * 30_000)),
+    "usage": ("t", lambda: m.AskUsage(1)),
+    "own usage": ("c", lambda: m.Ask(1, "usage")),
     "reload": ("t", lambda: m.ReloadConfig(1)),
 }
 
