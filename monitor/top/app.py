@@ -333,9 +333,10 @@ class Top(Display):
         things: list[tuple[str, str]] = []
         if clients:
             things.append(("", self._named(clients)))
-            things += [("cancel", ink.word("act cancel"))] if "cancel" in offered else []
+            controls = ["pause", "resume", "end"] if "control sessions" in offered else []
+            acts = [*controls[:2], *(["cancel"] if "cancel" in offered else []), *controls[2:]]
+            things += [(name, ink.word(f"act {name}")) for name in acts]
         if clients and "control sessions" in offered:
-            things += [(name, ink.word(f"act {name}")) for name in ("pause", "resume", "end")]
             things += [(f"priority {name}", ink.word("act priority", value=name)) for name in PRIORITIES]
             things += [(f"weight {value}", ink.word("act weight", value=value)) for value in WEIGHTS]
         if worker is not None and "drain" in offered:

@@ -109,7 +109,7 @@ class Menu(Box):
         names = [name for name, _ in self.things]
         listing = self.query_one(OptionList)
         first = next((place for place, name in enumerate(names) if name), 0)
-        listing.highlighted = names.index(self.chosen) if self.chosen in names else first
+        listing.highlighted = names.index(self.chosen) if self.chosen and self.chosen in names else first
 
     def action_choose(self) -> None:
         """Space does as Enter."""

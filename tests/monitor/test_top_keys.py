@@ -489,7 +489,9 @@ def test_an_operator_acts_after_a_yes_alone() -> None:
             action, _, value = name.partition(" ")
             assert source.acts.pop() == (action, -1 if action == "reload" else 1, value)
             await press(app, pilot, "a")
-        await press(app, pilot, "escape")
+        await press(app, pilot, "enter", "y")
+        assert source.acts.pop() == ("pause", 1, ""), "the first of what can be done"
+        await press(app, pilot, "a", "escape")
         assert source.acts == []
 
     drive(test, BUSY, LARGE)
