@@ -598,8 +598,10 @@ class DispatcherCore:
         for each in [*self.service.queued.waiting.values()]:
             if now - each.heard > self.lease and not each.said[0].facts.get("watched"):
                 self._lost(each.peer, f"no sign of life for {self.lease:g} s")
+        wanted = {each.principal for each in self.service.queued.waiting.values()}
         for client in list(self.service.clients.values()):
-            if now - client.heard > self.lease and not client.facts.get("watched"):
+            watched = client.facts.get("watched") and client.program.principal not in wanted
+            if now - client.heard > self.lease and not watched:
                 self._lost(client.identity, f"no sign of life for {self.lease:g} s")
         self.snapshots.tick()
         if self.service.is_short and now - self.service.expected_since > self.patience:

@@ -45,6 +45,7 @@ def look_for_dispatcher(session: Session, reason: str) -> bool:
     facts = {**session.said, "mark": kept.mark, "sent": kept.position, **known}
     if overdue(session) or not session.link.look_again(m.Hello(m.VERSION, "client", facts)):
         return False
+    session.queued = None
     kept.durable = None  # what waited for answers comes too late: the session goes back to the mark that it has said
     if session.absence is None:
         log.warning(
@@ -60,6 +61,8 @@ def look_for_dispatcher(session: Session, reason: str) -> bool:
 def overdue(session: Session) -> str:
     """What to say of a dispatcher that was looked for too long; empty otherwise."""
     absence = session.absence
+    if session.queued is not None:
+        return ""  # one is there, and has it wait for its turn
     if absence is None or time.monotonic() - absence.since <= absence.patience:
         return ""
     return f"it ended, and was not started again within {absence.patience:g} s"

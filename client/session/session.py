@@ -151,15 +151,17 @@ class Session:
 
     def _wait_in_queue(self, left: float | None, patience: float | None) -> None:
         """Wait until the session's turn has come. Raises `ConnectionFailed` if that takes too long."""
-        assert self.queued is not None, "it was told that it waits"
-        at = f"number {self.queued.position} in the queue at {self.name}"
-        log.warning("this session is %s, and begins when its turn has come: %s", at, self.queued.text)
+        told = self.queued
+        assert told is not None, "it was told that it waits"
+        at = f"number {told.position} in the queue at {self.name}"
+        log.warning("this session is %s, and begins when its turn has come: %s", at, told.text)
         try:
             self.wait_for(lambda: self.welcomed, f"a turn in the queue at {self.name}", left)
         except TimeoutError:
-            at = f"number {self.queued.position} in the queue at {self.name} after {patience:g} s"
+            told = self.queued or told
+            at = f"number {told.position} in the queue at {self.name} after {patience:g} s"
             raise ConnectionFailed(
-                f"this session is still {at}: {self.queued.text}; end another session, or wait longer (timeout=)"
+                f"this session is still {at}: {told.text}; end another session, or wait longer (timeout=)"
             ) from None
 
     def builder(self) -> Builder:
@@ -625,7 +627,7 @@ class Session:
         self.link.cut(message)
 
     def _welcome(self, message: m.Welcome) -> None:
-        self.welcomed = True
+        self.welcomed, self.queued = True, None
         self.facts.pop("continues", None)
         self.facts.update(message.facts, number=message.number)
         log.debug("joined the service at %s", self.name, extra={"client": message.number})

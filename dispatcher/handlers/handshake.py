@@ -183,13 +183,15 @@ class Handshake:
             self._queue(peer, program.principal, hello, origin)
 
     def room(self, principal: str, peer: bytes = b"") -> int:
-        """How many sessions more a principal may have; none if others wait that have come before `peer`."""
+        """How many sessions more a principal may have, where those count that may come back; none if others wait that have come
+        before `peer`."""
         most = self.service.limits.of(principal).sessions
         if most is None:
             return UNLIMITED
         if peer and any(each.principal == principal for each in self.service.queued.waiting.values()):
             return 0
-        return most - sum(client.program.principal == principal for client in self.service.clients.values())
+        there = sum(client.program.principal == principal for client in self.service.clients.values())
+        return most - there - sum(cards[0].principal == principal for cards in self.service.away.values())
 
     def reason(self, principal: str) -> str:
         """Which limit those wait for who wait in the queue."""

@@ -57,10 +57,12 @@ class ReturningSessions:
             self.service.log("warning", f"{len(gone)} sessions of the dispatcher before did not come back")
             for cards in gone.values():
                 self.marks.drop_all(cards)
+            self.service.queued.due = True
 
     def give_up(self, key: bytes) -> None:
         """A session cannot come back: the process of its client has ended."""
         self.marks.drop_all(self.service.away.pop(key, ()))
+        self.service.queued.due = True
 
     def present(self, facts: dict[str, Any], principal: Principal) -> ClientRecord | None:
         """The session of a `Hello`, if it is here on another connection. Raises `ProtocolError`, or `SessionError` if it is

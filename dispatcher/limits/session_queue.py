@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 MAX_QUEUED: Final = 256
 """The most sessions of one principal that wait."""
-MAX_ALL_QUEUED: Final = 4096
+MAX_ALL_QUEUED: Final = 1024
 """The most of all principals together."""
 
 

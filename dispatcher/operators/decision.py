@@ -47,27 +47,21 @@ def _explain(service: DispatcherState, reason: Callable[[str], str], watcher: Wa
                 if not watcher.operates
                 else f"client {number} is not there (any more)"
             )
-        return {"sessions": [explain_session(service, found[0], names=watcher.operates)], "queued": [], "more": 0}
+        told = explain_session(service, found[0]) | explain_pacing(service, found[0], names=watcher.operates)
+        return {"sessions": [told], "queued": [], "more": 0}
     sees.sort(key=lambda each: not each.queue)
     waiting = [[each.principal, each.told, service.now - each.since, reason(each.principal)] for each in queued]
     return {
-        "sessions": [explain_session(service, each, names=watcher.operates) for each in sees[:MAX_SESSIONS]],
+        "sessions": [explain_session(service, each) for each in sees[:MAX_SESSIONS]],
         "queued": waiting[:MAX_SESSIONS],
         "more": max(0, len(sees) - MAX_SESSIONS) + max(0, len(waiting) - MAX_SESSIONS),
     }
 
 
-def explain_session(service: DispatcherState, client: ClientRecord, *, names: bool) -> dict[str, Any]:
-    """What is known of why a session waits. Without `names`, others' sessions are not told apart."""
+def explain_session(service: DispatcherState, client: ClientRecord) -> dict[str, Any]:
+    """What a session waits for, and what its principal is granted."""
     principal = client.program.principal
     limits = service.limits.of(principal)
-
-    def named(number: int) -> list[Any]:
-        other = service.by_number.get(number)
-        if other is None or (other.program.principal != principal and not names):
-            return [ANOTHER, ""]
-        return [number, other.program.principal]
-
     found: dict[str, Any] = {
         "session": client.number,
         "principal": principal,
@@ -86,16 +80,30 @@ def explain_session(service: DispatcherState, client: ClientRecord, *, names: bo
     if client.queue and client.head is WAITING_RATE:
         due = service.rates.due_of(principal)
         found["seconds"] = max(0.0, due - service.now) if due < inf else None
-    if client.mesh is not None and client.mesh.number in service.pacer.lanes:
-        stands = standing(service.pacer, client.number, client.mesh.number, client.mesh.members, service.now)
-        if stands.waits is not None:
-            found["seconds"] = stands.waits
-        found["first"] = [named(number) for number in stands.first]
-        found["workers"] = [
+    return found
+
+
+def explain_pacing(service: DispatcherState, client: ClientRecord, *, names: bool) -> dict[str, Any]:
+    """Whose plans run on a session's workers, what share it has of their time, and who is first. Without `names` it is not told
+    who others are."""
+    if client.mesh is None or client.mesh.number not in service.pacer.lanes:
+        return {}
+
+    def named(number: int) -> list[Any]:
+        other = service.by_number.get(number)
+        if other is None or (other.program.principal != client.program.principal and not names):
+            return [ANOTHER, ""]
+        return [number, other.program.principal]
+
+    stands = standing(service.pacer, client.number, client.mesh.number, client.mesh.members, service.now)
+    return {
+        **({} if stands.waits is None else {"seconds": stands.waits}),
+        "first": [named(number) for number in stands.first],
+        "workers": [
             {
                 "workers": list(each.workers), "share": each.share, "seconds": each.seconds, "waiting": each.waiting,
                 "flights": [[*named(number), plans, seconds] for number, plans, seconds in each.flights],
             }
             for each in stands.workers
-        ]  # fmt: skip
-    return found
+        ],
+    }  # fmt: skip

@@ -13,6 +13,8 @@ from .pacer import Pacer
 
 MAX_WORKERS: Final = 64
 """The most workers that are looked at."""
+MAX_GROUPS: Final = 4
+"""The most groups of workers, that serve the same sessions, that are looked at."""
 MAX_FIRST: Final = 64
 """The most sessions that wait of which it is found out whether they are first."""
 
@@ -47,7 +49,7 @@ def standing(pacer: Pacer, session: int, mesh: int, members: Sequence[int], now:
     groups: dict[Cell, list[int]] = {}
     for worker in members[:MAX_WORKERS]:
         groups.setdefault(pacer.cells.of[worker], []).append(worker)
-    found = tuple(_on(cell, tuple(workers), lane) for cell, workers in groups.items())
+    found = tuple(_on(cell, tuple(workers), lane) for cell, workers in [*groups.items()][:MAX_GROUPS])
     if known.waits is None:
         return SessionStanding(None, (), found)
     return SessionStanding(now - known.since, tuple(pacer.first(session, now, MAX_FIRST)), found)

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from measured_calls import counted_steps
 from one_dispatcher import Service, started
 
 from gt.dispatcher.limits.limit_table import LimitTable, PrincipalLimits
 from gt.dispatcher.operators.decision import MAX_SESSIONS
-from gt.dispatcher.state.events import NewLimits
+from gt.dispatcher.state.events import NewLimits, Received, Tick
 from gt.monitor.session_wait import lines
 from gt.wire import messages as m
 from gt.wire.principals import ALL_ROLES, OBSERVER, OPERATOR, USER, Origin, Principal
 
+SESSIONS = 50
+MAX_STEPS = 40_000
+"""Lines of Python that take about 2 ms."""
 LONG = 10**8
 """The nanoseconds of a long plan."""
 
@@ -99,12 +103,16 @@ def test_each_limit_that_holds_a_session_is_named() -> None:
     each.hello("e", "client", bulk=b"bulk-e")
     each.run(1, 5, [1], "c")
     each.run(1, 6, [1], "c")
-    assert "\n".join(lines(ask(each, "a", 0).facts)) == (
+    assert "\n".join([*lines(ask(each, "a", a).facts), *lines(ask(each, "a", 0).facts)][:4]) == (
         f"client {a} of user a (normal, it said auto) is waiting for its rate (10 ms more): its principal, user a, may "
         "issue 1 instructions a second\n"
         "  worker 0: in flight: 1 plan of its own (0.002 ms); its share there is 100% now\n"
         "  granted: weight 2, 25% of the time reserved, 1 sessions at a time (1 now), 4 workers, 1,073,741,824 bytes on each "
         "worker, 1 instructions a second, class normal at most\n"
+        f"client {a} of user a (normal, it said auto) is waiting for its rate (10 ms more): its principal, user a, may "
+        "issue 1 instructions a second"
+    )
+    assert [*lines(ask(each, "a", 0).facts)][-1] == (
         "a session of user a is number 1 in the queue: user a may have 1 session at a time"
     )
 
@@ -117,3 +125,28 @@ def test_an_answer_is_bounded() -> None:
     answer = ask(each, "op", 0, OPERATOR).facts
     assert (len(answer["sessions"]), answer["more"]) == (MAX_SESSIONS, 4)
     assert "… and 4 more; name one by its number" in [*lines(answer)]
+
+
+def test_questions_and_sessions_that_wait_take_few_steps_beside_many() -> None:
+    """About as many lines of Python for each of the other sessions as two milliseconds allow where there are 900."""
+    each = Service(1)
+    numbers = []
+    for n in range(SESSIONS):
+        each.now += 1.0
+        numbers.append(come(each, f"c{n}", f"{n % 7}"))
+    for base in (5, 6):
+        for n in range(SESSIONS):
+            each.run(1, base, [1], f"c{n}")
+            if base == 5:
+                each.say("w0", m.Done(each.core.service.order, [LONG]))
+    each.event(NewLimits(LimitTable({}, PrincipalLimits(sessions=1))))
+    assert len(each.core.service.pacer.waiting) > SESSIONS / 2
+    asker = Origin(Principal("user op", frozenset({OPERATOR})))
+    each.origins["inquirer-op"] = asker
+    each.hello("inquirer-op", "inquirer")
+    events = [Received(b"inquirer-op", m.ExplainSession(1, number), origin=asker) for number in (0, numbers[-1])]
+    hello = m.Hello(m.VERSION, "client", {"bulk": b"bulk-late"})
+    events += [Received(b"late", hello, origin=each.origins["c0"]), NewLimits(LimitTable({})), Tick()]
+    for event in events:
+        steps = counted_steps(lambda event=event: each.told_by_event(event))  # type: ignore[misc]
+        assert steps <= MAX_STEPS / 900 * SESSIONS + 2000, event

@@ -35,11 +35,17 @@ def main() -> int:
     parser.add_argument(
         "--publishes", action="store_true", help="programs publish, and subscribe to what others have published"
     )
+    parser.add_argument(
+        "--limits",
+        action="store_true",
+        help="two users have few sessions and instructions, as a file says that changes",
+    )
     parser.add_argument("--watches", action="store_true", help="some watch, whatever happens")
     said = parser.parse_args()
     warnings.simplefilter("ignore")
     began = time.monotonic()
     failed: list[int] = []
+    waited = 0
     answers = errors = reconnects = recoveries = marks = refused = drained = shrunk = kept = delivered = events = (
         subscribed
     ) = 0
@@ -60,6 +66,7 @@ def main() -> int:
                 apart=said.apart,
                 watches=said.watches,
                 publishes=said.publishes,
+                limits=said.limits,
             )
         except SimulationFailed as error:
             failed.append(seed)
@@ -77,6 +84,7 @@ def main() -> int:
         delivered += outcome.delivered
         events += outcome.events
         subscribed += outcome.subscribed
+        waited += outcome.waited
         seconds += outcome.seconds
     took = time.monotonic() - began
     print(
@@ -85,7 +93,8 @@ def main() -> int:
         f"{marks:,} marks, {recoveries:,} sessions that went back and on, {refused:,} fetches of what ends workers, "
         f"{drained:,} workers drained, {shrunk:,} sessions that went on with fewer workers, "
         f"{kept:,} that kept some tensors without marks, {delivered:,} parcels of marks that peers sent, "
-        f"{events:,} events read by watchers, {subscribed:,} versions read of what was published"
+        f"{events:,} events read by watchers, {subscribed:,} versions read of what was published, "
+        f"{waited:,} sessions that waited in the queue"
     )
     if failed:
         print(f"{len(failed)} failed: {' '.join(map(str, failed))}", file=sys.stderr)

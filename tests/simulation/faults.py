@@ -44,7 +44,8 @@ class Mode(NamedTuple):
     value must be right. `apart`: each process of a worker has a folder of its own, as on a new machine, so sessions go back with
     what peers hold of their marks, and lose what none does; what has a value must have the right one. With `watches` some watch,
     whatever happens. In `elastic` services and those that are watched an operator pauses sessions and weighs them anew, and in
-    these ends some. With `publishes` programs publish what they hold, and subscribe to what others have published."""
+    these ends some. With `publishes` programs publish what they hold, and subscribe to what others have published. With
+    `limits` two users have few sessions and few instructions a second, as an operator's file says, which changes."""
 
     saves: bool = False
     recovers: bool = False
@@ -58,6 +59,7 @@ class Mode(NamedTuple):
     apart: bool = False
     watches: bool = False
     publishes: bool = False
+    limits: bool = False
 
 
 class Faults:

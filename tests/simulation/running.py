@@ -17,6 +17,7 @@ from gt.snapshot_files.manifest import MANIFEST_NAME, unpack_manifest
 from gt.wire import telemetry as t
 
 from .faults import Faults, Mode
+from .limits import OperatorFile
 from .network import Link
 from .programs import Program
 from .service import LEASE_SECONDS, Service, simulated
@@ -62,6 +63,8 @@ class Outcome(NamedTuple):
     """How many events watchers have read."""
     subscribed: int = 0
     """How many versions were read of what programs have published."""
+    waited: int = 0
+    """How many sessions waited in the queue."""
 
 
 class SimulationFailed(AssertionError):
@@ -74,7 +77,9 @@ def simulate(seed: int, **mode: bool) -> Outcome:
         try:
             chosen = Mode(**mode)
             service.unkept, service.apart = chosen.unkept, chosen.apart
-            recovers = any(chosen._replace(saves=False, watches=False, publishes=False)) and not chosen.unkept
+            recovers = (
+                any(chosen._replace(saves=False, watches=False, publishes=False, limits=False)) and not chosen.unkept
+            )
             return _simulate(service, chosen._replace(recovers=recovers))
         except SimulationFailed as error:
             happened = "".join(f"\n  {each}" for each in service.interruptions)
@@ -116,6 +121,8 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
     def link() -> Link:
         return Link(draw.random() * slow, repeats)
 
+    if mode.limits:
+        service.limits = OperatorFile(service)
     _check_cores(service)
     service.start_dispatcher(workers)
     for number in range(workers + spares):
@@ -189,6 +196,7 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
         service.delivered,
         sum(watcher.events for watcher in watchers),
         sum(program.subscribed for program in programs),
+        0 if service.limits is None else len(service.limits.waited),
     )
 
 
@@ -269,6 +277,8 @@ def _check_cores(service: Service) -> None:
     try:
         if service.dispatcher_shell is not None:
             _core(service).check()
+            if service.limits is not None:
+                service.limits.check(_core(service))
         for shell in service.worker_shells.values():
             shell.core.check()
     except AssertionError:
@@ -283,10 +293,11 @@ def _check_empty(service: Service) -> None:
     core.check()
     state = core.service
     left = (state.clients, state.by_number, state.meshes, state.issued, core.fetches.collections,
-            core.snapshots.requests)  # fmt: skip
+            core.snapshots.requests, state.queued.waiting, state.rates.waits)  # fmt: skip
     if any(left):
         raise SimulationFailed(
-            f"the dispatcher still has {[len(each) for each in left]} clients, numbers, meshes, plans, fetches, snapshots"
+            f"the dispatcher still has {[len(each) for each in left]} clients, numbers, meshes, plans, fetches, snapshots, "
+            "queued and held"
         )
     if len(state.workers) != len(service.workers):
         raise SimulationFailed(f"{len(state.workers)} of {len(service.workers)} workers are there at the end")

@@ -37,6 +37,7 @@ import gt.worker.__main__
 import gt.worker.transfer.peer_connections
 from gt.daemon import file_thread
 from gt.daemon.active_clock import ActiveClock
+from gt.dispatcher.access import Access
 from gt.dispatcher.handlers.mesh_migration import delivery_plan, restore_parts
 from gt.dispatcher.session_files import FileWork, SessionFiles
 from gt.dispatcher.state.survivors import survivors
@@ -204,6 +205,8 @@ class Service:
         """How many workers were started together."""
         self.snapshots = tempfile.TemporaryDirectory(prefix="gt-simulated-")
         """The folder of all workers' snapshots."""
+        self.limits: Any = None
+        """The operator's file of limits (`limits.py`), if there is one."""
         self.published: dict[str, Any] = {}
         """What programs have published, by name."""
         self.marks = tempfile.TemporaryDirectory(prefix="gt-simulated-")
@@ -248,6 +251,7 @@ class Service:
         put("host_facts", self._host_facts, link, dispatcher, worker, gt.service.session, gt.monitor.stream)
         put("keys_for", lambda _address: None, gt.monitor.stream)
         put("Registration", NoRegistration, dispatcher)
+        put("Access", self._access, dispatcher)
         put("ConnectionLimit", NoConnectionLimit, dispatcher, worker)
         put("MemoryGuard", NoMemoryGuard, dispatcher)
         put("kill_sibling", self._kill, dispatcher)
@@ -287,6 +291,8 @@ class Service:
         self.substitutes.restore()
         self.snapshots.cleanup()
         self.marks.cleanup()
+        if self.limits is not None:
+            self.limits.path.unlink()
         logging.disable(logging.NOTSET)
 
     def _number(self, name: str, default: float) -> float:
@@ -304,6 +310,19 @@ class Service:
     def _host_facts(self) -> dict[str, Any]:
         process = self.scheduler.process_now
         return {"pid": process.number, "host": process.name, "namespace": "", "boot": "", "program": process.name}
+
+    def _access(self, *about: Any, **more: Any) -> Any:
+        """Who is who: with limits, half of the programs are another user's."""
+        made = Access(*about, **more)
+        original = made.origin
+
+        def origin(credentials: Any) -> Any:
+            process = next((each for each in self.scheduler.processes if each.number == credentials.pid), None)
+            other = self.limits is not None and process is not None and process.name.endswith("program1")
+            return original(credentials._replace(uid=credentials.uid + 1) if other else credentials)
+
+        made.origin = origin  # type: ignore[method-assign]
+        return made
 
     def _cholesky(self, whole: Callable[..., Any], array: Any, **options: Any) -> Any:
         """A library with a fault: it ends the process for matrices of one size."""
@@ -348,7 +367,10 @@ class Service:
 
         def run() -> None:
             shell = self.dispatcher_shell = dispatcher.DispatcherShell(
-                ADDRESS, workers=expected, marks=Path(self.marks.name)
+                ADDRESS,
+                workers=expected,
+                marks=Path(self.marks.name),
+                limits=None if self.limits is None else str(self.limits.path),
             )
             shell.run()
             self.scheduler.at(self.scheduler.now, self.restart_dispatcher)

@@ -63,6 +63,11 @@ WATCHED_FAILED = (2002,)
 found the stream of the one before."""
 
 
+LIMITS_FAILED = (18,)
+"""A seed that has failed with limits: a program's connect gave up while the dispatcher stood still, and the session that it had
+begun was in the way of the next one for as long as the process lived."""
+
+
 SHRINKING_FAILED = (510038,)
 """A seed that has failed when workers never come back: a put that was freed before it came left a table without tensors on a
 worker that the session had left."""
@@ -101,6 +106,13 @@ def test_what_is_published_is_whole_and_stays(seeds: range) -> None:
     outcomes = [simulate(seed, publishes=True, recovers=True) for seed in seeds[::10]]
     PROVED["simulated services whose programs publish"] += len(outcomes)
     PROVED["versions read of what was published"] += sum(outcome.subscribed for outcome in outcomes)
+
+
+@pytest.mark.parametrize("seed", LIMITS_FAILED)
+def test_limits_hold_whatever_happens(seed: int) -> None:
+    """Nobody ever has more sessions than granted, and every program gets to its end."""
+    assert simulate(seed, limits=True).waited > 0
+    PROVED["simulated services with limits"] += 1
 
 
 @pytest.mark.parametrize("seeds", BATCHES[2::5], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")

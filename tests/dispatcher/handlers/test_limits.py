@@ -100,6 +100,24 @@ def test_a_silent_client_does_not_wait_for_ever() -> None:
     assert [*each.core.service.queued.waiting] == [b"e"]
 
 
+def test_a_silent_session_whose_process_lives_makes_way_for_one_that_waits() -> None:
+    """As that of a program whose connect has given up, and which connects again. While nobody of its user waits, it stays."""
+    each = Service(1)
+    limited(each, a={"sessions": 1})
+    for peer, user in (("c", "a"), ("x", "b")):
+        come(each, peer, user)
+        each.core.service.clients[peer.encode()].facts["watched"] = True
+    for peer in ("w0", "d"):
+        each.now += each.core.lease / 2 + 1
+        each.say("w0", m.Ping())
+        each.event(Tick())
+        if peer == "d":
+            assert [*each.core.service.clients] == [b"c", b"x"]
+            come(each, "d")
+    each.event(Tick())
+    assert [*each.core.service.clients] == [b"x", b"d"]
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abb"), st.integers(0, 9), st.booleans()), max_size=30), st.integers(1, 3))
 def test_nobody_has_more_sessions_than_granted_and_nobody_waits_in_vain(
