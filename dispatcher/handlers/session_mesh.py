@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from gt.sharding.config import Config
 
 
-READ_BYTES_PER_SECOND: Final = 1e9
-"""About how fast a worker reads what others keep in memory: it decides only where a session begins."""
+READ_SECONDS: Final = 0.1
+"""What it counts for if a worker has to read what another one keeps in memory: it decides only where a session begins."""
 MAX_TOLD: Final = 16
 """The most workers that a line of the log names."""
 
@@ -126,8 +126,7 @@ class SessionMeshes:
         offers = {}
         pace = paces(devices_of([worker.facts for worker in present]))
         for worker, speed in zip(present, pace, strict=True):
-            elsewhere = held is not None and worker.identity not in held.workers
-            seconds = held.nbytes / READ_BYTES_PER_SECOND if held is not None and elsewhere else 0.0
+            seconds = READ_SECONDS if held is not None and worker.identity not in held.workers else 0.0
             offers[worker.number] = WorkerOffer(speed, seconds, worker.health.is_strained)
         return offers
 

@@ -166,7 +166,7 @@ class SnapshotHandler:
         if share is not None:
             sizes = list(self.service.meshes[min(of)].mesh.sizes) if len(of) == 1 else []
             request.share = [*share, list(map(itemgetter(1), kinds)), sizes, request.may_be_again]
-            holder, readers = self._hold(request, of, sum(entry.spec.nbytes for entry in entries)), [owner, *share[0]]
+            holder, readers = self._hold(request, of), [owner, *share[0]]
         for mesh in sorted(of):
             everything = list(range(len(entries)))
             places = everything if len(of) == 1 else [at for at in everything if entries[at].mesh == mesh]
@@ -225,12 +225,12 @@ class SnapshotHandler:
         self._ask_one(number, found, task)
         return DONE
 
-    def _hold(self, request: SnapshotRequest, meshes: Iterable[int], nbytes: int) -> int:
+    def _hold(self, request: SnapshotRequest, meshes: Iterable[int]) -> int:
         """Have the workers of meshes keep in memory what is being published. Returns the number in whose place they do."""
         workers = {worker.identity: None for mesh in meshes for worker in self.service.meshes[mesh].workers}
         holder = next(self.service.session_numbers)
         key = (request.principal, request.name, request.parts)
-        self.service.held[key] = HeldVersion(publisher_of(request.principal), holder, tuple(workers), nbytes)
+        self.service.held[key] = HeldVersion(publisher_of(request.principal), holder, tuple(workers))
         return holder
 
     def _let_go(self, principal: str, name: str, parts: str) -> None:

@@ -14,5 +14,3 @@ class HeldVersion(NamedTuple):
     holder: int
     workers: tuple[bytes, ...]
     """Their connections."""
-    nbytes: int
-    """The bytes of its tensors, each counted once."""

@@ -27,6 +27,8 @@ from .whole_file import whole_file
 
 MAX_PUBLISHED: Final = 1 << 10
 """The most names under which one principal publishes at a time."""
+MAX_LIST_BYTES: Final = 4 << 20
+"""The most bytes of a list of what is published: a worker's answer has room for more."""
 MAX_RECENT: Final = 16
 """Of how many of the last versions it is known with which part files they were published: who publishes again, because no answer
 came, gets the number that was given."""
@@ -196,18 +198,22 @@ def _for_readers(shared: dict[str, Any]) -> dict[str, Any]:
 
 
 def everything(root: Path, readers: Sequence[str]) -> list[PublishedInfo]:
-    """What may be read by who is called so, by owner and name; what cannot be read at all is left out."""
-    found = []
-    for owner in _owners(root):
+    """What may be read by who is called so, their own first, then by owner and name; as much as `MAX_LIST_BYTES` have room for.
+    What cannot be read at all is left out."""
+    found: list[PublishedInfo] = []
+    left = MAX_LIST_BYTES
+    for owner in sorted(_owners(root), key=lambda owner: (owner != readers[0], owner)):
         folder = PublishedFolder(root, owner)
         for name in folder.names():
             with contextlib.suppress(SnapshotError):
                 said = folder.manifest(name)
                 if said is not None and may_read(said, owner, readers):
                     to = tuple(map(str, (said.shared or {}).get(_TO_KEY, ()))) if owner == readers[0] else ()
-                    found.append(
-                        PublishedInfo(name, owner, _number(said), said.time, said.nbytes, len(said.tensors), to)
-                    )
+                    row = PublishedInfo(name, owner, _number(said), said.time, said.nbytes, len(said.tensors), to)
+                    left -= len(pack_published([row]))
+                    if left < 0:
+                        return found
+                    found.append(row)
     return found
 
 

@@ -117,6 +117,15 @@ def test_so_many_names_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     publish(tmp_path, 3, 4, name="v")
 
 
+def test_a_list_has_own_names_first_and_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(tmp_path, 1, 1, owner="key bob", name="z", to=tuple("reader" * 40 for _ in range(64)))
+    for name in "abc":
+        publish(tmp_path, 1, 1, owner="key alice", name=name, to=("bob",))
+    assert [each.name for each in everything(tmp_path, BOB)] == ["z", "a", "b", "c"]
+    monkeypatch.setattr(published_folder, "MAX_LIST_BYTES", len(pack_published(everything(tmp_path, BOB))) - 1)
+    assert [each.name for each in everything(tmp_path, BOB)] == ["z", "a", "b"]
+
+
 def test_a_list_as_bytes() -> None:
     row = PublishedInfo("w", OWNER, 3, 1.5, 16, 1, ("team", "bob"))
     assert unpack_published(pack_published([row])) == [row]

@@ -476,6 +476,10 @@ SAID: dict[str, tuple[str, Callable[[], Any]]] = {
     "why nonsense": ("c", lambda: m.Ask(1, "why " + "9 " * 30_000)),
     "topic": ("c", lambda: m.Ask(1, "x" * 60_000)),
     "fetch": ("c", lambda: m.Fetch(1, 1)),
+    "published": (
+        "c",
+        lambda: m.WriteSnapshot(1, "a", "0" * 16, [1] * MAX_IDS, [["x" * 256] * 64, -1, 16], bytes(1 << 22)),
+    ),
     "snapshot": ("c", lambda: m.WriteSnapshot(1, "a", "0" * 16, [1] * MAX_IDS, [], bytes(1 << 22))),
     "confirm": ("c", lambda: m.ConfirmTensors(1, [1] * MAX_IDS)),
     "restore": ("c", lambda: m.Restore(9, SPEC, DEEP, 1, "a" * 10_000, "0" * 10_000, "k" * 20_000, [])),
@@ -883,11 +887,12 @@ def test_fewer_workers_are_told_of_a_mark_in_turns() -> None:
     assert len(told) == -(-(MANY + 1) // MAX_TENSORS_OF_PART)
 
 
-def test_a_snapshot_of_many_tensors_is_begun_in_turns() -> None:
+@pytest.mark.parametrize("share", [[], [["b"], -1, 1]], ids=["own", "published"])
+def test_a_snapshot_of_many_tensors_is_begun_in_turns(share: list[Any]) -> None:
     each = started()
     tensors = unlike(each, MAX_IDS)
     body = b'{"keys": [], "state": {}, "extra": {}}'
-    assert most_steps(each, "c", m.WriteSnapshot(1, "a", "0" * 16, tensors, [], body)) < MAX_STEPS
+    assert most_steps(each, "c", m.WriteSnapshot(1, "a", "0" * 16, tensors, share, body)) < MAX_STEPS
     assert each.core.service.clients[b"c"].head is MessageState.DONE
 
 
