@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from gt.daemon.groups import NamedGroups
 from gt.daemon.host import shares_processes
-from gt.wire.keys import AuthorizedKeys, key_folder, service_key, user_principal
+from gt.wire.keys import AuthorizedKeys, KeyRefused, key_folder, service_key, user_principal
 from gt.wire.principals import ALL_ROLES, OBSERVER, USER, WORKER, Origin, Principal
 from gt.wire.transport import AddressRefused, KeyCheck, PeerCredentials, check_bind
 
@@ -61,7 +62,7 @@ class Access:
         self.local = address.startswith("ipc://")
         self.uid = os.geteuid() if uid is None else uid
         self.keys = keys
-        self.groups = NamedGroups(key_folder()) if self.local else None
+        self.groups = NamedGroups(_groups_folder()) if self.local else None
         self.holders: dict[bytes, tuple[str, Principal]] = {}
         """The peers that have said Hello with a key."""
 
@@ -89,6 +90,14 @@ class Access:
         self.keys.look()
         self.holders = {peer: held for peer, held in self.holders.items() if known(peer)}
         return [peer for peer, (key, principal) in self.holders.items() if self.keys.principal(key) != principal]
+
+
+def _groups_folder() -> Path | None:
+    """Where the operator's groups are; None for a user without a home folder, who has none."""
+    try:
+        return key_folder()
+    except KeyRefused:
+        return None
 
 
 def process_to_watch(facts: Mapping[str, Any], origin: Origin, here: Mapping[str, Any]) -> int:

@@ -33,8 +33,8 @@ log = logging.getLogger("gt")
 class NamedGroups:
     """The groups in a folder's file. When that comes, changes or goes, it is noticed at the next look."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / FILE_NAME
+    def __init__(self, folder: Path | None) -> None:
+        self.path = None if folder is None else folder / FILE_NAME
         self.seen: tuple[int, int, int] | None = None
         """What told the content from others at the last look: the file itself, its time of change and size; None: there was
         none."""
@@ -44,6 +44,8 @@ class NamedGroups:
 
     def look(self) -> None:
         """Read the file again if it has changed. One that is malformed makes no groups, and is told in the log."""
+        if self.path is None:
+            return
         try:
             stat = self.path.stat()
         except OSError:

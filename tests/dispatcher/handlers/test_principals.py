@@ -220,6 +220,19 @@ def test_a_user_is_who_the_kernel_says() -> None:
     assert access.origin(PeerCredentials()) == Origin(NOBODY)
 
 
+def test_a_service_on_ipc_needs_no_folder_of_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its user may have no home folder: then there are no groups but those of the machine."""
+
+    def homeless() -> Path:
+        raise RuntimeError("no home")
+
+    monkeypatch.delenv("GT_KEYS", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    access = Access("ipc:///run/x", uid=1000)
+    assert access.origin(PeerCredentials(1000, 7)).principal[:2] == ("user 1000", ALL_ROLES)
+
+
 def test_a_program_is_the_process_that_the_kernel_says() -> None:
     """What it says of itself counts only where the kernel says nothing, and then only among those of its principal."""
     ours = Origin(OWNER, 5)
