@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gt.dispatcher.limits.limit_table import REFUSE
 from gt.dispatcher.limits.session_queue import QueuedSession
-from gt.dispatcher.pacing.priority import AUTO, Priority
+from gt.dispatcher.pacing.priority import AUTO, Priority, at_most
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.numbers import Numbers
 from gt.dispatcher.state.principal_limits import RateLimit, refusal
@@ -226,6 +226,10 @@ class Handshake:
         client.recovery.key = hello.facts.get("session_key", b"")
         service.clients[peer] = service.by_number[client.number] = client
         self.welcome(client)
+        most = Priority(service.limits.of(program.principal).priority)
+        if client.priority is not AUTO and at_most(client.priority, most) is not client.priority:
+            text = f"priority {client.priority} was asked for, and {program.principal} may have at most {most}"
+            service.send(peer, m.Notice(text))
         service.log("info", f"client {client.number} joined", client=client.number)
         if service.recording is not None:
             service.recording.client_joined(client)

@@ -48,7 +48,12 @@ class PrincipalMemory:
         """No more than this is held, as far as is known without counting."""
 
     def note(self, client: int, charge: MemoryCharge) -> None:
-        """A client's memory is charged so from now on."""
+        """A client's memory is charged so from now on. Limit and weight are its principal's, and so of all that is charged to
+        that."""
+        if self.of(client)[:3] != charge[:3]:  # else all of them have these already
+            for other, known in self.charges.items():
+                if known.principal == charge.principal:
+                    self.charges[other] = charge._replace(mesh=known.mesh)
         self.charges[client] = charge
         self._changed()
 

@@ -75,6 +75,18 @@ def test_who_is_to_be_refused_is_told_which_limit_that_is() -> None:
     ]
 
 
+def test_who_asks_for_a_class_that_is_not_granted_is_told_so() -> None:
+    each = Service(1)
+    limited(each, a={"priority": "normal"})
+    for peer, said in (("c", "interactive"), ("d", "normal"), ("e", "auto")):
+        each.origins[peer] = Origin(Principal("user a", frozenset({USER})))
+        each.hello(peer, "client", bulk=b"bulk-" + peer.encode(), priority=said)
+    assert each.hears("c", m.Notice) == [
+        m.Notice("priority interactive was asked for, and user a may have at most normal")
+    ]
+    assert not each.hears("d", m.Notice) + each.hears("e", m.Notice)
+
+
 def test_a_queue_is_bounded_and_who_says_more_than_ping_in_it_leaves_it() -> None:
     each = Service(1)
     limited(each, a={"sessions": 1})

@@ -16,8 +16,9 @@ from gt.wire import messages as m
 from gt.worker.core import WorkerCore
 from gt.worker.device.buffers import HostBuffers
 from gt.worker.memory_limit.limiter import MemoryLimiter
-from gt.worker.memory_limit.principal_memory import LiveBytesRun
+from gt.worker.memory_limit.principal_memory import LiveBytesRun, MemoryCharge, PrincipalMemory
 from gt.worker.spill.eviction import FILE_TIER, NEVER_READ, Residency
+from gt.worker.spill.memory_accounting import Origins
 from gt.worker.spill.spill_file import SpilledValue, SpillStorage
 
 SIDE = 16
@@ -144,6 +145,20 @@ def test_a_principal_never_holds_more_and_all_values_are_right_or_refused(
             except gt.OutOfMemory:
                 pass
         assert good or len(values) > most or any(what != "put" for what, _ in steps)
+
+
+def test_a_limit_is_that_of_a_principal_whichever_client_it_was_said_of() -> None:
+    """What is kept for nobody's mesh follows, as a version that was published does."""
+    memory = PrincipalMemory(HostBuffers(), Origins())
+    memory.note(1, MemoryCharge("user 7", 100, 1.0, 3))
+    memory.note(2, MemoryCharge("user 8", 100, 1.0, 4))
+    memory.note(9, MemoryCharge("user 7", 50, 2.0, -1))
+    assert [memory.of(client) for client in (1, 2, 3)] == [
+        MemoryCharge("user 7", 50, 2.0, 3), MemoryCharge("user 8", 100, 1.0, 4), MemoryCharge(),
+    ]  # fmt: skip
+    memory.drop_mesh(3)
+    assert memory.of(1) == MemoryCharge()
+    assert memory.of(9).live_bytes == 50
 
 
 # who gives way
