@@ -1,4 +1,4 @@
-"""`torch.compile` in the rows of `run.py`, beside `gt.compile`: the same steps, compiled by PyTorch. It needs a C++ compiler."""
+"""`torch.compile` in the rows of `run.py`, beside `gt.compile`: the same, compiled by PyTorch. It needs a C++ compiler."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ ROWS = {
     "step_item": lambda: training(workloads.mlp, workloads.images(), 10, fetching=True),
     "transformer": lambda: training(workloads.transformer, workloads.words(), 2),
     "cnn": lambda: training(workloads.convolutional, workloads.pictures(), 5),
+    "serving": lambda: [Contender("torch.compile", "GT compiled", workloads.serving(torch, 100, torch.compile), 100)],
     "lstm": lambda: training(workloads.recurrent, workloads.sequences(), 5),
 }
 

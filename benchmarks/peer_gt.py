@@ -100,8 +100,11 @@ def attention() -> list[Contender]:
 
 
 def serving() -> list[Contender]:
-    """100 samples through 784-256-10."""
-    return [Contender("GT", "GT", workloads.serving(gt, 100), 100)]
+    """100 samples through 784-256-10, as they are and compiled."""
+    return [
+        Contender(name, "GT", workloads.serving(gt, 100, wrap), 100)
+        for name, wrap in (("GT", workloads.unchanged), ("GT compiled", gt.compile))
+    ]
 
 
 def elementwise() -> list[Contender]:

@@ -82,7 +82,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "product_256": Row("products of 256×256 in a chain", ("torch",), (Goal(EAGER, 1.1),)),
     "product_1024": Row("products of 1024×1024 in a chain", ("torch",), (Goal(EAGER, 1.0),)),
     "attention": Row("attention over 4×8×256×64, forward", ("torch",), (Goal(EAGER, 1.0),)),
-    "serving": Row("a sample through 784-256-10, its class fetched", ("torch",), (Goal(EAGER, 4.0),), "µs"),
+    "serving": Row("a sample through 784-256-10, its class fetched", ("torch", "compile"), (Goal(EAGER, 4.0),), "µs"),
     "transposed_convolution": Row("conv_transpose2d, kernel = stride = 16", ("torch",), (Goal(EAGER, 1.5),)),
     "input_gradient": Row("conv2d and its input's gradient, kernel = stride = 16", ("torch",), (Goal(EAGER, 1.5),)),
     "ddp_small": Row(

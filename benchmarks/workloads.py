@@ -214,16 +214,17 @@ def training(
     return run
 
 
-def serving(lib: Any, count: int) -> Run:
+def serving(lib: Any, count: int, wrap: Callable[[Any], Any] = unchanged) -> Run:
     """So many requests, each a sample through 784-256-10 of which the class is asked."""
     nn = lib.nn
     model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
     sample = np.random.default_rng(0).standard_normal((1, 784), dtype=np.float32)
+    classified = wrap(lambda x: model(x).argmax())
 
     def run() -> None:
         with lib.no_grad():
             for _ in range(count):
-                model(lib.from_numpy(sample)).argmax().item()
+                classified(lib.from_numpy(sample)).item()
 
     return run
 
