@@ -29,6 +29,8 @@ MAX_PUBLISHED: Final = 1 << 10
 """The most names under which one principal publishes at a time."""
 MAX_LIST_BYTES: Final = 4 << 20
 """The most bytes of a list of what is published: a worker's answer has room for more."""
+MAX_CARDS: Final = 1 << 14
+"""Of how many names it is known what a list says of them."""
 MAX_RECENT: Final = 16
 """Of how many of the last versions it is known with which part files they were published: who publishes again, because no answer
 came, gets the number that was given."""
@@ -90,7 +92,7 @@ class PublishedFolder:
             if share.expect not in (-1, current):
                 is_at = f"at version {current}" if current else "not published"
                 raise PublishConflict(f"{name!r} is {is_at}, and not at version {share.expect}: nothing was published")
-            if now is None and sum(1 for _ in self.snapshots.path.glob(f"*/{MANIFEST_NAME}")) >= MAX_PUBLISHED:
+            if now is None and len(self.manifests()) >= MAX_PUBLISHED:
                 raise SnapshotError(f"you have {MAX_PUBLISHED} names published: gt.revoke(name) withdraws one")
             version = last + 1
             first = version if now is None else max(_number(now, _FIRST_KEY), version - share.keep + 1)
@@ -133,9 +135,9 @@ class PublishedFolder:
         earlier = map(_read, folder.glob(f"*/{MANIFEST_NAME}"))
         return next((each for each in earlier if each is not None and _number(each) == version), None)
 
-    def names(self) -> list[str]:
-        """All names under which something is published."""
-        return sorted(path.parent.name for path in self.snapshots.path.glob(f"*/{MANIFEST_NAME}"))
+    def manifests(self) -> list[Path]:
+        """The manifests of the newest versions, by name."""
+        return sorted(self.snapshots.path.glob(f"*/{MANIFEST_NAME}"))
 
     @contextlib.contextmanager
     def _locked(self, name: str) -> Iterator[Path]:
@@ -197,30 +199,66 @@ def _for_readers(shared: dict[str, Any]) -> dict[str, Any]:
     return {key: shared.get(key) for key in (_VERSION_KEY, _LAYOUTS_KEY, _SIZES_KEY)}
 
 
-def everything(root: Path, readers: Sequence[str]) -> list[PublishedInfo]:
-    """What may be read by who is called so, their own first, then by owner and name; as much as `MAX_LIST_BYTES` have room for.
-    What cannot be read at all is left out."""
-    found: list[PublishedInfo] = []
-    left = MAX_LIST_BYTES
-    for owner in sorted(_owners(root), key=lambda owner: (owner != readers[0], owner)):
-        folder = PublishedFolder(root, owner)
-        for name in folder.names():
-            with contextlib.suppress(SnapshotError):
-                said = folder.manifest(name)
-                if said is not None and may_read(said, owner, readers):
-                    to = tuple(map(str, (said.shared or {}).get(_TO_KEY, ()))) if owner == readers[0] else ()
-                    row = PublishedInfo(name, owner, _number(said), said.time, said.nbytes, len(said.tensors), to)
-                    left -= len(pack_published([row]))
-                    if left < 0:
-                        return found
-                    found.append(row)
-    return found
+class PublishedCatalogue:
+    """A list of what is published under a folder, for whoever asks. A manifest that was looked at is not read again until another
+    one is in its place, so that asking costs others little, however much somebody publishes."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.cards: dict[Path, tuple[tuple[int, int, int], PublishedInfo | None]] = {}
+        """By manifest: what tells it from others, and its line; None: it cannot be read."""
+
+    def readable_by(self, readers: Sequence[str]) -> list[PublishedInfo]:
+        """What may be read by who is called so, their own first, then by owner and name; as much as `MAX_LIST_BYTES` have room
+        for. What cannot be read at all is left out."""
+        found: list[PublishedInfo] = []
+        left = MAX_LIST_BYTES
+        for owner in sorted(_owners(self.root), key=lambda owner: (owner != readers[0], owner)):
+            for path in PublishedFolder(self.root, owner).manifests():
+                row = self._card(path, owner)
+                if row is None or not _is_for(row.to, owner, readers):
+                    continue
+                shown = row if owner == readers[0] else row._replace(to=())
+                left -= len(pack_published([shown]))
+                if left < 0:
+                    return found
+                found.append(shown)
+        return found
+
+    def _card(self, path: Path, owner: str) -> PublishedInfo | None:
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            return None  # it was revoked at this moment
+        stamp = stat.st_ino, stat.st_mtime_ns, stat.st_size
+        known = self.cards.pop(path, None)
+        if known is None or known[0] != stamp:
+            known = stamp, _line(path, owner)
+        self.cards[path] = known
+        if len(self.cards) > MAX_CARDS:
+            del self.cards[next(iter(self.cards))]
+        return known[1]
+
+
+def _line(path: Path, owner: str) -> PublishedInfo | None:
+    """The line of a list for a manifest; None if it cannot be read."""
+    try:
+        said = _read(path)
+        if said is None:
+            return None
+        name, to = path.parent.name, tuple(map(str, (said.shared or {}).get(_TO_KEY, ())))
+        return PublishedInfo(name, owner, _number(said), said.time, said.nbytes, len(said.tensors), to)
+    except SnapshotError:
+        return None
 
 
 def may_read(manifest: Manifest, owner: str, readers: Sequence[str]) -> bool:
     """Whether who is called so (first the principal's name) may read a version of an owner."""
-    to = (manifest.shared or {}).get(_TO_KEY, ())
-    return readers[0] == owner or not {*readers}.isdisjoint(map(str, to))
+    return _is_for(map(str, (manifest.shared or {}).get(_TO_KEY, ())), owner, readers)
+
+
+def _is_for(to: Iterable[str], owner: str, readers: Sequence[str]) -> bool:
+    return readers[0] == owner or not {*readers}.isdisjoint(to)
 
 
 def _has(root: Path, owner: str, name: str) -> bool:

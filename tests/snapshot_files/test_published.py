@@ -18,10 +18,10 @@ from gt.ir.spec import spec
 from gt.snapshot_files import published_folder
 from gt.snapshot_files.part_file import write_part
 from gt.snapshot_files.published_folder import (
+    PublishedCatalogue,
     PublishedFolder,
     PublishedInfo,
     VersionTerms,
-    everything,
     find,
     pack_published,
     unpack_published,
@@ -52,6 +52,10 @@ def publish(
     except PublishConflict:
         folder.snapshots.discard(name, parts)
         raise
+
+
+def everything(root: Path, readers: list[str]) -> list[PublishedInfo]:
+    return PublishedCatalogue(root).readable_by(readers)
 
 
 def value_of(root: Path, readers: list[str], *, owner: str = "", name: str = "w", version: int = 0) -> float:
@@ -124,6 +128,19 @@ def test_a_list_has_own_names_first_and_an_end(tmp_path: Path, monkeypatch: pyte
     assert [each.name for each in everything(tmp_path, BOB)] == ["z", "a", "b", "c"]
     monkeypatch.setattr(published_folder, "MAX_LIST_BYTES", len(pack_published(everything(tmp_path, BOB))) - 1)
     assert [each.name for each in everything(tmp_path, BOB)] == ["z", "a", "b"]
+
+
+def test_a_list_says_what_is_there_now(tmp_path: Path) -> None:
+    """One that is kept and one that is made anew say the same, whatever happens in between."""
+    kept = PublishedCatalogue(tmp_path)
+    for number, name in enumerate(("a", "b", "a"), 1):
+        publish(tmp_path, 1, number, name=name, to=("bob",) * number)
+        assert kept.readable_by(BOB) == everything(tmp_path, BOB)
+        assert kept.readable_by([OWNER]) == everything(tmp_path, [OWNER])
+    assert [(each.name, each.version) for each in kept.readable_by(BOB)] == [("a", 2), ("b", 1)]
+    PublishedFolder(tmp_path, OWNER).revoke("a", again=False)
+    (tmp_path / "published%20user%201" / "b" / "manifest.json").write_bytes(b"damaged")
+    assert kept.readable_by([OWNER]) == everything(tmp_path, [OWNER]) == []
 
 
 def test_a_list_as_bytes() -> None:

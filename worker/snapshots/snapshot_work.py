@@ -9,7 +9,14 @@ from gt.errors import SnapshotError
 from gt.ir.spec import unpack_spec
 from gt.snapshot_files.manifest import pack_manifest
 from gt.snapshot_files.part_file import PartSummary, write_part
-from gt.snapshot_files.published_folder import PublishedFolder, VersionTerms, everything, find, may_read, pack_published
+from gt.snapshot_files.published_folder import (
+    PublishedCatalogue,
+    PublishedFolder,
+    VersionTerms,
+    find,
+    may_read,
+    pack_published,
+)
 from gt.snapshot_files.snapshot_folder import SnapshotFolder, pack_list
 from gt.snapshot_files.snapshot_names import earlier_attempts, principal_folder, publisher_of
 from gt.snapshot_files.snapshot_reader import SnapshotReader
@@ -23,6 +30,7 @@ class SnapshotFiles:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.catalogue = PublishedCatalogue(root)
         self.opened: tuple[tuple[str, str, str], SnapshotReader] | None = None
 
     def do(self, work: SnapshotWork) -> m.SnapshotReport | SnapshotIn | None:
@@ -95,7 +103,9 @@ class SnapshotFiles:
     def _published(self, message: m.ReadPublished) -> m.SnapshotReport:
         """The owner and the manifest of a version, or a list of all."""
         if not message.name:
-            return m.SnapshotReport(message.request, [], [], pack_published(everything(self.root, message.readers)))
+            return m.SnapshotReport(
+                message.request, [], [], pack_published(self.catalogue.readable_by(message.readers))
+            )
         owner, manifest = find(self.root, message.readers, message.principal, message.name, message.version)
         return m.SnapshotReport(message.request, [], [owner, manifest.parts], pack_manifest(manifest))
 
