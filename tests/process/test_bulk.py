@@ -226,8 +226,8 @@ def heard(connection: Connection, kind: type[Any]) -> Any:
 
 
 @pytest.mark.parametrize("shared", ["", "0"] if EFFORT >= 1 else [""], ids=str)
-def test_five_hundred_turns_leave_nothing(machine: Machine, shared: str) -> None:
-    """Memory, descriptors and mappings of all three processes are after 500 puts and fetches what they were after 50."""
+def test_many_turns_leave_nothing(machine: Machine, shared: str) -> None:
+    """Memory, descriptors and mappings of all three processes are after 300 puts and fetches what they were after 50."""
     machine.environment |= {"GT_SHARED_MEMORY": shared, "GT_RESEND_BYTES": str(6 << 20)}
     program = machine.program(
         GROWTH
@@ -238,7 +238,7 @@ if True:
     for number in range(50):
         turn(number)
     before = [held(pid) for pid in (os.getpid(), *daemons())]
-    for number in range(500):
+    for number in range(300):
         turn(number)
     after = [held(pid) for pid in (os.getpid(), *daemons())]
     for (memory, descriptors, maps), (more, opened, mapped) in zip(before, after):

@@ -223,7 +223,7 @@ def test_watched_services_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed, watches=True)
 
 
-@pytest.mark.parametrize("seed", FAILED)
+@pytest.mark.parametrize("seed", [seed for seed in FAILED if seed >= SEEDS])  # the others are among the first
 def test_seeds_that_have_failed_do_not_again(seed: int) -> None:
     simulate(seed)
 

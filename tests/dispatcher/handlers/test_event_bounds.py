@@ -954,8 +954,9 @@ def test_a_worker_that_many_sessions_lose_is_lost_in_turns(resends: bool) -> Non
     assert max(turns) < MAX_STEPS
 
 
-@pytest.mark.parametrize("written", [False, True])
-@pytest.mark.parametrize("kind", ["instructions", "views of other shapes"])
+@pytest.mark.parametrize(
+    ("kind", "written"), [("instructions", False), ("instructions", True), ("views of other shapes", True)]
+)
 def test_a_plan_that_a_mark_has_is_made_known_again_in_turns(kind: str, written: bool) -> None:
     """Whether the mark is as it was taken, or as it was read from the file of a session."""
     each = service(2, config=RULES)

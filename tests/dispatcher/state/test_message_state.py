@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -58,18 +59,18 @@ def test_every_state_has_a_row_and_every_wait_begins_and_ends_with_acting() -> N
     assert {state for state, following in TRANSITIONS.items() if not following} == ENDS
 
 
-@pytest.mark.parametrize("before", MessageState)
-@pytest.mark.parametrize("after", MessageState)
-def test_a_change_that_is_not_in_the_table_is_refused(before: MessageState, after: MessageState) -> None:
+def test_a_change_that_is_not_in_the_table_is_refused() -> None:
     client = started().core.service.clients[b"c"]
-    kept, client.head = client.head, before
-    if after in TRANSITIONS[before]:
-        enter(client, after)
-        assert client.head is after
-    else:
-        with pytest.raises(RuntimeError, match=f"that is {before} cannot be {after}"):
+    kept = client.head
+    for before, after in itertools.product(MessageState, repeat=2):
+        client.head = before
+        if after in TRANSITIONS[before]:
             enter(client, after)
-        assert client.head is before
+            assert client.head is after
+        else:
+            with pytest.raises(RuntimeError, match=f"that is {before} cannot be {after}"):
+                enter(client, after)
+            assert client.head is before
     client.head = kept
 
 

@@ -266,7 +266,7 @@ def test_a_look_ends_with_the_session_and_with_the_watcher(gone: str) -> None:
 def test_many_sessions_are_told_of_in_turns_and_each_in_every_batch() -> None:
     """The event in which the batch is made has but few steps for each of them."""
     steps = []
-    for count in (100, 400):
+    for count in (60, 180):
         each = Service(1)
         for number in range(count):
             each.now += 1.0
@@ -283,7 +283,7 @@ def test_many_sessions_are_told_of_in_turns_and_each_in_every_batch() -> None:
             assert {state.nbytes for state in states} == {VECTOR.nbytes}
         steps.append(most)
     assert steps[1] < MAX_STEPS
-    assert steps[1] - steps[0] < 20 * 300
+    assert steps[1] - steps[0] < 20 * 120
 
 
 def test_what_many_sessions_wait_for_is_told_in_turns() -> None:
