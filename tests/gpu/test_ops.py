@@ -22,6 +22,7 @@ FILES: Final = (
     "test_kernels_order",
     "test_kernels_shape",
     "test_kernels_torch",
+    "test_recurrence",
 )
 
 
