@@ -119,7 +119,7 @@ class RecoveryHandler:
             client.identity, next(self.numbers), client.facts, client.bulk, client.program, client.principal, heard=client.heard,
             unread_bytes=client.unread_bytes, gpipe=client.gpipe, made=client.made, misses=client.misses,
             improved=client.improved, hits=client.hits, recovery=recovery, priority=client.priority, weight=client.weight,
-            paused=client.paused, account=client.account,
+            paused=client.paused, ordered=client.ordered, account=client.account,
         )  # fmt: skip
         service.clients[client.identity] = service.by_number[fresh.number] = fresh
         service.send(fresh.identity, m.Rewind(fresh.number, text, lost))

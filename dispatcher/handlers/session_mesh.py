@@ -268,11 +268,13 @@ class SessionMeshes:
         return DONE
 
     def _take_sharing(self, client: ClientRecord, config: Config) -> None:
-        """Take what a config of a program says of its class and weight."""
-        if config.priority is None and config.weight is None:
+        """Take what a config of a program says of its class and weight, but for what an operator has ordered."""
+        priority = None if "priority" in client.ordered else config.priority
+        weight = None if "weight" in client.ordered else config.weight
+        if priority is None and weight is None:
             return
-        client.priority = client.priority if config.priority is None else Priority(config.priority)
-        client.weight = client.weight if config.weight is None else config.weight
+        client.priority = client.priority if priority is None else Priority(priority)
+        client.weight = client.weight if weight is None else weight
         self.service.pacer.declare(client.number, client.priority, client.weight)
 
     def adopt(self, config: Config) -> Generator[None, None, bool]:

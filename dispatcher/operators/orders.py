@@ -157,7 +157,7 @@ class OperatorOrders:
     def _prioritise(self, client: ClientRecord, value: str) -> str:
         if value not in PRIORITIES:
             raise SessionError(f"class {value[:20]!r} is none of {', '.join(PRIORITIES)}")
-        client.priority = Priority(value)
+        client.priority, client.ordered = Priority(value), client.ordered | {"priority"}
         self.service.pacer.declare(client.number, client.priority, client.weight)
         return f"is of the class {value}"
 
@@ -168,7 +168,7 @@ class OperatorOrders:
             weight = 0.0
         if not LEAST_WEIGHT <= weight <= LARGEST_WEIGHT:
             raise SessionError(f"weight {value[:20]!r} is no number from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}")
-        client.weight = weight
+        client.weight, client.ordered = weight, client.ordered | {"weight"}
         self.service.pacer.declare(client.number, client.priority, client.weight)
         return f"weighs {weight:g}"
 

@@ -83,6 +83,8 @@ class ClientRecord:
     """What it says of how urgent its work is, or an operator."""
     weight: float = 1.0
     """What it says that its program weighs among those of its principal, or an operator."""
+    ordered: frozenset[str] = frozenset()
+    """Which of them an operator has ordered ('priority', 'weight'), so that what the program says of them counts no more."""
     paused: bool = False
     """Whether an operator has paused it: nothing that it asks for begins."""
     heard: float = 0.0

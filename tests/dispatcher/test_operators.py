@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from marking_dispatcher import lose, service
-from one_dispatcher import Service, started
+from one_dispatcher import Service, configure, started
 
 from gt.dispatcher.operators.audit import MAX_PRINCIPALS, MAX_RECORDS, MAX_REFUSALS, AuditRecord, AuditTrail
 from gt.dispatcher.operators.orders import ENDED_TEXT, PAUSED_NOTICE, RESUMED_NOTICE
@@ -139,6 +139,17 @@ def test_class_and_weight_hold_for_the_next_plan() -> None:
     for action, value in (("priority", "urgent"), ("weight", "0"), ("weight", "nan"), ("weight", "x"), ("kill", "")):
         assert isinstance(order(each, action, value), m.Failed)
     assert (paced.priority, paced.weight) == (BATCH, 3.0)
+
+
+def test_a_program_cannot_take_back_what_was_ordered() -> None:
+    """Neither by a config nor by one that it sends again after a loss; what was not ordered it may say."""
+    each = operated(started(1))
+    order(each, "priority", "batch")
+    configure(each, {"priority": "interactive", "weight": 2})
+    assert (session(each).priority, session(each).weight) == (BATCH, 2.0)
+    order(each, "weight", "0.5")
+    configure(each, {"priority": "interactive", "weight": 4})
+    assert (session(each).priority, session(each).weight) == (BATCH, 0.5)
 
 
 def test_an_ended_session_is_told_why() -> None:
