@@ -404,6 +404,7 @@ class Reducer:
             waiting=client.waiting if self._still(client.waiting) else None, recent=tuple(client.recent),
             numbers=tuple(client.numbers),
             mark_age=max(0, self.now - state.marked) if state is not None and state.marked >= 0 else -1,
+            principal=joined.principal,
         )  # fmt: skip
 
     def _matrix(self) -> Matrix:

@@ -122,6 +122,8 @@ class ClientView:
     """The numbers that its session has had, the first and the latest ones: each recovery gives it another."""
     mark_age: int = -1
     """The time since its last mark; -1 if there is none."""
+    principal: str = ""
+    """Whose it is."""
 
     @property
     def key(self) -> int:

@@ -86,7 +86,9 @@ def client(number: int, program: str, signal: str, runs: float, wait: Waiting | 
         f"/home/ada/{program}:{30 + number}",
         12, NOW - 1_400 * MILLI, 8_100_000,
     )  # fmt: skip
-    return ClientView(number, "alpha", 5100 + number, program, SECOND, state, runs, wait, (), (number,), 1_400 * MILLI)
+    return ClientView(
+        number, "alpha", 5100 + number, program, SECOND, state, runs, wait, (), (number,), 1_400 * MILLI, "user 1000"
+    )
 
 
 def line(seconds: float, level: str, source: str, what: str, text: str, times: int = 1) -> LogLine:

@@ -539,8 +539,9 @@ def joined_client(now: int, client: ClientRecord) -> t.ClientJoined:
     """What is said of a client that is there."""
     facts = client.facts
     return t.ClientJoined(
-        now, t.DISPATCHER, client.number, _text(facts, "host"), _number(facts, "pid"), _text(facts, "program")
-    )
+        now, t.DISPATCHER, client.number, _text(facts, "host"), _number(facts, "pid"), _text(facts, "program"),
+        client.program.principal,
+    )  # fmt: skip
 
 
 def joined_worker(now: int, worker: WorkerRecord) -> t.WorkerJoined:

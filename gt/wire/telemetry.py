@@ -232,7 +232,7 @@ class Service(NamedTuple):
 
 
 class ClientJoined(NamedTuple):
-    """A client joined at `time`: its host and process, and the program that it runs, if it says so."""
+    """A client joined at `time`: its host and process, the program that it runs, if it says so, and whose it is (`principal`)."""
 
     time: int
     worker: int
@@ -240,6 +240,7 @@ class ClientJoined(NamedTuple):
     host: str
     pid: int
     program: str
+    principal: str = ""
 
 
 class ClientLeft(NamedTuple):

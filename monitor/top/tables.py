@@ -281,6 +281,7 @@ CLIENTS: Final[Table[ClientView]] = Table(
         words("program", 10, lambda c: figures.place(c.program, 28), grows=2, most=28),
         words("host", 8, lambda c: c.host, keep=7, grows=1, most=20),
         number("pid", 7, lambda c: c.pid, _number_text, "dim", keep=9),
+        words("principal", 9, lambda c: c.principal, keep=4),
         number("live tensors", 7, _counter_of("tensors")),
         number("bytes", 6, _counter_of("nbytes"), figures.size, "value"),
         number("client runs", 6, lambda c: c.runs_per_s, role="value"),

@@ -77,8 +77,8 @@ class ViewState:
         return ((snapshot.now - line.time, line) for line in snapshot.log if sources is None or line.source in sources)
 
     def hidden_in(self, name: str, snapshot: Snapshot) -> frozenset[str]:
-        """The columns of a table that are not shown: those that somebody hid, and those of GPUs, recoveries or marks where there
-        are none."""
+        """The columns of a table that are not shown: those that somebody hid, those of GPUs, recoveries or marks where there are
+        none, and whose clients are where all are the same user's."""
         hidden = self.hidden.get(name, frozenset())
         if name == "workers" and not any(worker.gpu for worker in snapshot.workers):
             hidden |= OF_GPUS
@@ -89,6 +89,8 @@ class ViewState:
             hidden |= OF_RECOVERIES
         if name == "clients" and not any(state.marks for state in states):
             hidden |= OF_MARKS
+        if name == "clients" and len({client.principal for client in snapshot.clients}) < 2:
+            hidden |= {"principal"}
         return hidden
 
     def sort_by(self, name: str, column: str) -> None:

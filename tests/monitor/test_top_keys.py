@@ -497,6 +497,18 @@ def test_an_operator_acts_after_a_yes_alone() -> None:
     drive(test, BUSY, LARGE)
 
 
+def test_whose_sessions_are_is_shown_where_there_are_several_users() -> None:
+    async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        assert "key anna" in seen(app)
+        source.now = BUSY
+        app.tick()
+        await settled(app, pilot)
+        assert "user 1000" not in seen(app)
+
+    first, second = BUSY.clients
+    drive(test, replace(BUSY, clients=(first, replace(second, principal="key anna"))), LARGE)
+
+
 def test_a_paused_session_and_a_weight_are_shown() -> None:
     async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
         assert "paused" in seen(app)
