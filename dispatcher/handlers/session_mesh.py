@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from gt.sharding.config import Config
 
 
-READ_SECONDS: Final = 0.1
+READ_SECONDS: Final = 0.25
 """What it counts for if a worker has to read what another one keeps in memory: it decides only where a session begins."""
 MAX_TOLD: Final = 16
 """The most workers that a line of the log names."""

@@ -10,6 +10,7 @@ import pytest
 from one_dispatcher import RULES, VECTOR, Service, started
 
 from gt.dispatcher.handlers.snapshots import READING_SECONDS
+from gt.dispatcher.pacing.soonest_end import FORGOTTEN_SECONDS
 from gt.dispatcher.state.events import Lost, Tick
 from gt.ir.spec import pack_spec
 from gt.wire import messages as m
@@ -159,6 +160,23 @@ def test_it_is_placed_as_it_was_published_on_a_mesh_of_the_same_sizes() -> None:
     assert load(each, source=["user 1", 0, "S0", [3]]).layout == "R"
     each.say("c", m.Free([9]))
     assert load(each, source=["user 1", 0, "S4", [2]]).layout == "R", "it has no such dimension"
+
+
+def test_who_begins_with_what_is_published_begins_where_it_is() -> None:
+    """Where that is in memory, though all workers are alike and as idle."""
+    each = started(2)
+    each.client("d")
+    each.put(1, "d")
+    each.say("d", m.WriteSnapshot(5, "w", PARTS, [1], [["team"], -1, 1], b"{}"))
+    (asked,) = each.hears("w1", m.WritePart)
+    each.now += FORGOTTEN_SECONDS + 1
+    each.client("e")
+    each.say("e", m.Restore(9, SPEC, [], -1, "w", PARTS, "tensor", SOURCE))
+    (told,) = each.hears("w1", m.LoadPart)
+    assert told.holder == asked.holder
+    each.client("f")
+    each.put(1, "f")
+    assert each.hears("w0", m.Store), "who begins with something else begins elsewhere now"
 
 
 def test_a_lost_worker_is_not_told_to_forget() -> None:
