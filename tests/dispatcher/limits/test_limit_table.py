@@ -9,7 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gt.dispatcher.limits.limit_table import KEYS, NO_LIMITS, LimitTable, PrincipalLimits, parse_limits
@@ -80,7 +80,8 @@ def test_what_says_nothing_limits_nobody(text: str) -> None:
     assert read(text).of("user 1") == NO_LIMITS
 
 
-@given(st.text(max_size=40) | st.from_regex(r"(default|principals): \{[a-z:_0-9 ]{0,12}: .{0,20}\}", fullmatch=True))
+@settings(max_examples=25, deadline=None)
+@given(st.text("defaultprincipals: {}[]&*!#-\n'\"0", max_size=40))
 def test_any_text_is_a_table_or_refused(text: str) -> None:
     with contextlib.suppress(ConfigError):
         assert isinstance(read(text), LimitTable)

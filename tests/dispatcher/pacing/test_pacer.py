@@ -121,7 +121,7 @@ def test_a_principal_that_floods_costs_another_little(sessions: int) -> None:
         client = service.add(
             Program(100, (0,), always(0.005), "honest", thinks=lambda: think.uniform(0.02, 0.1)), at=0.5
         )
-        service.run(10.0)
+        service.run(6.0)
         latest[beside] = p99(client.waits[5:])
     assert latest[sessions] <= 2 * latest[0]
 
