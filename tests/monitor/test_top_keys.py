@@ -458,9 +458,8 @@ def test_every_key_of_the_table_is_bound_to_an_action_that_there_is(tmp_path: Pa
             for each in key.keys.split(","):
                 await press(app, pilot, each)
                 pressed.add(each)
-                while len(app.screen_stack) > 1:
+                while len(app.screen_stack) > 1 or isinstance(app.focused, Input):
                     await press(app, pilot, "escape")
-                await press(app, pilot, "escape")
                 listing(app, "workers").focus()
 
     drive(test, size=SMALL, folder=tmp_path)
@@ -494,7 +493,7 @@ def test_an_operator_acts_after_a_yes_alone() -> None:
         await press(app, pilot, "a", "escape")
         assert source.acts == []
 
-    drive(test, BUSY, LARGE)
+    drive(test)
 
 
 def test_whose_sessions_are_is_shown_where_there_are_several_users() -> None:
