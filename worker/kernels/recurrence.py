@@ -22,6 +22,7 @@ import numpy as np
 
 from gt.worker.base.kernel_call import Kernel, KernelCall
 
+from .conv_cpu import MAX_SMALL_MULTIPLICATIONS
 from .elementwise import wide
 from .matmul import MIN_SHARED_MULTIPLICATIONS, product
 
@@ -30,6 +31,8 @@ MAX_WHOLE_FACTOR_BYTES: Final = 64 << 10
 one shape than for one that is repeated, but large ones take room in caches."""
 SLOPES_BYTES: Final = 1 << 20
 """Bytes of slopes that are computed at once on a CPU: they stay in a core's caches until their step comes."""
+MAX_JOINED_BYTES: Final = 256 << 10
+"""Bytes of the weights of hidden states and inputs, at most, that are read at each step: a core's cache keeps them."""
 GATE_FACTORS: Final = {"lstm": (0.5, 0.5, 1, 0.5), "gru": (0.5, 0.5, 1), "rnn": (1,)}
 """Of some gates there is the logistic function, of the others tanh: both are tanh, for σ(x) = (tanh(x / 2) + 1) / 2. The halves
 of x are in the weights and the bias."""
@@ -122,10 +125,17 @@ class RecurrentKernel:
 
 
 def is_joined(call: KernelCall) -> bool:
-    """Whether inputs meet their weights step by step, in one product with the hidden state: no threads would share the product of
-    all, and nothing is left to add up."""
-    shared = math.prod(call.tensor(0).shape) * call.tensor(1).shape[0] >= MIN_SHARED_MULTIPLICATIONS
-    return call.op == "lstm" and call.xp is np and not call.blocks and not shared
+    """Whether inputs meet their weights step by step, in one product with the hidden state, so that nothing is left to add:
+    where that is a small one for BLAS, a core's cache keeps all weights, and no threads would share the product of all inputs."""
+    if call.op != "lstm" or call.xp is not np or call.blocks:
+        return False
+    (steps, rows, inputs), size = call.tensor(0).shape, call.tensor(2).shape[1]
+    weights = (size + inputs + 1) * 4 * size
+    return (
+        rows * weights <= 4 * MAX_SMALL_MULTIPLICATIONS
+        and weights * wide(call.result.dtype).numpy.itemsize <= MAX_JOINED_BYTES
+        and steps * rows * inputs * 4 * size < MIN_SHARED_MULTIPLICATIONS
+    )
 
 
 def recurrence(call: KernelCall, multiply: Kernel | None = None, bring: Kernel | None = None) -> Kernel:
