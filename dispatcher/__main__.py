@@ -68,6 +68,7 @@ from .handlers.marks import MARK_SECONDS
 from .limits.limit_table import UNLIMITED_TABLE
 from .limits.limits_file import LimitsFile
 from .number_file import FolderInUse, NumberFile, lock_folder, new_service
+from .pacing.learned_policy import SERVICE_POLICIES, service_policy
 from .session_files import FileAnswer, FileWork, SessionFiles
 from .standby import TakenOver, stand_by
 from .table_memory import use_table_memory_ahead
@@ -96,7 +97,7 @@ class DispatcherShell:
         bulk: str | None = None, instruction_log: InstructionFile | None = None,
         logs: DaemonLog | None = None, insecure: bool = False, group: str | None = None, private: bool = False,
         marks: Path | None = None, taken: TakenOver | None = None, accounts: Path | None = None,
-        limits: str | None = None,
+        limits: str | None = None, policy: str = SERVICE_POLICIES[0],
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
         self.limits = None if limits is None else LimitsFile(limits)
@@ -167,6 +168,7 @@ class DispatcherShell:
             running_plan=self._running_plan,
             accounts=accounts is not None,
             limits=UNLIMITED_TABLE if self.limits is None else self.limits.table,
+            policy=service_policy(policy),
         )  # fmt: skip
         self.core.service.address, self.core.service.version = self.address, _version()
         if self.numbers is not None:
@@ -757,6 +759,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--insecure", action="store_true", help="need no keys on TCP (loopback alone)")
     parser.add_argument("--group", help="let the members of this group of users run programs too (ipc alone)")
     parser.add_argument("--limits", help="what each user or key is granted (YAML); read again when it changes")
+    parser.add_argument("--policy", choices=SERVICE_POLICIES, default=SERVICE_POLICIES[0], help="whose plans go first")
     parser.add_argument("--private", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
@@ -770,6 +773,7 @@ def main(arguments: list[str] | None = None) -> int:
         watch=options.watch, folder=options.folder, instruction_log=options.instruction_log, with_data=options.with_data,
         log_format=options.log_format, insecure=options.insecure, group=options.group,
         private=options.private, marks=options.marks, accounts=options.accounts, limits=options.limits,
+        policy=options.policy,
     )  # fmt: skip
 
 
@@ -779,6 +783,7 @@ def serve(
     log_format: str = "text", listening: Callable[[str], object] | None = None, insecure: bool = False,
     group: str | None = None, private: bool = False, marks: str | None = None, standby: bool = False,
     primary: str | None = None, lease: float | None = None, accounts: str | None = None, limits: str | None = None,
+    policy: str = SERVICE_POLICIES[0],
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, with large data at `bulk`; returns the exit status.
 
@@ -790,7 +795,7 @@ def serve(
     With a `primary` it copies what that dispatcher, which has another folder, writes there, and takes its place when it is told
     to; or, with a `lease`, when it has heard nothing of it for so many seconds, nor have most of its workers. `accounts` is a
     folder for files of what was ordered and used, by whom (`account_files.py`), `limits` a file that says what each principal is
-    granted (`dispatcher/limits`).
+    granted (`dispatcher/limits`), `policy` one of `SERVICE_POLICIES`.
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
@@ -824,6 +829,7 @@ def serve(
             taken=taken,
             accounts=None if accounts is None else Path(accounts),
             limits=limits,
+            policy=policy,
         )
     except (GTError, OSError) as error:
         if is_orphaned(watch):  # as a worker's

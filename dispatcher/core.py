@@ -48,6 +48,7 @@ from gt.dispatcher.limits.session_queue import QueuedSession
 from gt.dispatcher.operators.decision import answer_why
 from gt.dispatcher.operators.hand_over import HandOvers
 from gt.dispatcher.operators.orders import ENDED_TEXT, ORDERS, OperatorOrders
+from gt.dispatcher.pacing.policy import PacingPolicy
 from gt.dispatcher.state.events import (
     ConfigRead,
     Due,
@@ -124,7 +125,7 @@ class DispatcherCore:
     the dispatcher before; `cards` are of the sessions that it has left, None if the shell has no folder for them. `facts` are
     what all peers are told in a `Welcome`, `worker_facts` what workers are told besides. `running_plan` says what a worker that
     is lost was computing, if that is known. `supervised`: another one is started when this one ends. `limits` are those of
-    principals. `accounts`: the shell keeps a file of what was used."""
+    principals. `accounts`: the shell keeps a file of what was used. `policy` says whose plans go first, if not the fair one."""
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,
@@ -133,12 +134,14 @@ class DispatcherCore:
         mark_seconds: float = MARK_SECONDS, worker_lease: float = WORKER_LEASE_SECONDS, numbers: Numbers | None = None,
         cards: Iterable[SessionCard] | None = None,
         running_plan: Callable[[bytes], RunningPlan | None] = lambda worker: None, supervised: bool = False,
-        limits: LimitTable = UNLIMITED_TABLE, accounts: bool = False,
+        limits: LimitTable = UNLIMITED_TABLE, accounts: bool = False, policy: PacingPolicy | None = None,
     ) -> None:  # fmt: skip
         numbers = numbers or first_numbers()
         self.facts = {**(facts or {}), "capabilities": list(capabilities)}
         self.service = service = DispatcherState(config, workers_expected, log, numbers)
         service.adopt_limits(limits)
+        if policy is not None:
+            service.pacer.policy = policy
         self.subscribers = Subscribers(service, boot)
         self.plan_selection = PlanSelection(service)
         self.meshes = SessionMeshes(service, self.plan_selection)

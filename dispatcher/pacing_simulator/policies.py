@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from gt.dispatcher.pacing.learned_policy import LearnedPolicy, learned_network
 from gt.dispatcher.pacing.paced_session import PacedSession
 from gt.dispatcher.pacing.policy import FairPolicy, PacingPolicy, Rank
 from gt.dispatcher.pacing.priority import BATCH, INTERACTIVE, NORMAL
@@ -56,6 +57,7 @@ class FeedbackPolicy:
 
 POLICIES: Final[dict[str, Callable[[Heads], PacingPolicy]]] = {
     "fair": lambda heads: FairPolicy(),
+    "learned": lambda heads: LearnedPolicy(learned_network()),
     "priority": lambda heads: RankingPolicy(
         lambda session: (URGENCY[session.kind], heads(session.number).asked, session.number)
     ),

@@ -23,6 +23,8 @@ from .shared import (
     LimitsPath,
     LogFormat,
     LogLevel,
+    Policy,
+    PolicyName,
     WithData,
     errors_as_lines,
 )
@@ -86,6 +88,7 @@ def up(
     insecure: Insecure = False,
     group: Group = None,
     accounts: Accounts = None,
+    policy: Policy = PolicyName.fair,
 ) -> None:
     """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. Daemons that are killed are started again."""
     with errors_as_lines():
@@ -119,6 +122,7 @@ def up(
         options += ["--group", group] if group is not None else []
         options += ["--accounts", str(accounts.absolute())] if accounts is not None else []
         options += ["--limits", str(limits)] if limits is not None else []
+        options += ["--policy", policy.value] if policy is not PolicyName.fair else []
         path = None if config is None else str(config)
         folder = service_folder(group) if group is not None and address is None else None
         if folder is not None:
@@ -160,6 +164,7 @@ def dispatcher(
     insecure: Insecure = False,
     group: Group = None,
     accounts: Accounts = None,
+    policy: Policy = PolicyName.fair,
     marks: Annotated[
         Path | None,
         typer.Option(
@@ -210,7 +215,7 @@ def dispatcher(
                 listening=exporter.start, insecure=insecure, group=group,
                 marks=None if marks is None else str(marks.absolute()), standby=standby_of is not None and not copies,
                 primary=standby_of if copies else None, lease=lease, limits=None if limits is None else str(limits),
-                accounts=None if accounts is None else str(accounts.absolute()),
+                accounts=None if accounts is None else str(accounts.absolute()), policy=policy.value,
             )  # fmt: skip
         finally:
             exporter.close()

@@ -29,6 +29,13 @@ class LogFormat(StrEnum):
     json = "json"
 
 
+class PolicyName(StrEnum):
+    """Whose plans go first."""
+
+    fair = "fair"
+    learned = "learned"
+
+
 Address = Annotated[
     str | None,
     typer.Option(
@@ -47,6 +54,9 @@ LimitsPath = Annotated[
         "--limits",
         help="What each user or key is granted (YAML, as configs/limits.yaml); it is read again when it changes.",
     ),
+]
+Policy = Annotated[
+    PolicyName, typer.Option(help="Whose plans go first where sessions share workers (docs/multi-user.md).")
 ]
 InstructionLog = Annotated[Path | None, typer.Option(help="Log what all clients do to this file, for gt replay.")]
 WithData = Annotated[bool, typer.Option("--with-data", help="Keep the values that come with messages beside that log.")]

@@ -15,7 +15,7 @@ def simulate_policies(
         list[Path] | None, typer.Argument(help="Traces that gt trace wrote; default made programs.", metavar="RUN.json")
     ] = None,
     policy: Annotated[
-        str, typer.Option(help="fair, priority, mlfq, sjf, round_robin, fifo, several with commas, or all.")
+        str, typer.Option(help="fair, learned, priority, mlfq, sjf, round_robin, fifo, several with commas, or all.")
     ] = "all",
     workers: Annotated[int, typer.Option(min=1, max=64, help="How many, for made programs.")] = 2,
     seconds: Annotated[
