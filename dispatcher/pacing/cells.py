@@ -26,7 +26,8 @@ class Lane:
     """A mesh of a session, and what is in flight on it, in order."""
 
     __slots__ = (
-        "active", "cells", "flights", "key", "mesh", "nanoseconds", "plans", "reported", "session", "used", "used_at",
+        "active", "busy", "cells", "flights", "key", "members", "mesh", "nanoseconds", "plans", "reported", "session",
+        "used", "used_at",
     )  # fmt: skip
 
     def __init__(self, mesh: int, session: int, key: tuple[Hashable, ...]) -> None:
@@ -35,6 +36,8 @@ class Lane:
         self.key = key
         """Its share of the workers' time."""
         self.cells: list[Cell] = []
+        self.members = 0
+        """How many workers it has."""
         self.flights: deque[Flight] = deque()
         self.nanoseconds = 0
         self.plans = 0
@@ -43,9 +46,23 @@ class Lane:
         """The last order of which a measurement has come."""
         self.active = False
         """Whether it has something waiting or in flight."""
+        self.busy = 0
+        """The nanoseconds that its plans have taken so far, on each of its workers."""
         self.used = 0.0
         """The seconds of its last plans, as they count at the time `used_at` (`soonest_end.py`)."""
         self.used_at = 0.0
+
+    def over(self, flight: Flight) -> bool:
+        """Count what is no longer in flight, by prediction where nobody has measured it. Returns whether it is a plan."""
+        run_time = flight.run_time
+        if run_time is None:
+            return False
+        took = run_time.before
+        if not took:
+            took = flight.nanoseconds
+            run_time.tally.guessed(took * self.members)
+        self.busy += took
+        return True
 
     def begin(self) -> None:
         """It has something waiting or in flight."""

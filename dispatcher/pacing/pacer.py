@@ -80,10 +80,13 @@ class Pacer:
         lane.used, lane.used_at = USE_SECONDS, now
         known.lanes.append(lane)
         self.cells.add(lane, members, self._weights(known), known.entitlement.reserved)
+        lane.members = sum(cell.size for cell in lane.cells)
 
     def drop_mesh(self, mesh: int) -> None:
         """A session uses a mesh no longer; what is in flight there counts as finished."""
         lane = self.lanes.pop(mesh)
+        for flight in lane.flights:
+            lane.over(flight)
         known = self.sessions[lane.session]
         known.lanes.remove(lane)
         known.flights -= lane.plans
@@ -194,15 +197,17 @@ class Pacer:
             if flight.run_time is None or each <= 0:
                 continue
             flight.run_time.measured(each)
+            flight.run_time.tally.measured(each)
             for cell in lane.cells:
                 if len(cell.lanes) > 1:
                     cell.shares.correct(lane.key, each - flight.nanoseconds)
 
-    def reported(self, mesh: int, order: int, nanoseconds: Sequence[int]) -> list[tuple[RunTime, int]]:
-        """The plans of which a worker says how long it has taken for the last things sent to a mesh up to an order, with that."""
+    def also_measured(self, mesh: int, order: int, nanoseconds: Sequence[int]) -> None:
+        """Another worker of a mesh than the one whose measurements predict has run the last things up to an order."""
         new = [flight.run_time for flight in self.lanes[mesh].flights if flight.order <= order]
-        pairs = zip(reversed(new), reversed(nanoseconds), strict=False)
-        return [(run_time, each) for run_time, each in pairs if run_time is not None and each > 0]
+        for run_time, each in zip(reversed(new), reversed(nanoseconds), strict=False):
+            if run_time is not None and each > 0:
+                run_time.tally.measured(each)
 
     def finished(self, mesh: int, count: int) -> None:
         """All workers of a mesh have done the first things in flight, so many."""
@@ -210,7 +215,7 @@ class Pacer:
         plans = nanoseconds = 0
         for _ in range(count):
             flight = lane.flights.popleft()
-            plans += flight.run_time is not None
+            plans += lane.over(flight)
             nanoseconds += flight.nanoseconds
         if plans:
             lane.plans -= plans

@@ -248,8 +248,6 @@ class MeshRecord:
     """By worker, the last order that it has finished on this mesh."""
     lagging: int = 0
     """How many members have not finished the first of `pending`."""
-    busy: int = 0
-    """The nanoseconds that plans on it have taken so far, on each of its members."""
     changes: deque[tuple[int, list[int]]] = field(default_factory=lambda: deque(maxlen=MOST_IN_FLIGHT))
     """The last runs on it, among them all in flight: the order, and the tensors that it makes or moves."""
 

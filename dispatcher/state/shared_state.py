@@ -6,7 +6,6 @@ import itertools
 import traceback
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.bounds import MAX_IDS
@@ -349,29 +348,18 @@ class DispatcherState:
         if record is None:  # of a mesh that is gone
             return None, room
         if done.nanoseconds:
-            for run_time, each in self.pacer.reported(record.mesh.number, order, done.nanoseconds):
-                run_time.tally.measured(each)
-            if worker.number == record.mesh.members[0]:
-                self.pacer.measured(record.mesh.number, order, done.nanoseconds)
+            leads = worker.number == record.mesh.members[0]
+            hear = self.pacer.measured if leads else self.pacer.also_measured
+            hear(record.mesh.number, order, done.nanoseconds)
         finished = record.finished(worker.number, order)
         for each in finished:
             del self.issued[each]
         if not finished:
             return None, room
-        self._count(record, len(finished))
         self.pacer.finished(record.mesh.number, len(finished))
         if not record.pending:
             self._loaded(-len(record.mesh.members))
         return record, room
-
-    def _count(self, record: MeshRecord, finished: int) -> None:
-        """Count the time of the first things in flight on a mesh, so many; by prediction where nobody has measured it."""
-        for flight in islice(self.pacer.lanes[record.mesh.number].flights, finished):
-            run_time = flight.run_time
-            if run_time is not None:
-                if not run_time.before:
-                    run_time.tally.guessed(flight.nanoseconds * len(record.done))
-                record.busy += run_time.before or flight.nanoseconds
 
     def place(self, mesh: Mesh, run_time: RunTime | None = None) -> int:
         """Take the next number of the global order for something that is sent to all members of `mesh`: a plan that the pacer
@@ -425,7 +413,6 @@ class DispatcherState:
             del self.issued[order]
         if record.pending:
             self._loaded(-len(record.mesh.members))
-            self._count(record, len(record.pending))
         self.multicast(record.mesh, m.DropMesh(record.mesh.number))
         del self.meshes[record.mesh.number]
         self.pacer.drop_mesh(record.mesh.number)

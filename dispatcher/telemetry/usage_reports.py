@@ -142,7 +142,7 @@ class UsageReports:
             meter = self.meters[worker.number] = EnergyMeter()
         cell = self.service.pacer.cells.of.get(worker.number)
         lanes: list[Lane] = [] if cell is None else sorted(cell.lanes, key=attrgetter("mesh"))
-        busy = [BusyMesh(each.mesh, self.service.meshes[each.mesh].busy, each.plans > 0) for each in lanes]
+        busy = [BusyMesh(each.mesh, each.busy, each.plans > 0) for each in lanes]
         for mesh, millijoules in meter.hear(milliwatts, self.service.now, busy):
             client = self.service.by_number[self.service.meshes[mesh].client]
             used = UsageRow()
