@@ -399,7 +399,7 @@ def _wait_for_workers(local: Local, count: int, spares: int) -> bool:
         return False
     session = Session(SocketLink(local.address, local), local.address, idle_flush=False)
     try:
-        session.open({**host_facts(), "bulk": b""}, patience)
+        session.open({**host_facts(), "bulk": b""}, patience, patience)
         while (joined := session.ask("statistics"))["workers"] < count or joined["spares"] < spares:
             if time.monotonic() > deadline or local.given_up() is not None:
                 return False

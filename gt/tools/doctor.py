@@ -405,7 +405,7 @@ from gt.client.session.session import Session
 from gt.daemon.host import host_facts
 session = Session(SocketLink(sys.argv[1]), sys.argv[1], idle_flush=False)
 before = time.time()
-session.open({**host_facts(), "bulk": b""}, float(sys.argv[2]))
+session.open({**host_facts(), "bulk": b""}, float(sys.argv[2]), float(sys.argv[2]))
 after = time.time()
 begun = time.perf_counter()
 found = session.inquire("statistics", float(sys.argv[2]))
