@@ -42,12 +42,12 @@ def _memory(request: pytest.FixtureRequest, machine: Machine) -> None:
 
 @pytest.mark.usefixtures("_memory")
 def test_a_large_all_reduce(machine: Machine) -> None:
-    """24 MiB summed over three workers, again and again: right whichever way the pieces go, and nothing is left."""
+    """12 MiB summed over three workers, again and again: right whichever way the pieces go, and nothing is left."""
     address, _, workers = machine.service(3)
     program = program_of(
         machine,
         """
-        array = rows(6_000_000)
+        array = rows(3_000_000)
         total = array.sum(0)
         with gt.signal.context("net"):
             x = gt.tensor(array)
