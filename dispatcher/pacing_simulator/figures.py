@@ -26,8 +26,8 @@ class PolicyFigures(NamedTuple):
     """By kind of program."""
     utilisation: float
     """The part of the workers' time in which they computed."""
-    jain: float
-    """Jain's index of the seconds of principals with hungry programs, by worker, on average."""
+    jain: float | None
+    """Jain's index of the seconds of principals with hungry programs, by worker, on average; None where no two share one."""
     throughput: float
     """Plans done in a second."""
 
@@ -45,8 +45,8 @@ def waits(requests: Iterable[Request]) -> Waits:
     return Waits(len(ordered), sum(ordered) / len(ordered), ordered[len(ordered) * 99 // 100])
 
 
-def fairness(services: Iterable[SimulatedService]) -> float:
-    """The mean of Jain's index over workers that several principals would have all for themselves."""
+def fairness(services: Iterable[SimulatedService]) -> float | None:
+    """The mean of Jain's index over workers that several principals would have all for themselves; None if there are none."""
     found = []
     for service in services:
         wanted: dict[int, set[object]] = defaultdict(set)
@@ -60,7 +60,7 @@ def fairness(services: Iterable[SimulatedService]) -> float:
             for worker, principals in wanted.items()
             if len(principals) > 1
         ]
-    return sum(found) / len(found) if found else 1.0
+    return sum(found) / len(found) if found else None
 
 
 def figures(policy: str, services: Sequence[SimulatedService]) -> PolicyFigures:
@@ -89,7 +89,7 @@ def table(rows: Sequence[PolicyFigures]) -> str:
         each = [row.waits.get(kind, Waits(0, 0.0, 0.0)) for kind in kinds]
         lines.append(
             [
-                row.policy, f"{row.utilisation:.3f}", f"{row.throughput:.0f}", f"{row.jain:.3f}",
+                row.policy, f"{row.utilisation:.3f}", f"{row.throughput:.0f}", "-" if row.jain is None else f"{row.jain:.3f}",
                 *(f"{wait.mean * 1e3:.1f}, {wait.p99 * 1e3:.1f}" for wait in each),
             ]
         )  # fmt: skip

@@ -52,7 +52,8 @@ def reward(service: SimulatedService) -> float:
         if kind != "trainer" and requests:
             slow.append(np.mean([np.log(max(1.0, each.seconds / (each.alone + 2 * WAY_SECONDS))) for each in requests]))
     busy = figures("", [service]).utilisation
-    return float(-np.mean(slow) + FAIRNESS_WEIGHT * fairness([service]) + BUSY_WEIGHT * busy)
+    even = fairness([service])
+    return float(-np.mean(slow) + FAIRNESS_WEIGHT * (1.0 if even is None else even) + BUSY_WEIGHT * busy)
 
 
 def score(parameters: Any, seeds: Sequence[int], seconds: float) -> float:

@@ -69,6 +69,15 @@ def test_a_worker_idles_only_while_it_is_told(name: str, lengths: list[float]) -
     assert all(begin - end <= 2 * WAY_SECONDS + 1e-9 for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
+def test_who_shares_with_nobody_has_no_index_of_fairness() -> None:
+    """The table shows none, rather than a perfect one."""
+    service = SimulatedService([finite(0, (0,), [Step(0, 0.01)])], 1, POLICIES["fair"])
+    service.run(1.0)
+    found = figures("fair", [service])
+    assert found.jain is None
+    assert table([found]).splitlines()[1].split()[3] == "-"
+
+
 def simulated(name: str, seconds: float) -> PolicyFigures:
     services = []
     for seed in (1, 2):
@@ -81,8 +90,9 @@ def simulated(name: str, seconds: float) -> PolicyFigures:
 def test_the_service_is_fairer_than_a_queue_and_as_busy() -> None:
     """On made programs: by far more equal time for principals, no less work, and earlier fetches."""
     fair, fifo = simulated("fair", 3.0), simulated("fifo", 3.0)
-    assert fair.jain > fifo.jain + 0.1
-    assert fair.jain > 0.9
+    assert fair.jain is not None
+    assert fifo.jain is not None
+    assert fair.jain > max(0.9, fifo.jain + 0.1)
     assert fair.waits["fetcher"].mean < fifo.waits["fetcher"].mean
     assert fair.utilisation > fifo.utilisation - 0.05
 
