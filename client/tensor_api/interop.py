@@ -319,7 +319,7 @@ def from_torch(tensor: Any) -> Tensor:
     """A tensor with the dtype, values and `requires_grad` of a PyTorch tensor, which is copied."""
     if not (hasattr(tensor, "detach") and hasattr(tensor, "numpy")):
         raise TypeError(f"from_torch takes a torch.Tensor, not {type(tensor).__name__}")
-    plain = tensor.detach().cpu().resolve_conj().contiguous()
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     if as_dtype(str(tensor.dtype)) is bfloat16:
         torch = importlib.import_module("torch")
         found = creation.from_numpy(plain.view(torch.int16).numpy().view(bfloat16.numpy))

@@ -129,24 +129,18 @@ def batch_norm_no_stats(
 # pooling
 
 
-def max_pool2d_with_indices(
-    x: Tensor, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
-) -> tuple[Tensor, Tensor]:
-    """The largest elements of windows, and where they are."""
-    values, places = F.max_pool2d(
-        x, _each(kernel, 2), _each(stride or kernel, 2), _each(padding, 2), _each(dilation, 2), ceil_mode, True
-    )
-    return values, places
+def max_pool_with_indices(count: int) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The largest elements of windows of `count` dimensions, and where they are."""
+    function: Callable[..., Any] = (F.max_pool2d, F.max_pool3d)[count - 2]
 
+    def forward(
+        x: Tensor, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        sizes = (_each(each, count) for each in (kernel, stride or kernel, padding, dilation))
+        values, places = function(x, *sizes, ceil_mode, True)
+        return values, places
 
-def max_pool3d_with_indices(
-    x: Tensor, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
-) -> tuple[Tensor, Tensor]:
-    """The largest elements of windows, and where they are."""
-    values, places = F.max_pool3d(
-        x, _each(kernel, 3), _each(stride or kernel, 3), _each(padding, 3), _each(dilation, 3), ceil_mode, True
-    )
-    return values, places
+    return forward
 
 
 def at_places(count: int) -> Callable[..., Tensor]:
@@ -537,6 +531,25 @@ def trilinear(
             x = x.unsqueeze(place)
         parts.append(x)
     return (parts[0] * parts[1] * parts[2]).sum(list(summed))
+
+
+def power(x: Any, exponent: Any) -> Tensor:
+    """`x` to a power. Of integers a negative power is a whole number too: 1 or −1 of these, 0 of all others."""
+    out: Tensor = gt.pow(x, gt.clamp_min(exponent, 0) if _may_be_negative(x, exponent) else exponent)
+    if not _may_be_negative(x, exponent):
+        return out
+    alternating = 1 - 2 * (exponent & 1)
+    if isinstance(x, gt.Tensor):
+        inverse = gt.where(x == 1, 1, gt.where(x == -1, alternating, 0))
+    else:
+        inverse = alternating if x == -1 else gt.full_like(exponent, int(x == 1))
+    return gt.where(exponent < 0, inverse.to(out.dtype), out)
+
+
+def _may_be_negative(x: Any, exponent: Any) -> bool:
+    """Whether integers are raised to powers that are elements of a tensor, and may be negative."""
+    whole = isinstance(x, int) if not isinstance(x, gt.Tensor) else x.dtype.kind in "iu"
+    return whole and isinstance(exponent, gt.Tensor) and exponent.dtype.kind == "i" and exponent.dtype is not gt.uint8
 
 
 def unscale_(gradients: Sequence[Tensor], found: Tensor, inverse: Tensor) -> None:

@@ -24,8 +24,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "_native_batch_norm_legit_no_training": a.batch_norm_no_training,
     "_native_batch_norm_legit": a.batch_norm_legit,
     "_native_batch_norm_legit.no_stats": a.batch_norm_no_stats,
-    "max_pool2d_with_indices": a.max_pool2d_with_indices,
-    "max_pool3d_with_indices": a.max_pool3d_with_indices,
+    "max_pool2d_with_indices": a.max_pool_with_indices(2),
+    "max_pool3d_with_indices": a.max_pool_with_indices(3),
     "max_pool2d_with_indices_backward": a.at_places(2),
     "max_pool3d_with_indices_backward": a.at_places(3),
     "avg_pool1d": a.avg_pool(1),
@@ -93,6 +93,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "random": a.drawn("random_"),
     "copy": a.copy,
     "_trilinear": a.trilinear,
+    "pow.Tensor_Tensor": a.power,
+    "pow.Scalar": a.power,
     "lift_fresh_copy": gt.clone,
     "_softmax": a.softmax,
     "_log_softmax": a.log_softmax,
@@ -161,6 +163,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 
 IN_PLACE: Final[dict[str, Callable[..., Any]]] = {
     "bernoulli_": a.bernoulli_,
+    "pow_": lambda x, exponent: x.copy_(a.power(x, exponent)),
     "_amp_foreach_non_finite_check_and_unscale_": a.unscale_,
     "_amp_update_scale_": a.update_scale_,
 }

@@ -20,7 +20,7 @@ from .device_tensor import DeviceTensor, Rule, graph_tensor, held, same
 from .foreach import PREFIX, foreach
 from .fused_steps import FUSED_STEPS
 from .module_paths import place, placed_as
-from .pytorch_internals import DEVICE_TYPE, decomposition_of, is_composite, is_tracing, tree_map
+from .pytorch_internals import DEVICE_TYPE, decomposition_of, heeding_conjugates, is_composite, is_tracing, tree_map
 from .values import DTYPES, IGNORED, from_cpu, to_cpu
 
 if TYPE_CHECKING:
@@ -243,7 +243,8 @@ def _on_cpu(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
             return copy
         return torch.device("cpu") if isinstance(x, torch.device) else x
 
-    out = operator(*tree_map(fetched, args), **tree_map(fetched, kwargs))
+    with heeding_conjugates():
+        out = operator(*tree_map(fetched, args), **tree_map(fetched, kwargs))
     for x, copy, before in moved:
         if operator._schema.is_mutable and not torch.equal(copy, before):
             held(x).copy_(from_cpu(copy))

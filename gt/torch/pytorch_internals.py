@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = [
     "DEVICE", "DEVICE_TYPE", "aot_compiler", "as_compiling", "check_version", "decomposition_of", "decompositions",
-    "dense_wrapper", "flat_graph_tensor", "forward_outputs", "install_device", "is_composite", "is_tracing",
+    "dense_wrapper", "flat_graph_tensor", "forward_outputs", "heeding_conjugates", "install_device", "is_composite", "is_tracing",
     "knows_own_attention", "make_boxed_func", "not_traced", "optimize_lists_of", "outside_of_autocast",
     "own_attention_enabled", "read_in_one_thread", "static_inputs", "trace_no_further_than", "tree_flatten", "tree_map",
     "tree_unflatten", "wrap_apply", "wrapper",
@@ -212,6 +212,16 @@ def own_attention_enabled() -> bool:
     """Whether the program allows it: `torch.nn.attention.sdpa_kernel` may want another way."""
     asked = getattr(torch._C, "_get_overrideable_sdp_enabled", None)
     return asked is None or bool(asked())
+
+
+def heeding_conjugates() -> Any:
+    """A context in which operators of the CPU heed that a tensor is a conjugate or negative of what its memory says, which
+    PyTorch leaves out where it asks a device for a result."""
+    keys = torch._C.DispatchKey
+    left_out = torch._C._dispatch_tls_local_exclude_set()
+    for key in (keys.Conjugate, keys.Negative, keys.ZeroTensor):
+        left_out = left_out.remove(key)
+    return torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), left_out)
 
 
 def outside_of_autocast() -> Any:

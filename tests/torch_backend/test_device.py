@@ -280,3 +280,26 @@ def test_views_in_inference_mode_are_what_their_tensors_are(name: str) -> None:
         if name != "expand":
             VIEWS[name](expected).add_(1)
         assert x.tolist() == expected.tolist()
+
+
+def test_integers_to_negative_powers_are_those_of_the_cpu() -> None:
+    x, powers = torch.tensor([2, 1, -1, -1, 3, 0, 5]), torch.tensor([-1, -3, -3, -2, 2, -1, 0])
+    for function in (
+        torch.pow,
+        lambda x, e: 2**e,
+        lambda x, e: (-1) ** e,
+        lambda x, e: x.clone().pow_(e),
+        lambda x, e: 1.5**e,
+    ):
+        found, expected = function(x.to("gtx"), powers.to("gtx")), function(x, powers)
+        assert found.dtype == expected.dtype
+        assert found.tolist() == pytest.approx(expected.tolist())
+
+
+@pytest.mark.filterwarnings("ignore:gtx has no")
+def test_conjugates_are_heeded_where_the_cpu_computes() -> None:
+    """In PyTorch's own operators, whose parts are lazily conjugated, and in what is copied to the device."""
+    x = torch.tensor([[1 + 2j, 3 - 1j], [1j, 2.0]])
+    torch.testing.assert_close(torch.linalg.pinv(x.to("gtx")).cpu(), torch.linalg.pinv(x))
+    assert x.conj().to("gtx").tolist() == x.conj().tolist()
+    assert x.conj().imag.to("gtx").tolist() == x.conj().imag.tolist()
