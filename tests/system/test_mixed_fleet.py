@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,13 @@ def trained() -> list[Any]:
     return [order.numpy(), *(loss.numpy() for loss in losses), model[0].weight.grad.numpy()]
 
 
+@cache
+def trained_alone() -> list[Any]:
+    """The same on one worker, once for all tests."""
+    connect(["cpu"])
+    return trained()
+
+
 def meshes(fabric: Fabric) -> list[Any]:
     return [record.mesh for record in fabric.dispatcher.service.meshes.values()]
 
@@ -87,8 +95,7 @@ def meshes(fabric: Fabric) -> list[Any]:
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("devices", FLEETS, ids=",".join)
 def test_values_are_those_of_one_worker(devices: list[str], config: str) -> None:
-    connect(["cpu"])
-    expected = trained()
+    expected = trained_alone()
     fabric = connect(devices, CONFIGS[config])
     for found, want in zip(trained(), expected, strict=True):
         np.testing.assert_allclose(found, want, rtol=3e-5, atol=1e-6)
