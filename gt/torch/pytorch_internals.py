@@ -29,8 +29,9 @@ DEVICE_TYPE: Final = "gtx"
 DEVICE: Final = f"{DEVICE_TYPE}:0"
 OLDEST: Final = (2, 12)
 _NEEDED: Final = (
-    "torch._C._acc.create_empty_tensor", "torch._C._dispatch_has_kernel_for_dispatch_key",
-    "torch._C._get_dispatch_mode", "torch.Tensor._make_wrapper_subclass", "torch._decomp.core_aten_decompositions",
+    "torch._C._acc.create_empty_tensor", "torch._C._dispatch_has_kernel_for_dispatch_key", "torch._C._ForceDispatchKeyGuard",
+    "torch._C._get_dispatch_mode", "torch.nn.Module._apply",
+    "torch.Tensor._make_wrapper_subclass", "torch._decomp.core_aten_decompositions",
     "torch._decomp.decomposition_table", "torch._dynamo.backends.common.aot_autograd", "torch._guards.TracingContext",
     "torch.optim.optimizer._foreach_supported_types", "torch.utils._foreach_utils._foreach_supported_types",
     "torch.compiler._is_compiling_flag", "torch.utils.backend_registration._setup_privateuseone_for_python_backend",
