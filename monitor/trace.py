@@ -440,5 +440,6 @@ _WRITERS: Final[dict[type[Any], Callable[[TraceWriter, Any], None]]] = {
     t.MarkStored: TraceWriter._instant,
     t.SessionRewound: TraceWriter._instant,
     t.SessionRecovered: TraceWriter._recovered,
+    t.Used: TraceWriter._sample,
 }
 """What each kind becomes; one that is not here is kept for reports, and not drawn. A test compares."""

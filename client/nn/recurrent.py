@@ -20,7 +20,7 @@ from gt.client.tensor import emission_context
 from gt.client.tensor.autocast_policy import ELIGIBLE
 from gt.client.tensor.operands import cast
 from gt.client.tensor.tensor import Tensor
-from gt.errors import ShapeError
+from gt.errors import DTypeError, ShapeError
 from gt.ir.dtypes import DType, result_type
 
 from . import init
@@ -52,8 +52,13 @@ def _as_brought(state: RecurrentState, brought: Sequence[Tensor]) -> RecurrentSt
 
 
 def _computed_in(x: Tensor, weight: Tensor) -> DType:
-    """The dtype of a product of inputs and weights, which may be lower inside of `autocast`."""
+    """The dtype of a product of inputs and weights, which may be lower inside of `autocast`. Raises `DTypeError` if they differ
+    and nothing casts them."""
     lower = emission_context.current().lower
+    if lower is None and x.dtype != weight.dtype:
+        raise DTypeError(
+            f"the input is {x.dtype}, and the weights {weight.dtype}: convert one, as by input.to({weight.dtype})"
+        )
     dtypes = [lower if lower is not None and each.dtype in ELIGIBLE else each.dtype for each in (x, weight)]
     return result_type([(dtype, False) for dtype in dtypes], [])
 

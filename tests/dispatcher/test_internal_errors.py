@@ -194,9 +194,10 @@ def test_every_handler_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
     for role, handlers in HANDLERS.items():
         for kind in handlers:
             each = two()
-            peer = {"client": "c", "worker": "w0", "watcher": "m", "pulse": "p", "standby": "s"}[role]
-            if peer == "m":
-                each.hello("m", "watcher")
+            names = {"client": "c", "worker": "w0", "watcher": "m", "inquirer": "i", "pulse": "p", "standby": "s"}
+            peer = names[role]
+            if peer in ("m", "i"):
+                each.hello(peer, role)
             elif peer == "p":
                 each.hello("p", "pulse", address="ipc:///w0")
             elif peer == "s":
