@@ -31,6 +31,8 @@ from gt.worker.op_table.op_table import KERNELS
 
 CUTS = (AxisSplit((1, 1)), AxisSplit((2, 1, 0)), AxisSplit((1, 2, 2)))
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
+MOST_COMBINATIONS = cases(500_000)
+"""The most combinations of placements of one sample that are tried; at full effort all of any op but the recurrent ones."""
 SUM, MAX, MIN = Partial("sum"), Partial("max"), Partial("min")
 
 
@@ -151,7 +153,10 @@ def placements(of: Spec | str) -> list[Placement | None]:
 
 
 def combinations(sample: Sample) -> Iterator[ShardingOption]:
-    for output, *inputs in itertools.product(placements(sample.result), *map(placements, sample.specs)):
+    """All, or at the usual effort some of them, evenly spread, where there are very many."""
+    choices = [placements(sample.result), *map(placements, sample.specs)]
+    step = -(-math.prod(map(len, choices)) // MOST_COMBINATIONS)
+    for output, *inputs in itertools.islice(itertools.product(*choices), step // 2, None, step):
         assert output is not None
         yield ShardingOption((output,), tuple(inputs))
 
