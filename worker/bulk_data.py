@@ -98,7 +98,9 @@ class BulkData:
                 self.streams.inbox.close(key)
         while here:
             key, array = here.pop(0)
-            self.act(BulkIn(*self.incoming.pop(key), array))
+            put = self.incoming.pop(key, None)
+            if put is not None:  # else what the core did for another one has called it off
+                self.act(BulkIn(*put, array))
 
     def heard(self, frames: Any) -> None:
         """Act on frames of the bulk socket."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import msgpack
 import numpy as np
 
 from gt.bounds import MAX_INLINE_BYTES
+from gt.ir.dtypes import float32
+from gt.ir.spec import spec
 from gt.wire import messages as m
-from gt.wire.bulk import GET
+from gt.wire.bulk import BACK, GET, LENT, PUT, read_header
+from gt.wire.pool import Pool
 from gt.worker.base.backend import backend
-from gt.worker.base.events import BulkOut
+from gt.worker.base.events import BulkIn, BulkOut
 from gt.worker.bulk_data import BulkData
 from gt.worker.core import WorkerCore
 
@@ -48,3 +52,32 @@ def test_a_part_goes_with_its_message_or_by_itself() -> None:
     assert said.pop() == m.Part(7, [], True, b"")
     assert sent == [data.streams.outbox.wrote(b"client", (GET, 1, 8, 0))]
     assert list(data.streams.outbox.streams) == [key]
+
+
+def test_a_put_that_is_called_off_while_another_one_lands_is_given_back() -> None:
+    """What was lent for two puts is there when both are announced; what the core does for the first ends the second."""
+    data, sent, _ = data_of_a_worker()
+    stored, pool, data.core.number = data.core.stored, Pool(64 << 20), 0
+    part = ((0, 100_000),)
+    for client in (1, 2):
+        room = pool.room(400_000)
+        assert room is not None
+        where, offset = pool.place(room) or ("", 0)
+        header = msgpack.packb((LENT, PUT, client, 7, 0, offset))
+        data.heard((b"client", header, msgpack.packb((where, part))))
+        stored.expecting[client, 7] = (b"client", spec(float32, (100_000,)), part)
+    landed: list[BulkIn] = []
+
+    def act(event: BulkIn) -> None:
+        landed.append(event)
+        del stored.expecting[event.client, event.tensor]
+        stored.forget(2)
+        data.open_puts()
+
+    data.act = act
+    data.open_puts()
+    assert [(event.client, event.tensor) for event in landed] == [(1, 7)]
+    assert data.incoming == {}
+    landed.clear()
+    data.give_back()
+    assert {read_header(header)[:2] for _, header, _ in sent} == {(BACK, (PUT, client, 7, 0)) for client in (1, 2)}
