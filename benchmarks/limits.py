@@ -29,7 +29,7 @@ FILES: Final = (
     ("weight: 3", "{principals: {'key:a': {weight: 3}}}", 3.0),
     ("reserved: 0.75", "{principals: {'key:a': {reserved: 0.75}}}", 3.0),
 )
-"""What is granted to the first user, the file that says so, and the ratio of their times."""
+"""By row: its name, the text of the limits file, and the ratio of the first user's plans to the second's that is due."""
 
 
 def with_key(key: Path, program: sharing.Program) -> sharing.Program:

@@ -1,4 +1,4 @@
-"""What it costs to publish a tensor, and to subscribe to it, on one CPU worker.
+"""Measures the time to publish a tensor, and to subscribe to it, on one CPU worker.
 
     python benchmarks/publishing.py [--mib 64] [--times 11]
 

@@ -24,7 +24,7 @@ from gt.snapshot_files.snapshot_names import check_name
 from .save_load import put_together, taken_apart
 
 MAX_TRIES: Final = 3
-"""How often the newest version is looked up when it was replaced before it was read."""
+"""The most times that the newest version is looked up, when it was replaced before it was read."""
 
 
 def publish(
@@ -70,7 +70,7 @@ def publish(
 
 
 def subscribe(name: str, *, version: int | None = None, of: str | None = None, timeout: float | None = None) -> Any:
-    """What was published under a name: a tensor, or what holds tensors, as it was given to `gt.publish`.
+    """Returns what was published under a name: a tensor, or what holds tensors, as it was given to `gt.publish`.
 
     The newest version, or the one of that number. It lies where it was published if this program runs there, and is not copied
     then; else workers read it from its files. Nothing that anybody publishes later changes it. Your own names come first; `of`

@@ -63,7 +63,7 @@ WARN_SILENCE_SECONDS: Final = 6.0
 """Seconds without a sign of life from the service after which whoever waits is told."""
 
 NEW_MEMORY_SECONDS: Final = 0.01
-"""How long a put waits for a mark, which frees memory that was used before, rather than touch new memory."""
+"""The seconds for which a put waits for a mark, which frees memory that was used before, rather than touch new memory."""
 OWN_SERVICE_ADVICE: Final = "; after gt.disconnect() the next operation starts another service"
 
 _builder_numbers: Final = itertools.count(1)
@@ -92,7 +92,7 @@ class Session:
         self.repeated: Counter[tuple[str, str]] = Counter()
         """Errors that are expected once more, because the messages that led to them are sent again."""
         self.sharing: dict[str, Any] = {}
-        """What its program has said of its class and weight, which counts before its config."""
+        """The class and weight that its program has asked for; they count before those of its config."""
         self.said: dict[str, Any] = {}
         """What it has said of itself, and says to the next dispatcher again."""
         self.absence: Absence | None = None
