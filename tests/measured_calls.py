@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -24,7 +25,11 @@ def allocated_bytes(call: Callable[[], object], refusals: tuple[type[Exception],
 
 
 def counted_steps(call: Callable[[], object]) -> int:
-    """The lines of Python that a call executes, in all functions that it calls."""
+    """
+    The lines of Python that a call executes, in all functions that it calls.
+
+    The garbage collector waits meanwhile: it would run the finalizers of what earlier tests left behind.
+    """
     steps = 0
 
     def enter(_frame: FrameType, _event: str, _argument: Any) -> Any:
@@ -35,10 +40,13 @@ def counted_steps(call: Callable[[], object]) -> int:
         if event == "line":
             steps += 1
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(enter)
     try:
         call()
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
     return steps
