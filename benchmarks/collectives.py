@@ -33,6 +33,7 @@ from gt.sharding.placement import Layout, format_layout, parse_layout
 from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.connection import SessionRouter
+from gt.wire.messages import codec
 
 try:
     import torch
@@ -106,7 +107,7 @@ class Workers:
             for router in (self.bulk, self.control):
                 while (heard := router.receive()) is not None:
                     peer, frames, _ = heard
-                    message = m.decode(frames) if len(frames[0]) else m.Ping()
+                    message = codec.decode(frames) if len(frames[0]) else m.Ping()
                     if not isinstance(message, m.Ping):
                         return peer, message
                     router.send_unnumbered(peer, [b""])
@@ -114,7 +115,7 @@ class Workers:
         raise TimeoutError(f"no worker has said anything for {LIMIT:g} s")
 
     def say(self, peer: bytes, message: m.Message) -> None:
-        self.control.send(peer, m.encode(message))
+        self.control.send(peer, codec.encode(message))
 
     def tell(self, message: m.Message) -> None:
         for peer in self.peers:

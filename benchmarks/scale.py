@@ -29,6 +29,7 @@ from gt.dispatcher.__main__ import DispatcherShell
 from gt.service.launch import Local
 from gt.wire import messages as m
 from gt.wire import transport
+from gt.wire.messages import codec
 
 Rows = list[tuple[str, str, str, str]]
 GROUPS = (1, 8, 64, 256)
@@ -62,7 +63,7 @@ while True:
             continue
         connection, published = owners[socket]
         while (frames := connection.receive()) is not None:
-            message = m.decode(frames)
+            message = codec.decode(frames)
             if isinstance(message, m.Subscribe):
                 published[0] = published[0] or transport.SubscriberSocket(message.address)
                 published[0].subscribe(message.ticket)
@@ -86,7 +87,7 @@ class Group:
         self.acknowledged = transport.context().socket(zmq.PULL)
         self.acknowledged.bind(f"{name}-done")
         self.members = tuple(b"g%d" % number for number in range(size))
-        self.frames = m.encode(m.Execute(1, 1, 1, 1 << 40, [1 << 39, 1 << 40], [0.5], [1], []))
+        self.frames = codec.encode(m.Execute(1, 1, 1, 1 << 40, [1 << 39, 1 << 40], [0.5], [1], []))
         each = -(-size // 2)
         self.processes = [
             subprocess.Popen(
@@ -115,7 +116,7 @@ class Group:
         self.shell._tell(self.members, self.frames)
         while self.shell.fanout.out:
             peer, message = self.shell.fanout.out.pop(0)
-            self.shell._tell((peer,), m.encode(message))
+            self.shell._tell((peer,), codec.encode(message))
 
     def wait(self, messages: int) -> None:
         """Wait until all members have acknowledged."""

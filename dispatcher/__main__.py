@@ -56,6 +56,7 @@ from gt.wire import transport
 from gt.wire.connection import SessionRouter, StreamBroken
 from gt.wire.connection_limit import ConnectionLimit
 from gt.wire.memory_guard import Listener, MemoryGuard
+from gt.wire.messages import codec
 from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.wire.running_plan import RunningPlan, map_running_plan, read_running_plan
@@ -421,9 +422,9 @@ class DispatcherShell:
                 peer, frames, unread = heard
                 first = frames[0]
                 if len(first) <= TRUSTED_BYTES and len(frames) == 1:
-                    message = m.decode(frames) if first else PING
+                    message = codec.decode(frames) if first else PING
                 else:
-                    message = m.decode(frames, m.TO_DISPATCHER if core.joined(peer) else m.BEFORE_HELLO)
+                    message = codec.decode(frames, codec.TO_DISPATCHER if core.joined(peer) else codec.BEFORE_HELLO)
             except StreamBroken as error:
                 self._handle(Malformed(error.peer, str(error)))
                 continue
@@ -524,7 +525,7 @@ class DispatcherShell:
         unsent: list[ShellError] = []
         for to, message in messages:
             try:
-                frames = m.encode(message)
+                frames = codec.encode(message)
             except Exception as error:  # noqa: BLE001 — a bug: those who miss a message cannot go on, all others can
                 unsent += [ShellError(peer, f"a {type(message).__name__} to be sent", error) for peer in to]
                 continue
@@ -557,7 +558,7 @@ class DispatcherShell:
         """Ask workers to subscribe, or to end a subscription."""
         while self.fanout.out:
             peer, asked = self.fanout.out.pop(0)
-            self._tell((peer,), m.encode(asked))
+            self._tell((peer,), codec.encode(asked))
 
     def _lapsed(self, peer: bytes, message: m.Lapsed) -> None:
         """A worker's subscription has ended: all that it has not heard goes on its stream. Raises `ProtocolError`."""
@@ -567,7 +568,7 @@ class DispatcherShell:
         missed = self.fanout.lapsed(peer, message.number)
         for frames in missed:
             self.router.send(peer, frames)
-        self.router.send(peer, m.encode(m.Unswitch()))
+        self.router.send(peer, codec.encode(m.Unswitch()))
         number = self.core.service.workers[peer].number
         text = (
             "the connection of worker %d to the publishing socket has ended; individually it is sent %d messages again"
@@ -593,15 +594,15 @@ class DispatcherShell:
                 self.guard.trust(PUBLISHED)
                 transport.set_topic(self.published, what.topic)
                 if what.switched:
-                    self.router.send(what.switched, m.encode(m.Switch()))
+                    self.router.send(what.switched, codec.encode(m.Switch()))
             elif isinstance(what, Withdraw):
                 transport.set_topic(self.published, what.topic, wanted=False)
             elif isinstance(what, Broken):
-                self.router.send(what.peer, m.encode(m.Lapse()))
+                self.router.send(what.peer, codec.encode(m.Lapse()))
 
     def _pulse(self) -> None:
         """Send a heartbeat to every peer."""
-        ping = m.encode(m.Ping())
+        ping = codec.encode(m.Ping())
         for peer in self.core.peers:
             self.router.send_unnumbered(peer, ping)
 
@@ -627,7 +628,7 @@ class DispatcherShell:
             self._handle(NewLimits(table))
         for peer in self.access.withdrawn(self._known):
             reason = "its key was withdrawn, or has another role now"
-            self.router.send(peer, m.encode(m.Goodbye("SessionError", reason)))
+            self.router.send(peer, codec.encode(m.Goodbye("SessionError", reason)))
             self._handle(Lost(peer, reason))
         ended = self.guard.ended
         self.core.service.counters.refused += self.keys.refused(self.limit.strangers) + ended - self.connections_ended
@@ -681,7 +682,7 @@ class DispatcherShell:
         """Say goodbye to every peer, and close all sockets."""
         self.registration.close()
         for peer in list(self.core.peers):
-            self.router.send(peer, m.encode(m.Goodbye("", reason)))
+            self.router.send(peer, codec.encode(m.Goodbye("", reason)))
         self._close()
 
     def _close(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gt.errors import SnapshotError
 from gt.snapshot_files.whole_file import whole_file
-from gt.wire import messages as m
+from gt.wire.faults import fault_of
 
 from .state.events import (
     DropSession,
@@ -69,7 +69,7 @@ class SessionFiles:
                 self._write(work)
                 fault = None
             except Exception as error:  # noqa: BLE001 — whatever it is, the core waits for the answer
-                fault = m.fault_of(SnapshotError(f"a session's file cannot be written: {_said(error)}"))
+                fault = fault_of(SnapshotError(f"a session's file cannot be written: {_said(error)}"))
             return SessionWritten(work.card.mark, fault, self.clock() - began) if work.card.mark else None
         if isinstance(work, ListFiles):
             return FilesListed(work.peer, tuple(path.name for path in self._paths()))
@@ -87,7 +87,7 @@ class SessionFiles:
         try:
             return SessionRead(work.client, read_mark(path.read_bytes()), None)
         except Exception as error:  # noqa: BLE001 — as above
-            return SessionRead(work.client, None, m.fault_of(SnapshotError(f"{path}: {_said(error)}")))
+            return SessionRead(work.client, None, fault_of(SnapshotError(f"{path}: {_said(error)}")))
 
     def close(self) -> None:
         """Do nothing: no file stays open."""

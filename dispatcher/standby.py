@@ -27,6 +27,7 @@ from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.connection import Connection, SessionRouter
 from gt.wire.keys import owner_keys
+from gt.wire.messages import codec
 from gt.wire.principals import HELLO_ROLES, OPERATOR, WORKER
 from gt.wire.transport import CurveKeys
 
@@ -162,7 +163,7 @@ class Former:
         """Whether there is nobody to be told any more."""
         self.connection = connection
         if connection is not None:
-            connection.send(m.encode(m.Replaced(epoch)))
+            connection.send(codec.encode(m.Replaced(epoch)))
 
     def look(self) -> None:
         """Tell it again if need be, and hear what it answers."""
@@ -174,7 +175,7 @@ class Former:
         assert connection is not None
         with contextlib.suppress(ProtocolError):
             while (frames := connection.receive()) is not None:
-                self._hear(m.decode(frames))
+                self._hear(codec.decode(frames))
         connection.look()
 
     def _hear(self, message: Any) -> None:
@@ -190,7 +191,7 @@ class Former:
         self.close()
         self.connection = Connection(self.address, lease=math.inf, keys=self.keys)
         facts = {**host_facts(), "address": self.own, "epoch": self.epoch, "service": self.service}
-        self.connection.send(m.encode(m.Hello(m.VERSION, "standby", facts)))
+        self.connection.send(codec.encode(m.Hello(m.VERSION, "standby", facts)))
 
     def close(self) -> None:
         """Say no more."""
@@ -238,7 +239,7 @@ class StandbyShell:
 
     def _connect(self) -> Connection:
         connection = Connection(self.primary, lease=math.inf, clock=self.clock, keys=self.primary_keys)
-        connection.send(m.encode(m.Hello(m.VERSION, "standby", {**host_facts(), "address": self.address})))
+        connection.send(codec.encode(m.Hello(m.VERSION, "standby", {**host_facts(), "address": self.address})))
         self.joined = False
         return connection
 
@@ -297,7 +298,7 @@ class StandbyShell:
             self.poller.register(self.registered, transport.READABLE)
 
     def _beat(self) -> None:
-        ping = m.encode(m.Ping())
+        ping = codec.encode(m.Ping())
         self.connection.send_unnumbered(ping)
         for peer in self.seekers:
             self.router.send_unnumbered(peer, ping)
@@ -307,7 +308,7 @@ class StandbyShell:
     def _hear_primary(self) -> None:
         try:
             while (frames := self.connection.receive()) is not None:
-                self._primary_said(m.decode(frames))
+                self._primary_said(codec.decode(frames))
         except ProtocolError as error:
             log.warning("the dispatcher at %s: %s", self.primary, error)
             self.connection.failed = str(error)
@@ -318,7 +319,7 @@ class StandbyShell:
             self.copies.begin()
         elif isinstance(message, m.CopyFile):
             if self.copies.take(message):
-                self.connection.send(m.encode(m.FileCopied(message.name)))
+                self.connection.send(codec.encode(m.FileCopied(message.name)))
                 if message.name == END:
                     log.info("it has copies of all sessions of the dispatcher at %s", self.primary)
         elif isinstance(message, m.Goodbye):
@@ -338,7 +339,7 @@ class StandbyShell:
                     return
                 peer, frames, _ = heard
                 if len(frames[0]):
-                    self._said(peer, m.decode(frames, m.BEFORE_HELLO))
+                    self._said(peer, codec.decode(frames, codec.BEFORE_HELLO))
             except ProtocolError as error:
                 self.router.refused += 1
                 log.debug("refused a message: %s", error)
@@ -376,7 +377,7 @@ class StandbyShell:
             self._answer(peer, m.Goodbye("SessionError", text))
 
     def _answer(self, peer: bytes, message: m.Message) -> None:
-        self.router.send(peer, m.encode(message))
+        self.router.send(peer, codec.encode(message))
 
     def _take_over(self) -> TakenOver:
         epoch, service = take_over_numbers(self.folder), read_service(self.folder)

@@ -20,7 +20,9 @@ from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire import transport
 from gt.wire.connection import Connection
+from gt.wire.faults import error_of
 from gt.wire.keys import keys_for
+from gt.wire.messages import codec
 
 from .snapshot import CLOSED, CONNECTING, LIVE, RECONNECTING, Status
 
@@ -225,7 +227,7 @@ class Stream:
                 f"the service at {self.address} did not answer when it was to {what}: {self._text or 'it is silent'}"
             )
         if isinstance(answer, m.Failed):
-            raise m.error_of(answer.kind, answer.text)
+            raise error_of(answer.kind, answer.text)
         return answer.facts
 
     def close(self) -> None:
@@ -271,7 +273,7 @@ class Stream:
     def _say(self, message: m.Message) -> None:
         assert self._connection is not None, "it is connected"
         self._said = time.monotonic()
-        self._connection.send(m.encode(message))
+        self._connection.send(codec.encode(message))
 
     def _lose(self, why: str) -> None:
         """Drop a broken connection."""
@@ -302,7 +304,7 @@ class Stream:
             return
         for frames in self._frames():
             try:
-                message = m.decode(frames)
+                message = codec.decode(frames)
                 self._take(message)
             except ProtocolError as error:
                 if self._state == CONNECTING:
@@ -317,7 +319,7 @@ class Stream:
             self._lose(f"nothing was heard for {SILENCE_SECONDS:g} s")
         elif self._state == LIVE and now - self._said > HEARTBEAT_SECONDS:
             self._said = now
-            self._connection.send_unnumbered(m.encode(m.Ping()))
+            self._connection.send_unnumbered(codec.encode(m.Ping()))
 
     def _frames(self) -> Iterator[list[Any]]:
         """The messages that have arrived, until there are no more or the connection is dropped."""

@@ -15,6 +15,7 @@ from gt.ir.instruction_bytes import pack_segment
 from gt.ir.spec import pack_spec, spec
 from gt.sharding.config import Config
 from gt.wire import messages as m
+from gt.wire.messages import codec
 from gt.wire.principals import OWN_PROCESS, Origin
 from gt.wire.running_plan import RunningPlan
 
@@ -70,11 +71,11 @@ class Service:
         """Note what peers are told."""
         for send in sends:
             for peer in send.to:
-                self.told.setdefault(peer.decode(), []).append(m.decode(m.encode(send.message)))
+                self.told.setdefault(peer.decode(), []).append(codec.decode(codec.encode(send.message)))
 
     def say(self, peer: str, *messages: Any) -> None:
         for message in messages:
-            decoded = m.decode(m.encode(message))
+            decoded = codec.decode(codec.encode(message))
             self.event(Received(peer.encode(), decoded, origin=self.origins.get(peer, OWN_PROCESS)))
 
     def hello(self, peer: str, role: str, **facts: Any) -> None:

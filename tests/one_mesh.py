@@ -18,6 +18,7 @@ from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec, spec
 from gt.sharding.placement import REPLICATE, Layout, Shard, format_layout, uniform_mesh
 from gt.wire import messages as m
+from gt.wire.messages import codec
 from gt.wire.slab import Slab
 from gt.worker.base.backend import backend
 from gt.worker.base.events import BulkOut, Forgotten, MarkWork, ToDispatcher, ToPeer, Unreachable
@@ -112,7 +113,7 @@ class Ranks:
         said: list[Any] = []
         for send in self.cores[rank].handle(event, self.now):
             if isinstance(send, ToPeer):
-                self.pieces.append((int(send.address.partition("#")[0]), m.decode(m.encode(send.message))))
+                self.pieces.append((int(send.address.partition("#")[0]), codec.decode(codec.encode(send.message))))
             elif isinstance(send, Unreachable):
                 self.unreachable.append((rank, send.worker))
             elif isinstance(send, (BulkOut, Forgotten, MarkWork)):

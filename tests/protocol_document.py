@@ -19,8 +19,8 @@ from gt.ir.ops import OPS
 from gt.ir.spec import MAX_DIMENSIONS, MAX_ELEMENTS
 from gt.sharding.options import OPTIONS
 from gt.wire import bulk, connection, reliable_stream
-from gt.wire.message_tables import field_tables, message_list
 from gt.wire.messages import VERSION
+from gt.wire.messages.documentation import field_tables, message_list
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "protocol.md"
 NUMBERS = {

@@ -17,6 +17,7 @@ from gt.ir.instruction_bytes import pack_segment, unpack_segment
 from gt.ir.spec import spec
 from gt.service.in_process import Fabric
 from gt.wire import messages as m
+from gt.wire.messages import codec
 from gt.wire.reliable_stream import ACCEPTED, HEADER_BYTES, OPEN_AGAIN, OPEN_NEW, ReliableStream, parse
 
 CLIENT = b"client"
@@ -74,7 +75,7 @@ class ExampleSession:
 
     def loses(self, message: m.Message) -> None:
         """The client sends a message on a connection that has broken."""
-        self._show(TO_DISPATCHER, f"{_said(message)}, which is lost", self.client.number(m.encode(message)))
+        self._show(TO_DISPATCHER, f"{_said(message)}, which is lost", self.client.number(codec.encode(message)))
 
     def goes_on(self) -> None:
         """The client opens a connection again, and sends what was lost."""
@@ -83,12 +84,12 @@ class ExampleSession:
             self._hear(self._arrive(TO_DISPATCHER, self.dispatcher, frames))
 
     def _pass(self, way: str, sender: ReliableStream, receiver: ReliableStream, message: m.Message) -> m.Message:
-        return self._arrive(way, receiver, sender.number(m.encode(message)))
+        return self._arrive(way, receiver, sender.number(codec.encode(message)))
 
     def _arrive(self, way: str, receiver: ReliableStream, frames: list[bytes]) -> m.Message:
         sequence, acknowledged = parse(frames[0])
         assert receiver.accept(sequence, acknowledged, sum(map(len, frames)))
-        message: m.Message = m.decode([frames[0][HEADER_BYTES:], *frames[1:]])
+        message: m.Message = codec.decode([frames[0][HEADER_BYTES:], *frames[1:]])
         self._show(way, _said(message), frames)
         return message
 
@@ -107,7 +108,7 @@ def _said(message: m.Message) -> str:
     """A message as it prints, without what its second frame shows."""
     kind = type(message)
     shown = [f"{name}={value!r}" for name, value in message._asdict().items()]
-    if m.has_second_frame(kind):
+    if codec.has_second_frame(kind):
         shown[-1] = f"{kind._fields[-1]}=…"
     return f"{kind.__name__}({', '.join(shown)})"
 

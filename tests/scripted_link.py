@@ -21,6 +21,7 @@ from gt.ir.dtypes import as_dtype
 from gt.ir.spec import pack_spec, spec
 from gt.service.in_process import NoBulk
 from gt.wire import messages as m
+from gt.wire.messages import codec
 from gt.wire.reliable_stream import Frames
 
 CREDITS = 4
@@ -71,20 +72,20 @@ class ScriptedLink(NoBulk):
         raise AssertionError("nothing is waited for here")
 
     def encode(self, message: m.Message) -> Frames:
-        frames = m.encode(message)
+        frames = codec.encode(message)
         self.stream.append(frames)
         self.rewinds.append(len(self.numbers))
         return frames
 
     def send(self, message: m.Message) -> Frames:
         if self.absent:
-            return m.encode(message) if isinstance(message, ASIDE) else self.encode(message)
+            return codec.encode(message) if isinstance(message, ASIDE) else self.encode(message)
         if isinstance(message, ASIDE):
             self.aside.append(message)
             if isinstance(message, m.Resume) and message.mark >= 0:
                 self.first, done = self.marks[message.mark]
                 self.arrived, self.credited = [], done
-            return m.encode(message)
+            return codec.encode(message)
         frames = self.encode(message)
         assert self.position == len(self.stream) - 1, "nothing is sent before what waits"
         self.arrived.append(message)
@@ -94,21 +95,21 @@ class ScriptedLink(NoBulk):
         if self.absent:
             return
         first = self.again(self.position)
-        message = m.decode(list(first))
+        message = codec.decode(list(first))
         assert self.session is not None
         answered = isinstance(message, ASKED) and message.request not in self.session.requests
         assert frames == (NO_EFFECT if answered else first)
-        self.arrived.append(m.decode(list(frames)))
+        self.arrived.append(codec.decode(list(frames)))
         assert self.done - self.credited <= CREDITS
 
     def again(self, at: int) -> Frames:
         """A message as it is sent now: a snapshot has had other files after each time that the session went back."""
         frames = self.stream[at]
-        message = m.decode(list(frames))
+        message = codec.decode(list(frames))
         if not isinstance(message, m.WriteSnapshot):
             return frames
         parts = int(message.parts, 16) + len(self.numbers) - self.rewinds[at]
-        return m.encode(message._replace(parts=f"{parts % (1 << 64):016x}"))
+        return codec.encode(message._replace(parts=f"{parts % (1 << 64):016x}"))
 
     @property
     def position(self) -> int:
@@ -118,7 +119,7 @@ class ScriptedLink(NoBulk):
     @property
     def done(self) -> int:
         """How many runs and puts have arrived."""
-        return sum(type(m.decode(list(frames))) in COUNTED for frames in self.stream[: self.position])
+        return sum(type(codec.decode(list(frames))) in COUNTED for frames in self.stream[: self.position])
 
     def receive(self) -> list[m.Message]:
         found = list(self.inbox)
@@ -149,7 +150,7 @@ class ScriptedLink(NoBulk):
             return False
         assert isinstance(hello, m.Hello)
         self.absent, self.reason = True, None
-        self.hellos.append(m.decode(m.encode(hello)))  # type: ignore[arg-type]
+        self.hellos.append(codec.decode(codec.encode(hello)))  # type: ignore[arg-type]
         self.inbox.clear()
         return True
 

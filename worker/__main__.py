@@ -44,6 +44,7 @@ from gt.wire.connection import Connection
 from gt.wire.connection_limit import ConnectionLimit
 from gt.wire.keys import keys_for, owner_keys
 from gt.wire.memfd import DEFAULT_SHARED_BYTES
+from gt.wire.messages import codec
 from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.wire.running_plan import RunningPlanMemory
 from gt.wire.subscription import Subscription
@@ -531,7 +532,7 @@ class WorkerShell:
             shutil.rmtree(self.own_folder, ignore_errors=True)
 
     def _say(self, message: m.Message) -> None:
-        self.control.send(m.encode(message))
+        self.control.send(codec.encode(message))
 
     def _publisher(self, address: str) -> transport.SubscriberSocket:
         """A connection to the dispatcher's publishing socket."""
@@ -540,7 +541,7 @@ class WorkerShell:
     def _hear(self, frames: list[Any] | None, receive: Callable[[], list[Any] | None]) -> None:
         """Handle a message of the dispatcher, if there is one, and those behind it."""
         while frames is not None:
-            message = m.decode(frames)
+            message = codec.decode(frames)
             own = CONNECTION_HANDLERS.get(type(message))
             if own is not None:
                 own(self, message)
@@ -617,11 +618,11 @@ class WorkerShell:
             return
         for send in sends:
             if isinstance(send, ToDispatcher):
-                self.control.send(m.encode(send.message))
+                self.control.send(codec.encode(send.message))
             elif isinstance(send, BulkOut):
                 self.large.part(send)
             elif isinstance(send, ToPeer):
-                self.peers.send(send.address, m.encode(send.message))
+                self.peers.send(send.address, codec.encode(send.message))
             elif isinstance(send, SnapshotWork):
                 self.snapshots.add(send)
             elif isinstance(send, MarkWork):
@@ -655,7 +656,7 @@ class WorkerShell:
                 frames = self.peers.receive()
                 if frames is None:
                     return
-                message = m.decode(frames, m.FROM_PEER)
+                message = codec.decode(frames, codec.FROM_PEER)
                 if SENDERS.get(type(message)) is not Sender.PEER:
                     raise ProtocolError(f"{type(message).__name__} from a peer")
             except ProtocolError as error:
@@ -709,7 +710,7 @@ def _pulse(
     """Sends heartbeats and the state of the GPU on a connection of its own, also while a long kernel runs, and follows changes
     of the log level. While the worker has not `joined` a dispatcher it waits, and says hello again where it came before the
     worker. Runs in a thread that ends with the process."""
-    hello = m.encode(m.Hello(m.VERSION, "pulse", {"address": peer_address}))
+    hello = codec.encode(m.Hello(m.VERSION, "pulse", {"address": peer_address}))
     connection = Connection(address(), keys=keys)
     connection.send(hello)
     refused = False
@@ -718,10 +719,10 @@ def _pulse(
         if logs is not None:
             logs.look()
         sample = samples.newest() if samples is not None else None
-        connection.send_unnumbered(m.encode(sample or m.Ping()))
+        connection.send_unnumbered(codec.encode(sample or m.Ping()))
         frames = connection.receive(polled=True)
         while frames is not None:
-            refused = refused or type(m.decode(frames)) is m.Goodbye
+            refused = refused or type(codec.decode(frames)) is m.Goodbye
             frames = connection.receive()
         connection.look()
         if (refused or connection.failed or connection.address != address()) and joined():

@@ -28,6 +28,7 @@ import numpy as np
 from gt.errors import ProtocolError, VerificationError
 from gt.sharding.placement import Mesh
 from gt.wire import messages as m
+from gt.wire.faults import fault_of
 from gt.wire.running_plan import CLIENT, IN_PROGRESS, ORDER, Words
 from gt.worker.base.backend import Backend
 from gt.worker.base.events import (
@@ -572,7 +573,7 @@ class WorkerCore:
         """Finish a plan that cannot be compiled: its results are poison. It takes part in no move: its peers learn that by
         their time-out, unless it failed there too."""
         plan = self.programs.plan(message.plan)
-        kind, text = m.fault_of(error)
+        kind, text = fault_of(error)
         fault = (kind, f"{text}\n  in compiling a plan of {lines_of(plan)}")
         store = self.stored.tensors.setdefault(message.client, {})
         self.stored.free(message.client, [*(message.inputs[position] for position in message.dying), *message.freed])

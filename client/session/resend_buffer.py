@@ -15,6 +15,7 @@ from collections.abc import Container
 from typing import Final
 
 from gt.wire import messages as m
+from gt.wire.messages import codec
 from gt.wire.reliable_stream import Frames
 
 from .bulk_puts import BulkPut
@@ -36,7 +37,7 @@ MESSAGE_BYTES: Final = 256
 """The memory that a kept message takes beside its frames, in bytes."""
 MAX_UNHEARD_PUT_BYTES: Final = 64 << 20
 """Bytes of earlier puts of which workers may not have heard; whoever puts more waits for them."""
-NO_EFFECT: Final = m.encode(m.Free([]))
+NO_EFFECT: Final = codec.encode(m.Free([]))
 """The frames in place of a request that has been answered."""
 Kept = tuple[bytes, bytes | None, int, int]
 """The frames of a message, its kind, and its number."""
@@ -206,7 +207,7 @@ def _size(entry: Kept) -> int:
 def _with_other_files(entry: Kept) -> Kept:
     """A snapshot with other files, of which nobody else has heard."""
     first, body, kind, number = entry
-    asked: m.WriteSnapshot = m.decode([first, body])
+    asked: m.WriteSnapshot = codec.decode([first, body])
     parts = f"{(int(asked.parts, 16) + 1) % (1 << 64):016x}"
-    first, body = m.encode(asked._replace(parts=parts))
+    first, body = codec.encode(asked._replace(parts=parts))
     return first, body, kind, number

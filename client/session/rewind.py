@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gt.errors import GTError
 from gt.wire import messages as m
+from gt.wire.faults import error_of
 
 from .resend_buffer import FETCH, ResendBuffer
 
@@ -111,7 +112,7 @@ def note_progress(session: Session, *, answered: bool) -> None:
 
 
 def _rewound(what: str, text: str) -> GTError:
-    return m.error_of(
+    return error_of(
         "WorkerLost", f"{what} was under way when the session went back, and does not come: {text}; ask again"
     )
 

@@ -31,6 +31,7 @@ from gt.client.segment.value import TensorValue
 from gt.errors import ConnectionFailed, GTError, OutOfMemory, SessionError, ShapeError
 from gt.ir.spec import Spec, pack_spec, size_error, spec
 from gt.wire import messages as m
+from gt.wire.faults import error_of
 from gt.wire.pool import MAX_UNPOOLED_BYTES
 
 from .absence import KEY_BYTES, Absence, look_for_dispatcher, overdue
@@ -647,7 +648,7 @@ class Session:
 
     def _goodbye(self, message: m.Goodbye) -> None:
         text = f"the service ended the session: {message.text or 'it stops'}"
-        self._end(m.error_of(message.kind or "SessionError", text))
+        self._end(error_of(message.kind or "SessionError", text))
 
     def _value(self, message: m.Value) -> None:
         future = self.requests.get(message.request)
@@ -673,11 +674,11 @@ class Session:
         for number, future in list(self.requests.items()):
             if future._missing is not None:  # its parts have begun to come, and the rest may never
                 del self.requests[number]
-                future._fail(m.error_of("WorkerLost", message.text))
+                future._fail(error_of("WorkerLost", message.text))
         self.link.break_off(message.worker)
 
     def _failed(self, message: m.Failed) -> None:
-        error = m.error_of(message.kind, message.text)
+        error = error_of(message.kind, message.text)
         future = self.requests.pop(message.request, None) if message.request else None
         if future is not None:
             future._fail(error)

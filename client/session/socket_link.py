@@ -27,6 +27,7 @@ from gt.wire.bulk import Frames as BulkFrames
 from gt.wire.connection import LOOK_SECONDS, Connection
 from gt.wire.keys import keys_for
 from gt.wire.memfd import machine
+from gt.wire.messages import codec
 from gt.wire.pool import Pool, half_of_memory
 from gt.wire.reliable_stream import LEASE_SECONDS, Frames
 
@@ -153,7 +154,7 @@ class SocketLink:
         self.process, self.ended = None, 0.0
         self.control = self._connected()
         self._reopened()
-        self.control.send(m.encode(hello._replace(facts={**hello.facts, "bulk": self.bulk_identity})))
+        self.control.send(codec.encode(hello._replace(facts={**hello.facts, "bulk": self.bulk_identity})))
         return True
 
     def found_again(self, facts: dict[str, Any]) -> None:
@@ -180,7 +181,7 @@ class SocketLink:
 
     def send(self, message: m.Message) -> Frames:
         """Send one message, and return its frames. Never waits, never loses."""
-        frames = m.encode(message)
+        frames = codec.encode(message)
         if self.closed or self.absent:
             return frames
         if type(message) is m.Ping:
@@ -199,7 +200,7 @@ class SocketLink:
 
     def encode(self, message: m.Message) -> Frames:
         """The frames of a message that is sent later."""
-        return m.encode(message)
+        return codec.encode(message)
 
     def send_frames(self, frames: Frames) -> None:
         """Send a message that was encoded before."""
@@ -212,7 +213,7 @@ class SocketLink:
         if self.closed:
             return found
         while (frames := self.control.receive()) is not None:
-            found.append(m.decode(frames))
+            found.append(codec.decode(frames))
         now = self.clock()
         look = now >= self.look_at
         bulk = self.bulk

@@ -22,7 +22,7 @@ from gt.dispatcher.state.survivors import Survivors, lost_table, survivors
 from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.wire import messages as m
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault
 from gt.wire.principals import Origin, program_of
 
 from .fetches import FetchHandler

@@ -17,7 +17,7 @@ from gt.ir.spec import pack_spec
 from gt.sharding.partition import box, extent
 from gt.sharding.placement import Replicate
 from gt.wire import messages as m
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault, error_of
 
 ANSWER_OVERHEAD_BYTES: Final = 1024
 """The most bytes of the answer to a fetch besides the values."""
@@ -45,7 +45,7 @@ class FetchHandler:
         if entry is None:
             raise ProtocolError(f"tensor {message.tensor} does not exist")
         if entry.fault is not None:
-            raise m.error_of(*entry.fault)
+            raise error_of(*entry.fault)
         if entry.landing:
             return WAITING_PUT
         record = self.service.meshes[entry.mesh]

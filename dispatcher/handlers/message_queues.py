@@ -48,7 +48,7 @@ from gt.sharding.config_turns import batches
 from gt.sharding.options import check_options
 from gt.wire import messages as m
 from gt.wire import telemetry as t
-from gt.wire.messages import Fault, fault_of
+from gt.wire.faults import Fault, fault_of
 
 from .fetches import FetchHandler
 from .job_scheduler import JOB_NAMES, SERVICE, Job

@@ -13,7 +13,7 @@ from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import ProtocolError
 from gt.ir.spec import Spec, unpack_spec
 from gt.wire import messages as m
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault, error_of
 
 MAX_ID: Final = 1 << 63
 """The upper bound of tensor ids, so that they fit every integer type that carries them."""
@@ -26,7 +26,7 @@ def check_new(client: ClientRecord, tensor: int) -> None:
     if not 0 <= tensor < MAX_ID:
         raise ProtocolError(f"tensor ids lie from 0 to {MAX_ID - 1}")
     if client.is_full(1):
-        raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
+        raise error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
 
 
 def fail_new(service: DispatcherState, client: ClientRecord, tensor: int, spec: Any, fault: Fault) -> None:

@@ -40,6 +40,7 @@ from gt.ir.spec import Spec
 from gt.sharding.placement import Layout
 from gt.turns import ITEMS_PER_TURN, emptied, finish
 from gt.wire import messages as m
+from gt.wire.faults import error_of
 
 from .compile_admission import CompileAdmission
 from .job_scheduler import JOB_NAMES, Job, JobScheduler, errors_as_results
@@ -296,7 +297,7 @@ class PlanSelection:
     def _note_room(self, client: ClientRecord, shortage: str) -> None:
         """Refuse a plan that does not fit into memory, or note when its session's memory is looked at again."""
         if shortage:
-            raise m.error_of("OutOfMemory", shortage)
+            raise error_of("OutOfMemory", shortage)
         client.roomy = len(client.table) + max(ROOM_CHECK_TENSORS, len(client.table) >> 3)
 
     def _shortage(self, client: ClientRecord, planner: Planner, plan: Plan, run: m.Run) -> Generator[None, None, str]:

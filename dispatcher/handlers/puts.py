@@ -15,7 +15,7 @@ from gt.ir.spec import Spec, unpack_spec
 from gt.sharding.partition import box, extent
 from gt.sharding.placement import format_layout
 from gt.wire import messages as m
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault
 
 from .new_tensors import check_new, fail_new
 

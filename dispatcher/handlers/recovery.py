@@ -38,7 +38,7 @@ from gt.ir.spec import MAX_ELEMENTS
 from gt.sharding.config_meshes import show_mesh
 from gt.wire import messages as m
 from gt.wire import telemetry as t
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault, error_of, fault_of
 
 from .job_scheduler import Job
 from .marks import MarkHandler, folder_of
@@ -200,7 +200,7 @@ class RecoveryHandler:
             if members is None:
                 return self._to_the_rest(client, mark)
         except GTError as error:
-            fault = m.fault_of(error)
+            fault = fault_of(error)
             if self.service.recording is not None:
                 self.service.recording.failed(t.DISPATCHER, client.number, -1, *fault)
             self.fail(client, mark, fault)
@@ -229,12 +229,12 @@ class RecoveryHandler:
         needs more."""
         needed = len(mark.mesh.members)
         if client.recovery.avoided:
-            raise m.error_of("WorkerLost", f"{needed} workers are needed to go on, and so many do not answer")
+            raise error_of("WorkerLost", f"{needed} workers are needed to go on, and so many do not answer")
         try:
             found = self.meshes.planner(client)
         except GTError as error:
             text = f"{needed} workers are needed to go on, and so many are not there; on fewer: {error}"
-            raise m.error_of("WorkerLost", text) from None
+            raise error_of("WorkerLost", text) from None
         if isinstance(found, MessageState):
             return found
         mesh = found.mesh

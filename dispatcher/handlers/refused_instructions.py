@@ -20,7 +20,7 @@ from gt.ir.instruction import Instruction, Segment
 from gt.ir.instruction_bytes import segment_in_turns
 from gt.ir.refusals import UNKNOWN_SPEC, Refusals
 from gt.ir.spec import Spec
-from gt.wire.messages import Fault, fault_of
+from gt.wire.faults import Fault, fault_of
 
 ENTRIES_PER_TURN: Final = 128
 """How many refused survivors get their entries in one turn."""

@@ -47,7 +47,7 @@ from gt.sharding.placement import REPLICATE, Mesh
 from gt.turns import ITEMS_PER_TURN, finish
 from gt.wire import messages as m
 from gt.wire import telemetry as t
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault, error_of
 
 from .job_scheduler import JOB_NAMES, Job
 from .new_tensors import MAX_ID
@@ -271,7 +271,7 @@ class RunHandler:
             if not client.table.keys().isdisjoint(made):
                 raise ProtocolError("a run makes no tensor that exists already")
             if client.is_full(len(made)):
-                raise m.error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
+                raise error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
         return made
 
     def _issue(
@@ -474,7 +474,7 @@ def _defined(client: ClientRecord, number: int) -> Segment:
     if segment is None:
         raise ProtocolError(f"segment {number} is not defined")
     if isinstance(segment, tuple):
-        raise m.error_of(*segment)
+        raise error_of(*segment)
     return segment
 
 

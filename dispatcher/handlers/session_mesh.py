@@ -41,6 +41,7 @@ from gt.sharding.placement import Mesh, format_layout
 from gt.snapshot_files.snapshot_names import published_by
 from gt.turns import ITEMS_PER_TURN
 from gt.wire import messages as m
+from gt.wire.faults import error_of
 
 from .job_scheduler import JOB_NAMES, Job
 from .mesh_migration import LiveTensor, first_few, layout_on, meeting, migration_plans
@@ -69,7 +70,7 @@ class SessionMeshes:
     def planner(self, client: ClientRecord) -> Planner | MessageState:
         """The session's planner, with the mesh that its config asks for on the present workers, or what it waits for."""
         if client.fault is not None:
-            raise m.error_of(*client.fault)
+            raise error_of(*client.fault)
         if client.planner is not None:
             return client.planner
         config = client.config or self.service.config
@@ -86,7 +87,7 @@ class SessionMeshes:
         for. Everything is looked at anew after a wait: workers may have joined or left, or been given to other sessions."""
         present = self._allowed(client)
         if not present:
-            raise m.error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
+            raise error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
         resolution = None if config is None else self._resolution(client, config)
         axes = self._axes(client, config)
         if isinstance(axes, MessageState):

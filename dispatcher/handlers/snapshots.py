@@ -41,7 +41,7 @@ from gt.sharding.placement import format_layout
 from gt.snapshot_files.snapshot_names import earlier_attempts, published_by, publisher_of
 from gt.turns import ITEMS_PER_TURN
 from gt.wire import messages as m
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault, error_of
 
 from .job_scheduler import JOB_NAMES
 from .new_tensors import check_new, fail_new
@@ -259,7 +259,7 @@ class SnapshotHandler:
         distinct = cast("set[Entry]", found)
         fault = next(filter(None, map(_FAULT, distinct)), None)
         if fault is not None:
-            raise m.error_of(*fault)
+            raise error_of(*fault)
         if any(map(_LANDING, distinct)):
             last = next(tensor for tensor in reversed(tensors) if table[tensor].landing)
             self.awaited[client.number] = message.request, last

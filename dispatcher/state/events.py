@@ -11,7 +11,7 @@ from gt.wire.running_plan import RunningPlan
 if TYPE_CHECKING:
     from gt.dispatcher.limits.limit_table import LimitTable
     from gt.sharding.config import Config
-    from gt.wire.messages import Fault
+    from gt.wire.faults import Fault
 
     from .config_resolution import SharedComputation
     from .mark_bytes import SessionCard

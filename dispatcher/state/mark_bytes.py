@@ -29,7 +29,7 @@ from gt.ir.instruction_bytes import pack_plan, pack_tag, unpack_tag
 from gt.ir.refusals import UNKNOWN_SPEC
 from gt.ir.spec import Spec, pack_spec, unpack_spec
 from gt.sharding.placement import Mesh, format_layout, parse_layout
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault
 
 from .plan_cache import Entry, PackedPlan, SavedPlan
 from .session_marks import FrozenShape, SessionMark

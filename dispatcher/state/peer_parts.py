@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from gt.ir.spec import Spec
 from gt.sharding.partition import Box, box, extent, intersect
 from gt.sharding.placement import Layout, Mesh
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault
 
 from .plan_cache import Entry
 from .session_marks import ENTRIES_PER_TURN

@@ -22,7 +22,7 @@ from gt.ir.spec import Spec
 from gt.sharding.interned import Interned
 from gt.sharding.placement import Layout
 from gt.turns import ITEMS_PER_TURN, finish
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault
 
 MAX_PLANS: Final = 1024
 """The most plans that are kept for one session."""

@@ -14,7 +14,8 @@ from gt.dispatcher.usage.ledger import SessionAccount
 from gt.ir.instruction import Segment
 from gt.ir.spec import Spec
 from gt.sharding.placement import Mesh
-from gt.wire.messages import Fault, Run
+from gt.wire.faults import Fault
+from gt.wire.messages import Run
 from gt.wire.principals import OWN_PROCESS, Principal, ProgramIdentity
 
 from .config_resolution import ConfigChange, ConfigResolution, SharedComputation

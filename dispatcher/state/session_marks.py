@@ -2,7 +2,7 @@
 
 A mark is between two messages of the client. It has all that later plans, and so the bits of values, depend on: the tensor
 table, definitions, plans and how often they ran, the config and what was decided under it, and the mesh with its frozen
-weights and speeds. The workers of the mesh have the values (`TakeMark` in `gt/wire/messages.py`). State only:
+weights and speeds. The workers of the mesh have the values (`TakeMark` in `gt/wire/messages/marks.py`). State only:
 `handlers/marks.py` takes marks, and `handlers/recovery.py` goes back to them.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.dispatcher.planner.policy import Policy
 from gt.sharding.placement import Mesh
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault
 
 from .config_resolution import SharedComputation
 from .fatal_runs import FatalRuns

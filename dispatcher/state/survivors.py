@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gt.sharding.placement import At, Layout, Mesh, Placement, Replicate
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault
 
 from .plan_cache import Entry
 from .records import MeshRecord

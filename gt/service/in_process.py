@@ -22,6 +22,7 @@ from gt.snapshot_files.snapshot_names import default_folder, published_by
 from gt.standby.search import StandbySearch
 from gt.wire import messages as m
 from gt.wire import telemetry as t
+from gt.wire.messages import codec
 from gt.wire.pool import Pool, half_of_memory
 from gt.wire.principals import OWN_PROCESS
 from gt.wire.reliable_stream import Frames
@@ -115,7 +116,7 @@ class Fabric:
     def say(self, peer: bytes, message: m.Message) -> None:
         """`peer` sends a message to the dispatcher."""
         if self.codec:
-            message = m.decode(m.encode(message))
+            message = codec.decode(codec.encode(message))
         self._hand_out(self.dispatcher.handle(self.received(peer, message), self._now()))
 
     def kill(self, number: int) -> None:
@@ -158,7 +159,7 @@ class Fabric:
                 self.inboxes.setdefault(target, deque()).append(message)
             return
         if self.codec and message is not None:
-            message = m.decode(m.encode(message))
+            message = codec.decode(codec.encode(message))
         self._pass_on(target, self._act(target, worker, message))
 
     def _pass_on(self, target: bytes, sends: list[Any]) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from gt.errors import ProtocolError
 from gt.wire import messages as m
 from gt.wire.connection import Connection
+from gt.wire.messages import codec
 from gt.wire.transport import CurveKeys
 
 SEEK_SECONDS: Final = 2.5
@@ -64,11 +65,11 @@ class StandbySearch:
             self.stop()
             connection = self.connection = Connection(self.address, lease=math.inf, clock=self.clock, keys=self.keys)
             hello = m.Hello(m.VERSION, "seeker", {**self.facts, **self.known})
-            connection.send(m.encode(hello))
+            connection.send(codec.encode(hello))
             self.said_at = now
         elif now - self.said_at >= PING_SECONDS:
             self.said_at = now
-            connection.send_unnumbered(m.encode(m.Ping()))
+            connection.send_unnumbered(codec.encode(m.Ping()))
         found = self._answered(connection)
         connection.look()
         return found
@@ -76,7 +77,7 @@ class StandbySearch:
     def _answered(self, connection: Connection) -> bool:
         try:
             while (frames := connection.receive()) is not None:
-                message = m.decode(frames)
+                message = codec.decode(frames)
                 if type(message) is m.Welcome:
                     service, epoch = message.facts.get("service"), message.facts.get("epoch")
                     return service == self.service and type(epoch) is int and epoch > self.epoch

@@ -21,6 +21,7 @@ from gt.ir.spec import Spec
 from gt.sharding.placement import Layout, Mesh
 from gt.turns import finish
 from gt.wire import messages as m
+from gt.wire.faults import error_of
 
 if TYPE_CHECKING:
     from gt.dispatcher.cost.cost_model import Speeds
@@ -175,13 +176,13 @@ class Shadow:
         """Raise errors that would otherwise reach the program only at its next fetch."""
         for answer in self.answers:
             if isinstance(answer, m.Failed):
-                raise m.error_of(answer.kind, f"{self.name}: {answer.text}")
+                raise error_of(answer.kind, f"{self.name}: {answer.text}")
         entry = self.client.table.get(message.tensor) if isinstance(message, m.Put) else None
         if isinstance(message, m.Run) and message.segment in self.client.segments:
             survivors = getattr(self.client.segments[message.segment], "survivors", ())
             entry = self.client.table.get(message.base + survivors[0]) if survivors else None
         if entry is not None and entry.fault is not None:
-            raise m.error_of(entry.fault[0], f"{self.name}: {entry.fault[1]}")
+            raise error_of(entry.fault[0], f"{self.name}: {entry.fault[1]}")
 
     # what came of it
 

@@ -5,7 +5,7 @@ of this is needed to compute, and nothing of it is recorded while nobody watches
 
 Times are integers in nanoseconds, sizes bytes. `time` is when what is described began; for watchers it is the dispatcher's
 monotonic clock. `worker` says who tells: a worker's number, or `DISPATCHER`. Other numbers are those of messages
-(`gt/wire/messages.py`): `client`, `plan`, and `order`, the place in the one global order. What does not apply is -1 or "".
+(`gt/wire/messages`): `client`, `plan`, and `order`, the place in the one global order. What does not apply is -1 or "".
 
 An event with `times` may stand for several that are alike, when there were more than the stream takes: then `times` says
 how many, the fields in `SUMMED_FIELDS` are sums over them, and all others are the first one's. A *counter* only grows, from the

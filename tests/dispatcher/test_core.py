@@ -17,6 +17,7 @@ from gt.ir.dtypes import float32
 from gt.ir.instruction_bytes import pack_segment
 from gt.sharding.config import Config
 from gt.wire import messages as m
+from gt.wire.messages import codec
 
 
 def nonsense() -> dict[str, list[Any]]:
@@ -313,4 +314,4 @@ def test_a_definition_is_bounded_by_its_frame() -> None:
     from gt.errors import ProtocolError
 
     with pytest.raises(ProtocolError):
-        m.decode(m.encode(m.Define(1, bytes(MAX_DEFINITION_BYTES + 1))), m.TO_DISPATCHER)
+        codec.decode(codec.encode(m.Define(1, bytes(MAX_DEFINITION_BYTES + 1))), codec.TO_DISPATCHER)

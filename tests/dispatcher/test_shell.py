@@ -11,6 +11,7 @@ from gt.daemon.host import host_facts
 from gt.dispatcher.__main__ import DispatcherShell
 from gt.dispatcher.state.events import JobTurn, Received
 from gt.wire import messages as m
+from gt.wire.messages import codec
 
 
 def close(shell: DispatcherShell) -> None:
@@ -46,7 +47,7 @@ def test_the_relay_knows_a_worker_before_anybody_can_answer(machine: Machine) ->
         )
         while shell.core.busy:
             shell._handle(JobTurn())
-        said = [(type(m.decode(frames)), known) for peer, frames, known in heard if peer == b"worker"]
+        said = [(type(codec.decode(frames)), known) for peer, frames, known in heard if peer == b"worker"]
         assert m.Store in dict(said)
         assert all(known for _, known in said)
     finally:

@@ -43,6 +43,7 @@ from gt.sharding.config import Config
 from gt.sharding.config import parse as parse_config
 from gt.wire import messages as m
 from gt.wire import telemetry as t
+from gt.wire.messages import codec
 
 from . import bulk_frames, state_files
 
@@ -69,7 +70,7 @@ class Target(NamedTuple):
 def _packed(tree: Any) -> bytes:
     """A tree as msgpack; what msgpack cannot express is left out."""
     try:
-        return bytes(msgpack.packb(tree, default=m._pack_other, unicode_errors="surrogatepass"))
+        return bytes(msgpack.packb(tree, default=codec._pack_other, unicode_errors="surrogatepass"))
     except (OverflowError, ValueError, TypeError):
         return b"\x80"
 
@@ -227,10 +228,10 @@ def _check_message(data: bytes) -> None:
     if not (isinstance(frames, list) and all(isinstance(frame, bytes) for frame in frames)):
         frames = [data]
     try:
-        message = m.decode(frames)
+        message = codec.decode(frames)
     except ProtocolError:
         return
-    assert repr(m.decode(m.encode(message))) == repr(message)
+    assert repr(codec.decode(codec.encode(message))) == repr(message)
 
 
 def _segment_samples() -> list[Any]:
@@ -439,7 +440,7 @@ class Service(Fabric):
     def utter(self, peer: bytes, item: Any) -> None:
         """A client sends what may be a message."""
         try:
-            message = m.decode(_frames(item))
+            message = codec.decode(_frames(item))
         except ProtocolError as error:
             event: Any = Malformed(peer, str(error))
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gt.wire.messages import decode, encode
+from gt.wire.messages.codec import decode, encode
 from gt.worker.base.backend import backend, diagnose
 from gt.worker.device.nvml import NvmlGpu
 

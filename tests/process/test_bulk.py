@@ -19,6 +19,7 @@ from gt.bounds import MAX_UNREAD_BULK_BYTES
 from gt.wire import messages as m
 from gt.wire.bulk import GET, GRANT, MAX_IN_FLIGHT_BYTES, read_header
 from gt.wire.connection import Connection
+from gt.wire.messages import codec
 
 pytestmark = pytest.mark.process
 
@@ -175,19 +176,19 @@ def test_a_client_that_grants_everything_and_reads_nothing_has_little_kept_for_i
     dispatcher.expect("listening")
     machine.worker(address).expect("worker 0")
     greedy = Connection(address)
-    greedy.send(m.encode(m.Hello(m.VERSION, "client", {"bulk": b"b" * 20})))
+    greedy.send(codec.encode(m.Hello(m.VERSION, "client", {"bulk": b"b" * 20})))
     welcome = heard(greedy, m.Welcome)
     bulk = Connection(str(welcome.facts["bulk_address"]), identity=b"b" * 20)
     bulk.wait_accepted(5.0)
     size = 8 << 20
     segment = [[], "f", [[[], 0, "a.py:1", []]], [["full", [2], {"shape": [size], "dtype": "f32"}, 0]], [0]]
     for message in (m.Define(1, msgpack.packb(segment)), m.Run(1, 1, [], [1.5], [], [])):
-        greedy.send(m.encode(message))
+        greedy.send(codec.encode(message))
     memory = psutil.Process(dispatcher.pid)
     before = memory.memory_info().rss
     streams = []
     for request in range(1, 25):
-        greedy.send(m.encode(m.Fetch(request, 1)))
+        greedy.send(codec.encode(m.Fetch(request, 1)))
         value = heard(greedy, m.Value)
         streams.append((GET, welcome.number, request, value.worker))
         for granted in range(MAX_IN_FLIGHT_BYTES, 4 * size + 1, MAX_IN_FLIGHT_BYTES):
@@ -219,7 +220,7 @@ def heard(connection: Connection, kind: type[Any]) -> Any:
         if frames is None:
             assert connection.socket.poll(5000)
         elif len(frames[0]):
-            message = m.decode(frames)
+            message = codec.decode(frames)
             assert not isinstance(message, (m.Failed, m.Goodbye)), message
             if isinstance(message, kind):
                 return message

@@ -15,6 +15,7 @@ import gt
 from gt.errors import SessionError
 from gt.monitor.stream import Stream
 from gt.wire import messages as m
+from gt.wire.messages import codec
 
 pytestmark = pytest.mark.process
 BIG = np.arange(1 << 18, dtype=np.float32)
@@ -66,7 +67,7 @@ def test_on_tcp_the_owner_needs_nothing_and_a_stranger_gets_nothing(machine: Mac
     assert computes()
     with Stream(address) as stream:
         assert "cancel" in stream.status.capabilities
-    hello = m.encode(m.Hello(m.VERSION, "client", {"bulk": b""}))
+    hello = codec.encode(m.Hello(m.VERSION, "client", {"bulk": b""}))
     assert silent(address, hello)
     assert silent(str(session.facts["bulk_address"]), [b"x", b"", b""])
     dispatcher.expect("refused a connection")
@@ -160,7 +161,7 @@ def test_a_forged_piece_reaches_no_worker(machine: Machine) -> None:
             forger.setsockopt(zmq.LINGER, 0)
             forger.connect(f"tcp://127.0.0.1:{port}")
             for order in range(2, 200):  # what the other worker will send for the sums that follow
-                forger.send_multipart(m.encode(m.Piece(order, 1, 0, 1 - rank, [], [], False, forged)))
+                forger.send_multipart(codec.encode(m.Piece(order, 1, 0, 1 - rank, [], [], False, forged)))
         for _ in range(20):
             assert gt.from_numpy(BIG).sum().item() == BIG.sum()
     for worker in workers:
@@ -192,7 +193,7 @@ def test_with_a_key_other_addresses_are_bound(machine: Machine) -> None:
 def test_without_keys_whoever_reaches_the_port_is_anonymous(machine: Machine) -> None:
     """`--insecure` on loopback: a raw socket is heard, and nobody may cancel."""
     address, _, _ = machine.service(1, "--insecure")
-    assert not silent(address, m.encode(m.Hello(m.VERSION, "client", {"bulk": b""})), 20.0)
+    assert not silent(address, codec.encode(m.Hello(m.VERSION, "client", {"bulk": b""})), 20.0)
     gt.connect(address)
     assert computes()
     with Stream(address) as stream:

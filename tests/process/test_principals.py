@@ -68,13 +68,14 @@ big = np.arange(1 << 20, dtype=np.float32)
 assert ((gt.from_numpy(big) * 2).numpy() == big * 2).all()
 gt.disconnect()
 from gt.wire import messages as m
+from gt.wire.messages import codec
 from gt.wire.connection import Connection
 for role in ("worker", "pulse", "watcher"):
     connection = Connection(address)
-    connection.send(m.encode(m.Hello(m.VERSION, role, {{"address": "ipc:///none", "bulk": b"", "speed": 1e18}})))
+    connection.send(codec.encode(m.Hello(m.VERSION, role, {{"address": "ipc:///none", "bulk": b"", "speed": 1e18}})))
     while (frames := connection.receive()) is None:
         assert connection.socket.poll(5000)
-    answer = m.decode(frames)
+    answer = codec.decode(frames)
     assert isinstance(answer, m.Goodbye), answer
     say(answer.text)
 say("done")

@@ -17,6 +17,7 @@ from daemons import Machine, ends, left_by_kill, seconds
 
 import gt
 from gt.wire import messages as m
+from gt.wire.messages import codec
 from gt.wire.reliable_stream import HEADER, HEADER_BYTES, OPEN_NEW
 
 pytestmark = pytest.mark.process
@@ -339,10 +340,10 @@ def garbage() -> list[list[bytes]]:
         [b""], [b"", b""], [b"\xc1"], [b"GET / HTTP/1.1\r\n\r\n"], [bytes(10_000)], [b"x"] * 5,
         [b"\x92\x02\xa1\xff"], [b"\x91" * 5000], [b"\xdd\xff\xff\xff\xff"],
         [HEADER.pack(OPEN_NEW, 0)], [HEADER.pack(1, 0)], [HEADER.pack(2, 9)], [HEADER.pack(OPEN_NEW, 5), b"x"],
-        m.encode(m.Ping()), m.encode(m.Free([1])), m.encode(m.Done(5)), m.encode(m.Landed(1, 1)),
-        m.encode(m.Piece(1, 1, 0, 0, [], [], False, b"1234")), m.encode(m.Hello(99, "client", {})),
-        m.encode(m.Hello(m.VERSION, "client", {"pid": 1 << 62, "bulk": 5})),
-        m.encode(m.Hello(m.VERSION, "client", {"pid": -1})), m.encode(m.Hello(m.VERSION, "client", {})),
+        codec.encode(m.Ping()), codec.encode(m.Free([1])), codec.encode(m.Done(5)), codec.encode(m.Landed(1, 1)),
+        codec.encode(m.Piece(1, 1, 0, 0, [], [], False, b"1234")), codec.encode(m.Hello(99, "client", {})),
+        codec.encode(m.Hello(m.VERSION, "client", {"pid": 1 << 62, "bulk": 5})),
+        codec.encode(m.Hello(m.VERSION, "client", {"pid": -1})), codec.encode(m.Hello(m.VERSION, "client", {})),
     ]  # fmt: skip
     frames += [[random.bytes(int(n)) for n in random.integers(0, 60, int(random.integers(1, 5)))] for _ in range(200)]
     return frames
@@ -402,9 +403,9 @@ def test_a_peer_that_breaks_the_protocol_is_told(machine: Machine) -> None:
         peer.connect(address)
         for _ in range(2):
             peer.send(HEADER.pack(OPEN_NEW, 0))
-            peer.send(HEADER.pack(1, 0) + m.encode(m.Hello(m.VERSION, "client", {"pid": os.getpid()}))[0])
+            peer.send(HEADER.pack(1, 0) + codec.encode(m.Hello(m.VERSION, "client", {"pid": os.getpid()}))[0])
             assert heard(peer, m.Welcome)
-            peer.send(HEADER.pack(7, 0) + m.encode(m.Free([1]))[0])
+            peer.send(HEADER.pack(7, 0) + codec.encode(m.Free([1]))[0])
             assert "message 7 where 2 was due; start afresh" in heard(peer, m.Goodbye).text
     finally:
         context.destroy(linger=0)
@@ -415,7 +416,7 @@ def heard(peer: Any, kind: type[Any]) -> Any:
     while True:
         first, *rest = peer.recv_multipart()
         if len(first) > HEADER_BYTES:
-            message = m.decode([first[HEADER_BYTES:], *rest])
+            message = codec.decode([first[HEADER_BYTES:], *rest])
             if isinstance(message, kind):
                 return message
 
@@ -430,7 +431,7 @@ def test_hostile_frames_take_neither_memory_nor_time(machine: Machine) -> None:
     bombs = (
         [b"\xdd\x00\x0f\xff\xf0" + b"\x80" * 0xFFFF0],
         [b"\x97\x07" + b"\xdc\xff\xff" * 300_000],
-        m.encode(m.Define(1, b"\x95\xdc\x40\x00" + b"\x90" * 4_000_000)),
+        codec.encode(m.Define(1, b"\x95\xdc\x40\x00" + b"\x90" * 4_000_000)),
         [bytes(16 << 20)],
     )
     for _ in range(5):
@@ -440,7 +441,7 @@ def test_hostile_frames_take_neither_memory_nor_time(machine: Machine) -> None:
             stranger.setsockopt(zmq.RCVTIMEO, 20_000)
             stranger.connect(address)
             stranger.send(HEADER.pack(OPEN_NEW, 0))
-            stranger.send(HEADER.pack(1, 0) + m.encode(m.Hello(m.VERSION, "client", {"bulk": b"b"}))[0])
+            stranger.send(HEADER.pack(1, 0) + codec.encode(m.Hello(m.VERSION, "client", {"bulk": b"b"}))[0])
             assert heard(stranger, m.Welcome)
             stranger.send_multipart([HEADER.pack(2, 0) + bomb[0], *bomb[1:]])
             right()

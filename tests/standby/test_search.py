@@ -12,6 +12,7 @@ from gt.errors import ProtocolError
 from gt.standby.search import SEEK_SECONDS, StandbySearch
 from gt.wire import messages as m
 from gt.wire.connection import Connection, SessionRouter
+from gt.wire.messages import codec
 from gt.wire.transport import unlink
 
 TURNS = 2000
@@ -41,10 +42,10 @@ class Stage(NamedTuple):
         def heard() -> Any:
             assert not self.search.look(self.own)
             found = self.other.receive()
-            return found if found is not None and len(found[1][0]) and type(m.decode(found[1])) is m.Hello else None
+            return found if found is not None and len(found[1][0]) and type(codec.decode(found[1])) is m.Hello else None
 
         peer, frames, _ = self.until(heard)
-        return peer, m.decode(frames)
+        return peer, codec.decode(frames)
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_who_serves_is_found(stage: Stage) -> None:
     stage.now[0] += SEEK_SECONDS + 0.1
     peer, hello = stage.hello()
     assert (hello.role, hello.facts) == ("seeker", {"worker": "ipc:///w", "service": 7, "epoch": 1})
-    stage.other.send(peer, m.encode(m.Welcome(0, {"service": 7, "epoch": 2})))
+    stage.other.send(peer, codec.encode(m.Welcome(0, {"service": 7, "epoch": 2})))
     stage.until(lambda: stage.search.look(stage.own))
     assert stage.search.take().endswith("/other")
     assert not stage.search.address
@@ -88,8 +89,8 @@ def test_others_are_not(stage: Stage, facts: dict[str, Any]) -> None:
     """The own dispatcher itself, at another address; and one of another service."""
     stage.now[0] += SEEK_SECONDS + 0.1
     peer, _ = stage.hello()
-    stage.other.send(peer, m.encode(m.Welcome(0, facts)))
-    stage.other.send(peer, m.encode(m.Ping()))
+    stage.other.send(peer, codec.encode(m.Welcome(0, facts)))
+    stage.other.send(peer, codec.encode(m.Ping()))
     connection = stage.search.connection
     assert connection is not None
     stage.until(lambda: stage.search.look(stage.own) or connection.stream.heard == 2)

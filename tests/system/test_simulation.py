@@ -29,6 +29,7 @@ from gt.ir.instruction_bytes import pack_segment
 from gt.ir.spec import pack_spec, spec, unpack_spec
 from gt.sharding.config import Config
 from gt.wire import messages as m
+from gt.wire.messages import codec
 from gt.worker.base.backend import backend
 from gt.worker.base.events import BulkIn, BulkOut, Forgotten, ToDispatcher, ToPeer
 from gt.worker.core import WorkerCore as Worker
@@ -166,7 +167,7 @@ class Network:
     def say(self, name: str, message: Any) -> None:
         """A peer speaks to the dispatcher."""
         if self.codec:
-            message = m.decode(m.encode(message))
+            message = codec.decode(codec.encode(message))
         self.said[name] += 1
         self.send(name, DISPATCHER, Received(name.encode(), message))
 
@@ -220,7 +221,7 @@ class Network:
             for send in self.dispatcher.handle(item, self.now):
                 message = send.message
                 if self.codec:
-                    message = m.decode(m.encode(message))
+                    message = codec.decode(codec.encode(message))
                 self.tell(send.to, message)
             self.dispatcher.check()
         elif target == PUBLISHER:

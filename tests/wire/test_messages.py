@@ -26,6 +26,9 @@ from gt.bounds import (
 from gt.errors import KINDS, GTError, IndexOutOfRange, OutOfMemory, ProtocolError, ShapeError, WorkerError
 from gt.ir.instruction_bytes import unpack_segment
 from gt.wire import messages as m
+from gt.wire.faults import error_of, fault_of
+from gt.wire.messages import codec
+from gt.wire.messages.fields import MAX_WORD_LENGTH, MAX_WORDS
 
 SAMPLES: tuple[Any, ...] = (
     m.Hello(m.VERSION, "client", {"pid": 7, "bulk": b"g1", "host": "here"}),
@@ -150,7 +153,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "list[Any]": ("text", 1, None, {"0": 1}),
     "scalars": (["1"], [None], [b"1"], [[1]], 1, None),
     "Measure": ("1", 1.5, True, None, [1], -2, 1 << 63),
-    "Words": ([1], [b"text"], "text", None, ["word"] * (m.MAX_WORDS + 1), ["x" * (m.MAX_WORD_LENGTH + 1)]),
+    "Words": ([1], [b"text"], "text", None, ["word"] * (MAX_WORDS + 1), ["x" * (MAX_WORD_LENGTH + 1)]),
 }
 """For the form of each field, values that it must not have."""
 
@@ -163,18 +166,18 @@ FIELDS = [
     (kind, field)
     for kind in m.CODES
     for field in kind._fields
-    if (field, kind.__annotations__[field].__forward_arg__) not in m._DATA_FIELDS
+    if (field, kind.__annotations__[field].__forward_arg__) not in codec._DATA_FIELDS
 ]
 
 
 def raw(message: Any) -> list[Any]:
     """A message's first frame as plain values: code, fields."""
-    plain: list[Any] = msgpack.unpackb(m.encode(message)[0])
+    plain: list[Any] = msgpack.unpackb(codec.encode(message)[0])
     return plain
 
 
 def frames(plain: list[Any], like: Any) -> list[Any]:
-    return [msgpack.packb(plain), *m.encode(like)[1:]]
+    return [msgpack.packb(plain), *codec.encode(like)[1:]]
 
 
 def test_there_is_a_sample_of_every_message() -> None:
@@ -186,35 +189,35 @@ def test_there_is_a_sample_of_every_message() -> None:
 @pytest.mark.parametrize("message", SAMPLES, ids=lambda sample: type(sample).__name__)
 def test_messages_come_back_as_they_were(message: Any) -> None:
     """A message survives the wire; decoding gives the same kind with the same fields."""
-    back = m.decode(m.encode(message))
+    back = codec.decode(codec.encode(message))
     assert (back, type(back)) == (message, type(message))
 
 
 @pytest.mark.parametrize("message", SAMPLES, ids=lambda sample: type(sample).__name__)
 def test_data_travels_uncopied_in_a_frame_of_its_own(message: Any) -> None:
     """A message has two frames exactly when it has data, and the data frame is the very object that was given."""
-    encoded = m.encode(message)
+    encoded = codec.encode(message)
     assert len(encoded) == (
         2 if message and message._fields[-1] in ("data", "body") and type(message[-1]) is bytes else 1
     )
     if len(encoded) == 2:
         assert encoded[1] is message[-1]
-        assert m.decode([encoded[0], memoryview(b"large")])[-1] == b"large"
+        assert codec.decode([encoded[0], memoryview(b"large")])[-1] == b"large"
 
 
 def test_a_message_that_cannot_be_packed_leaves_nothing_to_the_next() -> None:
     with pytest.raises(TypeError, match="cannot carry object"):
-        m.encode(m.Options({"ok": "a" * 1000, "wrong": object()}))
-    assert m.decode(m.encode(m.Free([1, 2]))) == m.Free([1, 2])
+        codec.encode(m.Options({"ok": "a" * 1000, "wrong": object()}))
+    assert codec.decode(codec.encode(m.Free([1, 2]))) == m.Free([1, 2])
 
 
 def test_memory_for_a_large_message_is_not_kept() -> None:
-    before = m._packer.pack
-    m.encode(m.Free([1, 2]))
-    assert m._packer.pack is before
-    message = m.Answer(1, {"text": "a" * m.MAX_PACKER_BYTES})
-    assert m.decode(m.encode(message)) == message
-    assert m._packer.pack is not before
+    before = codec._packer.pack
+    codec.encode(m.Free([1, 2]))
+    assert codec._packer.pack is before
+    message = m.Answer(1, {"text": "a" * codec.MAX_PACKER_BYTES})
+    assert codec.decode(codec.encode(message)) == message
+    assert codec._packer.pack is not before
 
 
 @pytest.mark.parametrize(("kind", "field"), FIELDS, ids=lambda value: getattr(value, "__name__", value))
@@ -226,13 +229,13 @@ def test_every_field_is_checked(kind: type[Any], field: str) -> None:
         plain = raw(sample)
         plain[at] = value
         with pytest.raises(ProtocolError, match=rf"{kind.__name__}\.{field}"):
-            m.decode(frames(plain, sample))
+            codec.decode(frames(plain, sample))
 
 
 @pytest.mark.parametrize("message", SAMPLES, ids=lambda sample: type(sample).__name__)
 def test_the_number_of_fields_and_frames_is_checked(message: Any) -> None:
     """A field or a frame too many or too few is refused."""
-    encoded = m.encode(message)
+    encoded = codec.encode(message)
     refused = [frames([*raw(message), 0], message), [*encoded, b""]]
     if raw(message)[1:]:
         refused.append(frames(raw(message)[:-1], message))
@@ -240,7 +243,7 @@ def test_the_number_of_fields_and_frames_is_checked(message: Any) -> None:
         refused.append(encoded[:1])
     for each in refused:
         with pytest.raises(ProtocolError):
-            m.decode(each)
+            codec.decode(each)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +280,7 @@ def test_the_number_of_fields_and_frames_is_checked(message: Any) -> None:
 def test_what_is_no_message_is_refused(encoded: list[bytes]) -> None:
     """Frames that are not one message of this protocol are refused, whatever is wrong with them."""
     with pytest.raises(ProtocolError):
-        m.decode(encoded)
+        codec.decode(encoded)
 
 
 def test_data_beyond_the_bound_is_refused() -> None:
@@ -291,48 +294,48 @@ def test_data_beyond_the_bound_is_refused() -> None:
 
     frame = Huge()
     for kind, bounds, most in (
-        (m.Part, m.FROM_DISPATCHER, MAX_PIECE_BYTES),
-        (m.Part, m.TO_DISPATCHER, MAX_INLINE_BYTES),
-        (m.Define, m.TO_DISPATCHER, MAX_DEFINITION_BYTES),
+        (m.Part, codec.FROM_DISPATCHER, MAX_PIECE_BYTES),
+        (m.Part, codec.TO_DISPATCHER, MAX_INLINE_BYTES),
+        (m.Define, codec.TO_DISPATCHER, MAX_DEFINITION_BYTES),
     ):
-        head, _ = m.encode(BY_KIND[kind])
+        head, _ = codec.encode(BY_KIND[kind])
         frame.said = most
-        assert type(m.decode([head, frame], bounds)) is kind
+        assert type(codec.decode([head, frame], bounds)) is kind
         frame.said = most + 1
         with pytest.raises(ProtocolError, match="bounded size"):
-            m.decode([head, frame], bounds)
+            codec.decode([head, frame], bounds)
 
 
 @pytest.mark.parametrize(
     ("message", "bounds"),
     [
-        (m.Ask(1, "x" * MAX_CONTROL_BYTES), m.TO_DISPATCHER),
-        (m.Run(1, 1, [1 << 60] * MAX_IDS, [1.5] * MAX_SCALARS, [], [1 << 60] * (2 * MAX_IDS)), m.TO_DISPATCHER),
-        (m.Configure(1, {"config": "x" * MAX_CONFIG_BYTES}), m.TO_DISPATCHER),
-        (m.Hello(m.VERSION, "client", {"host": "x" * MAX_HELLO_BYTES}), m.BEFORE_HELLO),
-        (m.Run(1, 1, [1 << 60] * 1000, [], [], []), m.BEFORE_HELLO),
-        (m.Answer(1, {"facts": "x" * MAX_ANSWER_BYTES}), m.FROM_DISPATCHER),
+        (m.Ask(1, "x" * MAX_CONTROL_BYTES), codec.TO_DISPATCHER),
+        (m.Run(1, 1, [1 << 60] * MAX_IDS, [1.5] * MAX_SCALARS, [], [1 << 60] * (2 * MAX_IDS)), codec.TO_DISPATCHER),
+        (m.Configure(1, {"config": "x" * MAX_CONFIG_BYTES}), codec.TO_DISPATCHER),
+        (m.Hello(m.VERSION, "client", {"host": "x" * MAX_HELLO_BYTES}), codec.BEFORE_HELLO),
+        (m.Run(1, 1, [1 << 60] * 1000, [], [], []), codec.BEFORE_HELLO),
+        (m.Answer(1, {"facts": "x" * MAX_ANSWER_BYTES}), codec.FROM_DISPATCHER),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_first_frame_beyond_the_bound_of_its_message_is_refused(message: Any, bounds: m.FrameBounds) -> None:
+def test_a_first_frame_beyond_the_bound_of_its_message_is_refused(message: Any, bounds: codec.FrameBounds) -> None:
     """The dispatcher, which anybody may write to, reads no more of a message than its type can need."""
     with pytest.raises(ProtocolError, match=f"{type(message).__name__}(.freed)? (has a first frame|is) of at most"):
-        m.decode(m.encode(message), bounds)
+        codec.decode(codec.encode(message), bounds)
 
 
 def test_messages_of_the_largest_size_that_clients_send_are_read() -> None:
     """A run with as many inputs, numbers and dead tensors as there may be fits its frame, and so does a `Free`."""
     ids = [(1 << 60) + n for n in range(MAX_IDS)]
     for message in (m.Run(1, 1, ids, [1.5] * MAX_SCALARS, list(range(MAX_IDS)), ids), m.Free(ids)):
-        assert m.decode(m.encode(message), m.TO_DISPATCHER) == message
+        assert codec.decode(codec.encode(message), codec.TO_DISPATCHER) == message
 
 
 def test_a_list_of_more_ids_than_a_message_may_have_is_refused() -> None:
     """Lists are bounded by themselves, however small their numbers."""
     for message in (m.Run(1, 1, [1] * (MAX_IDS + 1), [], [], []), m.Run(1, 1, [], [1] * (MAX_SCALARS + 1), [], [])):
         with pytest.raises(ProtocolError, match=r"Run\.(inputs|scalars) is of at most"):
-            m.decode(m.encode(message))
+            codec.decode(codec.encode(message))
 
 
 def allocated(read: Callable[[], object]) -> int:
@@ -355,7 +358,7 @@ BOMBS = (
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: repr(bomb[2:8]))
 def test_no_frame_costs_more_than_a_multiple_of_its_bytes(bomb: bytes) -> None:
     """Empty mappings, nested lists and lengths that are only claimed are refused before memory is allocated for them."""
-    assert allocated(lambda: m.decode([bomb], m.TO_DISPATCHER)) < 8 * len(bomb) + (1 << 16)
+    assert allocated(lambda: codec.decode([bomb], codec.TO_DISPATCHER)) < 8 * len(bomb) + (1 << 16)
     body = bytes(bomb[2:])
     assert allocated(lambda: unpack_segment(b"\x95" + body)) < 8 * len(body) + (1 << 21)
 
@@ -364,11 +367,11 @@ def test_no_frame_costs_more_than_a_multiple_of_its_bytes(bomb: bytes) -> None:
 @settings(max_examples=cases(150), deadline=None)
 def test_mutated_messages_cost_no_more_than_a_multiple_of_their_bytes(sample: Any, data: st.DataObject) -> None:
     """Bytes of a valid message that are changed, repeated or cut raise nothing but `ProtocolError` and allocate little."""
-    first, *rest = m.encode(sample)
+    first, *rest = codec.encode(sample)
     at = data.draw(st.integers(0, len(first)))
     changed = first[:at] + data.draw(st.binary(max_size=8)) * data.draw(st.sampled_from((1, 1, 1000))) + first[at + 1 :]
-    bounds = data.draw(st.sampled_from((m.TO_DISPATCHER, m.BEFORE_HELLO, m.FROM_DISPATCHER)))
-    grown = allocated(lambda: m.decode([changed, *rest], bounds))
+    bounds = data.draw(st.sampled_from((codec.TO_DISPATCHER, codec.BEFORE_HELLO, codec.FROM_DISPATCHER)))
+    grown = allocated(lambda: codec.decode([changed, *rest], bounds))
     assert grown < MAX_GROWTH * len(changed) + (16 << 20)
 
 
@@ -377,7 +380,7 @@ def test_mutated_messages_cost_no_more_than_a_multiple_of_their_bytes(sample: An
 def test_random_frames_never_do_more_than_be_refused(encoded: list[bytes]) -> None:
     """Whatever frames arrive, nothing but `ProtocolError` is raised."""
     try:
-        m.decode(encoded)
+        codec.decode(encoded)
     except ProtocolError:
         pass
 
@@ -397,10 +400,10 @@ def test_random_fields_are_refused_or_mean_a_message(sample: Any, data: st.DataO
     for at in data.draw(st.sets(st.integers(0, len(plain) - 1), max_size=2)):
         plain[at] = data.draw(json)
     try:
-        message = m.decode(frames(plain, sample))
+        message = codec.decode(frames(plain, sample))
     except ProtocolError:
         return
-    assert repr(m.decode(m.encode(message))) == repr(message)
+    assert repr(codec.decode(codec.encode(message))) == repr(message)
 
 
 # errors across the wire
@@ -409,16 +412,16 @@ def test_random_fields_are_refused_or_mean_a_message(sample: Any, data: st.DataO
 @pytest.mark.parametrize("kind", KINDS.values())
 def test_errors_keep_their_class_across_the_wire(kind: type[GTError]) -> None:
     """Every error of GT that may cross the wire arrives as the class it left as, with its text."""
-    back = m.error_of(*m.fault_of(kind("the text")))
+    back = error_of(*fault_of(kind("the text")))
     assert (type(back), str(back)) == (kind, "the text")
 
 
 def test_foreign_errors_arrive_as_worker_errors() -> None:
     """What is not an error of GT becomes one: memory runs out as `OutOfMemory`, all else names its own class."""
-    assert m.fault_of(MemoryError()) == ("OutOfMemory", "out of memory")
-    assert m.fault_of(MemoryError("9 GiB")) == ("OutOfMemory", "9 GiB")
-    assert m.fault_of(ZeroDivisionError("by zero")) == ("WorkerError", "ZeroDivisionError: by zero")
-    assert isinstance(m.error_of("OutOfMemory", ""), OutOfMemory)
-    assert type(m.error_of("Exit", "text")) is WorkerError, "an unknown kind names no class of ours"
-    assert isinstance(m.error_of("IndexOutOfRange", ""), IndexOutOfRange)
-    assert isinstance(m.error_of("ShapeError", ""), ShapeError)
+    assert fault_of(MemoryError()) == ("OutOfMemory", "out of memory")
+    assert fault_of(MemoryError("9 GiB")) == ("OutOfMemory", "9 GiB")
+    assert fault_of(ZeroDivisionError("by zero")) == ("WorkerError", "ZeroDivisionError: by zero")
+    assert isinstance(error_of("OutOfMemory", ""), OutOfMemory)
+    assert type(error_of("Exit", "text")) is WorkerError, "an unknown kind names no class of ours"
+    assert isinstance(error_of("IndexOutOfRange", ""), IndexOutOfRange)
+    assert isinstance(error_of("ShapeError", ""), ShapeError)

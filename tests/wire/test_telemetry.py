@@ -17,6 +17,7 @@ from gt.errors import ProtocolError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.event_buffer import MAX_AGGREGATES, MAX_OTHER_EVENTS, EventBuffer
+from gt.wire.messages import codec
 
 FORMS: dict[str, Any] = {
     "int": st.integers(-(1 << 63), (1 << 63) - 1),
@@ -204,4 +205,4 @@ def test_a_worker_sends_its_events_in_messages_that_the_dispatcher_reads() -> No
         assert batches
         for batch in batches:
             assert len(batch) <= MAX_WORKER_EVENTS
-            assert m.decode(m.encode(m.Events(1 << 62, 0, batch)), m.TO_DISPATCHER).events == batch
+            assert codec.decode(codec.encode(m.Events(1 << 62, 0, batch)), codec.TO_DISPATCHER).events == batch

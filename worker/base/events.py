@@ -1,4 +1,4 @@
-"""Events that go into the worker's core and come out of it, besides the wire's messages (`gt/wire/messages.py`)."""
+"""Events that go into the worker's core and come out of it, besides the wire's messages (`gt/wire/messages`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gt.ir.spec import Spec
 from gt.sharding.partition import Box
 from gt.wire import messages as m
 from gt.wire.bulk import Key
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault
 from gt.worker.device.buffers import BufferView
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gt.wire import messages as m
-from gt.wire.messages import Fault, fault_of
+from gt.wire.faults import Fault, fault_of
 from gt.worker.base.events import Send, ToDispatcher
 from gt.worker.base.kernel_call import CheckFlags, OperandCheck
 from gt.worker.program.compiler import Program, ProgramStep, describe

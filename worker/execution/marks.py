@@ -20,6 +20,7 @@ from gt.ir.spec import unpack_spec
 from gt.sharding.partition import box, holders
 from gt.sharding.placement import Mesh, parse_layout
 from gt.wire import messages as m
+from gt.wire.faults import error_of
 from gt.worker.base.events import MarkedPart, MarkIn, MarkPacked, MarkWork
 from gt.worker.memory_limit.limiter import SpillCause
 from gt.worker.spill.memory_accounting import Origins, SignalsByOffset
@@ -144,7 +145,7 @@ class Marks:
             raise WorkerError("what a peer has packed has not come")
         fault = value.fault if isinstance(value, Poison) else settled_fault(stored, checks, (client, tensor))
         if fault is not None:
-            raise m.error_of(*fault)
+            raise error_of(*fault)
         if type(value) is SpilledValue:
             assert stored.limiter is not None, "only what it put out is out"
             stored.limiter.cause = SpillCause(client)

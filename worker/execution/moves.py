@@ -15,7 +15,7 @@ import numpy as np
 
 from gt.errors import WorkerLost
 from gt.wire import messages as m
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault
 from gt.worker.base.backend import Backend
 from gt.worker.base.events import ToDispatcher
 from gt.worker.device.async_copies import DeviceToHostCopy, HostToDeviceCopy, Staging

@@ -10,7 +10,7 @@ from gt.ir.spec import Spec, unpack_spec
 from gt.sharding.partition import Box, written_box
 from gt.sharding.placement import Mesh, parse_layout
 from gt.wire import messages as m
-from gt.wire.messages import Fault, error_of
+from gt.wire.faults import Fault, error_of
 from gt.worker.memory_limit.limiter import SpillCause
 from gt.worker.spill.spill_file import SpilledValue
 

@@ -17,7 +17,7 @@ from gt.sharding.partition import Box, box, extent
 from gt.sharding.placement import Mesh, parse_layout
 from gt.wire import messages as m
 from gt.wire.bulk import GET, Key
-from gt.wire.messages import Fault, fault_of
+from gt.wire.faults import Fault, fault_of
 from gt.worker.base.backend import Backend
 from gt.worker.base.events import BulkIn, BulkOut, Send, SnapshotIn, ToDispatcher
 from gt.worker.device.async_copies import MAX_QUEUED_PUT_BYTES, DeviceToHostCopy, HostToDeviceCopy

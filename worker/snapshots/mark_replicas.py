@@ -1,6 +1,6 @@
 """Takes the tensors of a mark that another rank has written from the file of that rank.
 
-Ranks that held the same part of a tensor, and keep marks in one folder, write it once (`ShareMark` in `gt/wire/messages.py`).
+Ranks that held the same part of a tensor, and keep marks in one folder, write it once (`ShareMark`).
 Whoever reads the file of one of them finds there which rank has it, and how it lay in memory: on that depends the order in which
 NumPy adds up, so a copy that lies there differently is put into that order.
 """

@@ -21,7 +21,7 @@ from gt.snapshot_files.snapshot_folder import SnapshotFolder, pack_list
 from gt.snapshot_files.snapshot_names import earlier_attempts, principal_folder, publisher_of
 from gt.snapshot_files.snapshot_reader import SnapshotReader
 from gt.wire import messages as m
-from gt.wire.messages import Fault, fault_of
+from gt.wire.faults import Fault, fault_of
 from gt.worker.base.events import SnapshotIn, SnapshotWork
 
 

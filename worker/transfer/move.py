@@ -23,7 +23,7 @@ from gt.sharding.block_grid import middle
 from gt.sharding.collectives import PAIRWISE_ALGORITHMS, all_reduce_algorithm
 from gt.sharding.partition import Box, BoxTransfer, box, extent, receives, relative, sends
 from gt.sharding.placement import Layout, Mesh, Partial, Replicate, collective_name
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault
 from gt.worker.nccl.collective_moves import JointMove, joint
 
 from .move_schedule import ALL_REDUCE, ScheduledPortion, redistribution

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gt.wire import messages as m
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault
 from gt.worker.nccl.collective_moves import JointMoveWork
 from gt.worker.nccl.communicators import REFUSED_GENERATION, CollectiveCompletion, NcclGroup
 

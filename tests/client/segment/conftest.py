@@ -10,6 +10,7 @@ import pytest
 import gt
 from gt.client.session import session as sessions
 from gt.wire import messages as m
+from gt.wire.messages import codec
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     send = link.send
 
     def noted(message: m.Message) -> None:
-        messages.append(m.decode(m.encode(message), m.TO_DISPATCHER))
+        messages.append(codec.decode(codec.encode(message), codec.TO_DISPATCHER))
         send(message)
 
     monkeypatch.setattr(link, "send", noted)

@@ -17,6 +17,7 @@ from gt.client.session import session as sessions
 from gt.client.session.session import Session
 from gt.service.in_process import Fabric, InprocLink
 from gt.wire import messages as m
+from gt.wire.messages import codec
 from gt.wire.reliable_stream import Frames
 
 LOSS_CHANCE = 0.04
@@ -42,15 +43,15 @@ class LosingLink(InprocLink):
         """Whether the client has not heard yet that it must go back."""
 
     def encode(self, message: m.Message) -> Frames:
-        return m.encode(message)
+        return codec.encode(message)
 
     def send(self, message: m.Message) -> Any:
-        frames = m.encode(message)
+        frames = codec.encode(message)
         self.send_frames(frames)
         return frames
 
     def send_frames(self, frames: Frames) -> None:
-        message = m.decode(list(frames))
+        message = codec.decode(list(frames))
         if isinstance(message, m.Resume):
             self.silent = message.session != self.number
             if not self.silent:

@@ -29,6 +29,7 @@ from gt.client.session.socket_link import resend_limit
 from gt.daemon.host import memory_limit
 from gt.errors import GTError, SessionError, WorkerLost
 from gt.wire import messages as m
+from gt.wire.messages import codec
 
 STEPS = {
     "run": 6, "free": 1, "define": 1, "options": 1, "put": 1, "large put": 1, "fetch": 3, "ask": 1, "configure": 1,
@@ -114,7 +115,7 @@ class Story:
         frames = [[first] if second is None else [first, second] for first, second, _, _ in kept.kept]
         stream = [self.link.again(at) for at in range(kept.dropped, len(self.link.stream))]
         assert frames == stream, "everything else has not"
-        waiting = [m.decode(list(each)) for each in self.link.stream[: kept.dropped]]
+        waiting = [codec.decode(list(each)) for each in self.link.stream[: kept.dropped]]
         assert not any(isinstance(each, ASKED) and each.request in self.session.requests for each in waiting)
 
     def finish(self) -> None:

@@ -14,6 +14,7 @@ from gt.client.session.socket_link import SocketLink
 from gt.daemon.host import host_facts
 from gt.wire import messages as m
 from gt.wire.bulk import ALL_WORKERS
+from gt.wire.messages import codec
 from gt.wire.reliable_stream import HEADER_BYTES
 
 HELLO = m.Hello(m.VERSION, "client", {"mark": 0})
@@ -42,7 +43,7 @@ def welcomed(link: SocketLink, tmp_path: Path, **facts: Any) -> None:
 
 def waiting(link: SocketLink) -> list[Any]:
     """The messages that the control socket keeps until they are acknowledged."""
-    return [m.decode(list(frames[1:])) if len(frames) > 2 else frames for frames in link.control.stream.kept]
+    return [codec.decode(list(frames[1:])) if len(frames) > 2 else frames for frames in link.control.stream.kept]
 
 
 def test_new_sockets_are_opened_and_nothing_but_hello_is_sent(link: SocketLink, tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_new_sockets_are_opened_and_nothing_but_hello_is_sent(link: SocketLink, 
     assert link.control.lease == 7.0
     assert len(link.control.stream.kept) == 1
     frames = link.send(m.Free([3]))
-    assert frames == m.encode(m.Free([3]))
+    assert frames == codec.encode(m.Free([3]))
     link.send_frames(frames)
     link.send(m.Ping())
     assert len(link.control.stream.kept) == 1
@@ -106,7 +107,7 @@ def test_a_bulk_stream_that_nobody_knows_gets_another_name(link: SocketLink, tmp
     assert link.bulk is not before
     assert link.bulk.identity != before.identity
     assert link.alive() is None
-    assert m.decode([bytes(hello[0][HEADER_BYTES:])]) == HELLO._replace(
+    assert codec.decode([bytes(hello[0][HEADER_BYTES:])]) == HELLO._replace(
         facts={**HELLO.facts, "bulk": link.bulk.identity}
     )
 

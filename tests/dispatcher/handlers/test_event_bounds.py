@@ -51,6 +51,7 @@ from gt.sharding.config import Config
 from gt.sharding.placement import Shard
 from gt.wire import messages as m
 from gt.wire import telemetry as t
+from gt.wire.messages import codec
 
 MAX_STEPS = 40_000
 """Lines of Python that an event may take: about 2 ms at 50 ns each."""
@@ -81,7 +82,7 @@ def most_steps(each: Service, peer: str, *messages: Any, counted: bool = True) -
         if isinstance(message, Reload):
             act(message)
             continue
-        act(Received(peer.encode(), m.decode(m.encode(message), m.TO_DISPATCHER)))
+        act(Received(peer.encode(), codec.decode(codec.encode(message), codec.TO_DISPATCHER)))
     for _ in range(100_000):
         if not each.core.busy:
             break
@@ -716,7 +717,7 @@ def test_a_mark_of_many_tensors_is_taken_and_restored_in_turns() -> None:
 
 def said(each: Service, peer: str, message: Any) -> int:
     """The most steps that an event takes while a message is acted on, and what follows from it; peers hear what they are told."""
-    return steps_of(each, Received(peer.encode(), m.decode(m.encode(message), m.TO_DISPATCHER)))
+    return steps_of(each, Received(peer.encode(), codec.decode(codec.encode(message), codec.TO_DISPATCHER)))
 
 
 def test_peers_send_what_a_new_machine_needs_of_many_tensors_in_turns() -> None:

@@ -12,6 +12,7 @@ from gt.dispatcher.state.events import Lost, Malformed, Publish, Tick
 from gt.dispatcher.state.gpu_health import SLOWDOWN_CAUSES, WARNING_PERIOD, GpuHealth
 from gt.wire import messages as m
 from gt.wire import telemetry as t
+from gt.wire.messages.fields import MAX_WORD_LENGTH, MAX_WORDS
 from gt.worker.device.nvml import THROTTLE_REASONS
 
 WELL = m.Health(54, 120_400, 700_000, 93, 5 << 30, 80 << 30, 0, [])
@@ -212,5 +213,5 @@ def test_the_log_says_when_memory_errors_grew() -> None:
 
 def test_the_reasons_are_the_words_that_workers_say() -> None:
     assert SLOWDOWN_CAUSES.keys() <= set(THROTTLE_REASONS.values())
-    assert len(THROTTLE_REASONS) <= m.MAX_WORDS
-    assert max(map(len, THROTTLE_REASONS.values())) <= m.MAX_WORD_LENGTH
+    assert len(THROTTLE_REASONS) <= MAX_WORDS
+    assert max(map(len, THROTTLE_REASONS.values())) <= MAX_WORD_LENGTH

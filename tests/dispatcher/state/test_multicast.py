@@ -19,6 +19,7 @@ from effort import PROVED, cases
 from gt.dispatcher.state.multicast import MAX_WAIT_TICKS, Accept, Broken, Fanout, Withdraw
 from gt.errors import ProtocolError
 from gt.wire import messages as m
+from gt.wire.messages import codec
 from gt.wire.subscription import Subscription
 
 
@@ -91,7 +92,7 @@ class Worker:
         return self.pipe
 
     def hear(self, frames: list[Any]) -> None:
-        match m.decode(frames):
+        match codec.decode(frames):
             case m.Subscribe() | m.Unsubscribe() as message:
                 self.subscription.subscribe(message)
             case m.Switch() as message:
@@ -136,7 +137,7 @@ class Wires:
         self.fanout.check()
 
     def _send(self, to: tuple[bytes, ...], message: Any) -> int:
-        frames = m.encode(message)
+        frames = codec.encode(message)
         prefixes, peers = self.fanout.routes(to, frames)
         for prefix in prefixes:
             for worker in self.workers.values():
@@ -165,11 +166,11 @@ class Wires:
             case Accept():
                 pipe.topics.add(what.topic)
                 if what.switched:
-                    self._direct(what.switched, m.encode(m.Switch()))
+                    self._direct(what.switched, codec.encode(m.Switch()))
             case Withdraw():
                 pipe.topics.discard(what.topic)
             case Broken():
-                self._direct(what.peer, m.encode(m.Lapse()))
+                self._direct(what.peer, codec.encode(m.Lapse()))
         self.fanout.check()
 
     def withdraw(self, pipe: Pipe) -> None:
@@ -196,9 +197,9 @@ class Wires:
             self.fanout.acknowledge(peer, said.number)
         else:
             for frames in self.fanout.lapsed(peer, said.number):
-                self.resent += isinstance(m.decode(frames), m.Forget)
+                self.resent += isinstance(codec.decode(frames), m.Forget)
                 self._direct(peer, frames)
-            self._direct(peer, m.encode(m.Unswitch()))
+            self._direct(peer, codec.encode(m.Unswitch()))
         self.fanout.check()
 
     def tick(self, ticks: int = 1) -> None:

@@ -28,6 +28,7 @@ from gt.sharding.config import Config
 from gt.turns import finish
 from gt.wire import messages as m
 from gt.wire import telemetry as t
+from gt.wire.messages import codec
 
 
 def service(workers: int = 2) -> Service:
@@ -487,7 +488,7 @@ def test_a_thousand_plans_are_told_in_batches_that_fit_a_frame() -> None:
     watch(each)
     each.event(Publish(5))
     (events,) = each.hears("t", m.Events)
-    assert sum(map(len, m.encode(events))) < MAX_ANSWER_BYTES
+    assert sum(map(len, codec.encode(events))) < MAX_ANSWER_BYTES
     plans = kinds([t.decode_event(raw) for raw in events.events], t.PlanDescribed)
     known = len(each.core.service.clients[b"c"].plans.by_residents)
     assert len({plan.plan for plan in plans}) == len(plans) == known >= 500

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gt.wire.messages import Health, decode, encode
+from gt.wire.messages import Health
+from gt.wire.messages.codec import decode, encode
 from gt.worker.device.nvml import (
     CHIP_SENSOR,
     MIN_PERIOD_SECONDS,

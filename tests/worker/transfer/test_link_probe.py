@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gt.errors import ProtocolError
 from gt.wire import messages as m
+from gt.wire.messages import codec
 from gt.worker.base.events import ToDispatcher, ToPeer
 from gt.worker.transfer.compression import MIN_COMPRESSED_BYTES, ROUND_TRIP_FACTOR, SAMPLE_BYTES, Packer, packer
 from gt.worker.transfer.link_probe import LARGE_PROBE_BYTES, PROBES_PER_SIZE, LinkProbes, LinkSpeed
@@ -54,7 +55,7 @@ def wire(
                     said.append(send.message)
                 else:
                     assert isinstance(send, ToPeer)
-                    message = m.decode(m.encode(send.message))
+                    message = codec.decode(codec.encode(send.message))
                     now += latency + len(getattr(message, "data", b"")) / bandwidth + jitter(count)
                     count += 1
                     ends[send.address].hear(message, now)

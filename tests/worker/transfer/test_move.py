@@ -27,7 +27,7 @@ from gt.sharding.collectives import (
 )
 from gt.sharding.partition import box, extent
 from gt.sharding.placement import PARTIAL_OPS, REPLICATE, At, Layout, Mesh, Partial, Replicate, Shard, uniform_mesh
-from gt.wire.messages import Fault
+from gt.wire.faults import Fault
 from gt.worker.base.backend import backend
 from gt.worker.transfer.move import Move, MoveInFlight, ReadyPiece, compile_move, local_result
 from gt.worker.transfer.move_schedule import cut

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from gt.bounds import shown
 
-from . import messages as m
+from . import CODES, Hello, codec
 
 DISPATCHER: Final = "dispatcher"
 _ROUTE: Final = re.compile(r"from ([a-z, ]+) to ([a-z, ]+)")
@@ -53,14 +53,14 @@ def message_list() -> str:
         "| code | name | from | to | first frame | second frame | meaning |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for code, kind in enumerate(m.CODES):
+    for code, kind in enumerate(CODES):
         text = text_of(kind)
         bounds = [_bounds(kind, route) for route in text.routes]
         senders = "; ".join(", ".join(route.senders) for route in text.routes)
         receivers = "; ".join(", ".join(route.receivers) for route in text.routes)
         first = _bytes([bound.first.get(kind, bound.default[0]) for bound in bounds])
         second = _bytes([bound.second.get(kind, bound.default[1]) for bound in bounds])
-        second = second if m.has_second_frame(kind) else "none"
+        second = second if codec.has_second_frame(kind) else "none"
         rows.append(
             f"| {code} | `{kind.__name__}` | {senders} | {receivers} | {first} | {second} | {text.meaning.removesuffix('.')} |"
         )
@@ -71,14 +71,14 @@ def field_tables() -> str:
     """Every field of every message, in Markdown: a section for each way that messages go, by the first who sends or receives
     them."""
     sections: dict[str, list[str]] = {}
-    for kind in m.CODES:
+    for kind in CODES:
         text = text_of(kind)
         (sender, *_), (receiver, *_) = text.routes[0]
         rows = sections.setdefault(f"{sender.capitalize()} to {receiver}", [])
-        forms, lengths = m.forms_of(kind), m.lengths_of(kind)
+        forms, lengths = codec.forms_of(kind), codec.lengths_of(kind)
         for at, (name, meaning) in enumerate(text.fields.items(), 1):
             form = forms[name] if name not in lengths else f"{forms[name]}, at most {lengths[name]:,}"
-            if m.has_second_frame(kind) and at == len(text.fields):
+            if codec.has_second_frame(kind) and at == len(text.fields):
                 form = "the second frame"
             rows.append(
                 f"| {f'`{kind.__name__}`' if at == 1 else ''} | `{name}` | {form} | {meaning.removesuffix('.')} |"
@@ -95,13 +95,13 @@ def _joined(lines: str) -> str:
     return " ".join(lines.split())
 
 
-def _bounds(kind: type[Any], route: Route) -> m.FrameBounds:
+def _bounds(kind: type[Any], route: Route) -> codec.FrameBounds:
     """The bounds by which the receivers of a message read it."""
-    if kind is m.Hello:
-        return m.BEFORE_HELLO
+    if kind is Hello:
+        return codec.BEFORE_HELLO
     if DISPATCHER in route.receivers:
-        return m.TO_DISPATCHER
-    return m.FROM_DISPATCHER if DISPATCHER in route.senders else m.FROM_PEER
+        return codec.TO_DISPATCHER
+    return codec.FROM_DISPATCHER if DISPATCHER in route.senders else codec.FROM_PEER
 
 
 def _bytes(bounds: list[int]) -> str:
