@@ -1,7 +1,8 @@
 """Tensors of the device that are not on the workers yet: nobody has read them, and what was written to them came from no other.
 
 So a model that is made on the device draws its weights when it is known which module of which model has them, as the config says
-for it. What is drawn, and what is drawn after it, are the numbers that there would have been at once.
+for it, and one that is read from files sends each worker its shards alone. What is drawn, and what is drawn after it, are the
+numbers that there would have been at once.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class _Values:
         self._writes: list[tuple[Any, tuple[Any, ...], dict[str, Any], tuple[int, int] | None]] = []
         self.signals: Callable[[], tuple[str, ...]] | None = None
         """Gives the signals of the module that has the tensor."""
+        self.source: Any = None
+        """A tensor of the CPU that has the values, and nobody else has; None where there is none."""
         self.held: Tensor | None = None
 
     def write(self, operator: Any, args: tuple[Any, ...], named: dict[str, Any]) -> bool:
@@ -51,6 +54,7 @@ class _Values:
             (name not in OVERWRITES and name not in CHANGES)
             or len(self._writes) >= MAX_WRITES
             or sessions.is_capturing()
+            or self.source is not None
         ):
             return False
         if not all(isinstance(each, (int, float)) or each is None for each in (*args, *named.values())):
@@ -67,6 +71,8 @@ class _Values:
     def made(self) -> tuple[Tensor, tuple[str, ...]]:
         """The tensor on the workers, from now on, and the signals by which it was placed now."""
         signals = self.signals() if self.signals is not None and self.held is None else ()
+        if self.source is not None:
+            self.become(_copy(self.source, self._dtype, signals))
         if self.held is None:
             before = gt.get_rng_state()
             with gt.no_grad(), emission_context.using(_context(signals)):
@@ -86,6 +92,7 @@ class _Values:
     def become(self, held: Tensor) -> None:
         """Be these values instead."""
         self.held = held
+        self.source = None
         self._writes.clear()
 
 
@@ -110,12 +117,25 @@ class DeferredTensor(DeviceTensor):
         held, signals = self._values.made()
         self._settle(held)
         self.signals = signals
+        self.is_placed_early = True
         return held
 
     def _settle(self, held: Tensor) -> None:
         self.held = held
         del self._values
         self.__class__ = DeviceTensor
+
+    @staticmethod
+    def copy_of(source: Any, dtype: Any) -> DeferredTensor:
+        """A tensor with the values of one of the CPU, which nobody else may have, as soon as it has an owner or a reader."""
+        made = DeferredTensor(source.shape, dtype)
+        made._values.source = source
+        return made
+
+    @property
+    def is_a_copy(self) -> bool:
+        """Whether it is to have the values of a tensor of the CPU."""
+        return self._values.source is not None
 
     def belongs_to(self, signals: Callable[[], tuple[str, ...]]) -> None:
         """The tensor is one of a module, of whose signals this function is; the first to say so counts."""
@@ -127,12 +147,7 @@ class DeferredTensor(DeviceTensor):
         if isinstance(source, DeviceTensor) or source.device.type != "cpu" or source.shape != self.shape:
             return False
         signals = self._values.signals() if self._values.signals is not None else ()
-        with gt.no_grad(), emission_context.using(_context(signals)):
-            x = from_cpu(source)
-            if source.dtype != self.dtype:
-                x = gt.cast(x, DTYPES[self.dtype])
-            if signals:
-                x.copy_(emission.emit("tag", (x,), True))
+        x = _copy(source, self.dtype, signals)
         self._values.become(x)
         self._settle(x)
         self.signals = signals
@@ -164,6 +179,17 @@ def _make(args: Any) -> None:
             each.held  # noqa: B018 — for what it does
         elif isinstance(each, (list, tuple)):
             _make(each)
+
+
+def _copy(source: Any, dtype: Any, signals: tuple[str, ...]) -> Tensor:
+    """A tensor of the CPU on the workers, as the config says for a parameter of these signals."""
+    with gt.no_grad(), emission_context.using(_context(signals)):
+        x = from_cpu(source)
+        if source.dtype != dtype:
+            x = gt.cast(x, DTYPES[dtype])
+        if signals:
+            x.copy_(emission.emit("tag", (x,), True))
+    return x
 
 
 def _context(signals: tuple[str, ...]) -> emission_context.Context:

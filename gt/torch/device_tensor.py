@@ -33,6 +33,8 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
     """In a graph, where the tensor's elements begin in what it shares with others: a graph is made for one such place."""
     signals: tuple[str, ...] = ()
     """Those of the module by whose name it was placed; empty where it was not."""
+    is_placed_early: bool = False
+    """Whether that was when it was made or registered: its module may have become a part of others since."""
 
     rule_of: ClassVar[Callable[[Any], Rule]]
     """How an operator is computed: `operators.operator_of`, which `device` puts here."""

@@ -18,7 +18,8 @@ from gt.ir.signal_path import path_error
 
 from .deferred_tensor import DeferredTensor
 from .device_tensor import DeviceTensor
-from .pytorch_internals import is_tracing, read_in_one_thread, wrap_apply
+from .pytorch_internals import DEVICE_TYPE, is_tracing, read_in_one_thread, read_late, wrap_apply
+from .values import DTYPES
 
 if TYPE_CHECKING:
     from gt import Tensor
@@ -88,6 +89,38 @@ def _module_registered(parent: Any, name: str, module: Any) -> None:
     before = None if known is None else known()
     if before is None or before._modules.get(old) is not module:  # else it is shared, and the first is what counts
         _PARENTS[module] = (ref(parent), name)
+        _place_again(module, f"{path_of(parent)}.{name}")
+    read_late(_later)
+
+
+def _later(values: Any, dtype: Any) -> Any:
+    """What `from_pretrained` gives to a module in place of a tensor that it read, not sent before it is known whose it is."""
+    mine = values.dtype if dtype is None else dtype
+    return (
+        DeferredTensor.copy_of(values, mine)
+        if mine in DTYPES and values.dtype in DTYPES
+        else values.to(DEVICE_TYPE, mine)
+    )
+
+
+def _place_again(part: Any, path: str) -> None:
+    """Place what was placed by a name that a module, or one inside, does not have any more, for it is a part of another now."""
+    for inner, module in part.named_modules():
+        for x in (*module._parameters.values(), *module._buffers.values()):
+            if type(x) is DeviceTensor and x.is_placed_early and not is_tracing():
+                names = [each for each in (*path.split("."), *inner.split(".")) if each and each not in _WRAPPERS]
+                _place_as(x, signals_of_path(".".join(names)))
+
+
+def _place_as(x: DeviceTensor, signals: tuple[str, ...]) -> None:
+    x.is_placed_early = True
+    if not signals or signals == x.signals:
+        return
+    x.signals = signals
+    with gt.no_grad():
+        place(x.held, signals)  # type: ignore[arg-type]
+    if x.nbytes >= SENT_AT_ONCE:
+        sessions.current().flush()
 
 
 def _tensor_registered(module: Any, name: str, x: Any) -> None:
@@ -95,14 +128,10 @@ def _tensor_registered(module: Any, name: str, x: Any) -> None:
     if kind is DeferredTensor:
         owner = ref(module)
         x.belongs_to(lambda: _signals_of(owner()))
+        if x.is_a_copy:
+            x.held  # noqa: B018 — for what it does
     elif kind is DeviceTensor and not x.signals and not is_tracing():
-        signals = _signals_of(module)
-        if signals:
-            x.signals = signals
-            with gt.no_grad():
-                place(x.held, signals)
-            if x.nbytes >= SENT_AT_ONCE:
-                sessions.current().flush()
+        _place_as(x, _signals_of(module))
 
 
 def _signals_of(module: Any) -> tuple[str, ...]:

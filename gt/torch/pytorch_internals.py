@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -20,7 +21,8 @@ __all__ = [
     "DEVICE", "DEVICE_TYPE", "aot_compiler", "as_compiling", "check_version", "decomposition_of", "decompositions",
     "dense_wrapper", "flat_graph_tensor", "forward_outputs", "heeding_conjugates", "install_device", "is_composite", "is_tracing",
     "knows_own_attention", "make_boxed_func", "not_traced", "optimize_lists_of", "outside_of_autocast",
-    "own_attention_enabled", "read_in_one_thread", "static_inputs", "trace_no_further_than", "tree_flatten", "tree_map",
+    "own_attention_enabled", "read_in_one_thread",
+    "read_late", "static_inputs", "trace_no_further_than", "tree_flatten", "tree_map",
     "tree_unflatten", "wrap_apply", "wrapper",
 ]  # fmt: skip
 
@@ -113,6 +115,23 @@ def read_in_one_thread() -> None:
     """Let Hugging Face's `from_pretrained` read a tensor when its place is known, and not others ahead in threads of their own,
     unless the program says something else."""
     os.environ.setdefault("HF_DEACTIVATE_ASYNC_LOAD", "1")
+
+
+def read_late(later: Callable[[Any, Any], Any]) -> None:
+    """Let Hugging Face's `from_pretrained`, once it is imported, give a model `later(tensor, dtype)` in place of a tensor of a
+    mapped safetensors file that it would copy to this device. A version that reads in another way goes on doing so."""
+    loader = sys.modules.get("transformers.core_model_loading")
+    inner = getattr(loader, "_materialize_copy", None)
+    if inner is None or hasattr(inner, "__wrapped__"):
+        return
+
+    @functools.wraps(inner)
+    def _materialize_copy(tensor: Any, device: Any = None, dtype: Any = None) -> Any:
+        if device is None or torch.device(device).type != DEVICE_TYPE or isinstance(tensor, torch.Tensor):
+            return inner(tensor, device, dtype)
+        return later(tensor[...], dtype)
+
+    loader._materialize_copy = _materialize_copy  # type: ignore[union-attr]
 
 
 @functools.cache

@@ -87,6 +87,27 @@ def test_a_model_that_is_made_there_is_sharded_at_once() -> None:
     assert torch.rand(3, device="gtx").tolist() == after
 
 
+class Initialized(nn.Module):
+    """What reads its values, or has them, before it is a part of a model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(WIDTH, WIDTH, bias=False)
+        nn.init.trunc_normal_(self.inner.weight, std=0.02)
+        self.turned = nn.Parameter(nn.init.orthogonal_(torch.empty(WIDTH, WIDTH)))
+        self.drawn = nn.Parameter(torch.randn(WIDTH, WIDTH))
+
+
+@pytest.mark.usefixtures("four_workers")
+def test_what_an_initializer_read_is_sharded_with_the_rest() -> None:
+    with torch.device("gtx"):
+        model = nn.Module()
+        model.h = nn.ModuleList([Initialized(), Initialized()])
+    assert held() == [nbytes(model) // 4] * 4
+    found = model.h[1].turned.cpu()
+    torch.testing.assert_close(found @ found.T, torch.eye(WIDTH), rtol=0, atol=1e-5)
+
+
 @pytest.mark.usefixtures("four_workers")
 def test_a_seed_after_a_model_is_made_is_none_of_its_own() -> None:
     torch.manual_seed(1)
@@ -154,3 +175,26 @@ def test_hugging_faces_from_pretrained_is_sharded_at_once(tmp_path: Path) -> Non
         assert all(parameters / 4 <= each < parameters / 4 + 4096 for each in held())
         assert all(torch.equal(each, here.state_dict()[name]) for name, each in values(model).items())
         del model
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_from_pretrained_sends_workers_their_shards_alone(tmp_path: Path) -> None:
+    """Each tensor is known to be its module's when it is put, so no worker ever has one whole."""
+    transformers = pytest.importorskip("transformers", reason="make torch installs transformers")
+    pytest.importorskip("accelerate", reason="make torch-trainers installs it")
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    config = transformers.LlamaConfig(
+        hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=4, vocab_size=1024, bos_token_id=0,
+        eos_token_id=0, max_position_embeddings=8, tie_word_embeddings=True,
+    )  # fmt: skip
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path)
+    gt.disconnect()
+    gt.connect("inproc", workers=4, config={"sharding_config": {"*": {"strategy": "fully_sharded"}}})
+    model = transformers.LlamaForCausalLM.from_pretrained(tmp_path, device_map="gtx")
+    layer = "model/model.layers/model.layers.0/model.layers.0.mlp"
+    for module, signals in (
+        (model.lm_head, "model/model.embed_tokens"),
+        (model.model.layers[0].mlp.up_proj, f"{layer}/model.layers.0.mlp.up_proj"),
+    ):
+        assert f"put by the program  [{signals}]" in str(gt.why(gt.torch.to_gt(module.weight)))
