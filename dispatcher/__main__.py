@@ -13,12 +13,13 @@ import shutil
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from gt.bounded_msgpack import TRUSTED_BYTES
-from gt.bounds import MAX_DEFINITION_BYTES
+from gt.bounds import MAX_DEFINITION_BYTES, MAX_PRINCIPAL_UNREAD_BULK_BYTES, MAX_UNREAD_BULK_BYTES
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.descriptors import connection_limit, descriptor_limit, raise_descriptor_limit
 from gt.daemon.file_thread import FileThread
@@ -47,6 +48,7 @@ from gt.dispatcher.state.events import (
     Tick,
 )
 from gt.dispatcher.state.multicast import Accept, Broken, Fanout, Withdraw
+from gt.dispatcher.state.principal_limits import equal_part
 from gt.dispatcher.state.standby_copies import Replacement
 from gt.errors import GTError, ProtocolError
 from gt.instruction_log.file import DEFAULT_PART_BYTES, InstructionFile
@@ -607,11 +609,17 @@ class DispatcherShell:
             self.router.send_unnumbered(peer, ping)
 
     def _keep_bulk(self) -> None:
-        """Have the relay forget all whose sessions have ended."""
+        """Have the relay forget all whose sessions have ended, and divide anew what those of one principal may leave unread."""
         service = self.core.service
-        clients = {client.bulk for client in service.clients.values()}
+        principals = {client.bulk: client.program.principal for client in service.clients.values()}
+        sessions = Counter(principals.values())
+        shares = {
+            bulk: equal_part(MAX_UNREAD_BULK_BYTES, MAX_PRINCIPAL_UNREAD_BULK_BYTES, sessions[principal])
+            for bulk, principal in principals.items()
+        }
         queued = {bytes(session.said[0].facts.get("bulk", b"")) for session in service.queued.waiting.values()}
-        self.relay.keep(clients.union((worker.bulk for worker in service.workers.values()), queued))
+        workers = (worker.bulk for worker in service.workers.values())
+        self.relay.keep({*principals, *workers, *queued}, shares)
 
     def _tidy(self) -> None:
         """Forget what the shell knows of peers that have left."""

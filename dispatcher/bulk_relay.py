@@ -11,10 +11,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from gt.bounds import MAX_BULK_BYTES
+from gt.bounds import MAX_BULK_BYTES, MAX_UNREAD_BULK_BYTES
 from gt.dispatcher.state.events import Malformed, ShellError
 from gt.errors import ProtocolError
 from gt.wire import transport
@@ -55,6 +55,8 @@ class BulkRelay:
         """The public names of those of them who are workers: all others are clients, who say nothing to each other."""
         self.windows: dict[bytes, BulkWindow] = {}
         """What each client has under way, by identity."""
+        self.shares: Mapping[bytes, int] = {}
+        """How much each client may have unread, by identity, if not as much as any may; the dispatcher's thread replaces it."""
         self.unread: dict[bytes, deque[tuple[int, bytes, int]]] = {}
         """By worker, (sequence number, client, bytes) of what clients have sent and it has not acknowledged."""
         self.barred: set[bytes] = set()
@@ -78,12 +80,14 @@ class BulkRelay:
         """A worker of this public name has joined."""
         self.workers.add(worker)
 
-    def keep(self, names: Collection[bytes]) -> None:
-        """Only peers of these names have a session now: the thread forgets all others before it reads on."""
+    def keep(self, names: Collection[bytes], shares: Mapping[bytes, int] = {}) -> None:
+        """Only peers of these names have a session now: the thread forgets all others before it reads on. `shares`: how much
+        each of them may have unread, if less than any may."""
         self._ended += [identity for name, identity in self.identities.items() if name not in names]
         known = {name: identity for name, identity in self.identities.items() if name in names}
         self.workers.intersection_update(known)
         self.identities, self.members = known, frozenset(known.values())
+        self.shares = {known[name]: most for name, most in shares.items() if name in known}
 
     def renew(self, name: bytes) -> None:
         """The peer of this name has opened another session: the thread forgets all of the former one, before it reads on."""
@@ -181,9 +185,13 @@ class BulkRelay:
         """Whether a frame of a client passes now, rather than when the client has read more. Raises `ProtocolError`."""
         window = self.windows.get(client)
         if window is None:
-            window = self.windows[client] = BulkWindow()
+            window = self.windows[client] = BulkWindow(self._share(client))
         stream = self.router.streams.get(client)
         return window.says(frames, 0 if stream is None else stream.unread_bytes)
+
+    def _share(self, client: bytes) -> int:
+        """How much a client may have unread."""
+        return self.shares.get(client, MAX_UNREAD_BULK_BYTES)
 
     def _send(self, sender: bytes, receiver: bytes, frames: list[Any], *, by_worker: bool) -> None:
         """Send a frame. Raises `ProtocolError` if its sender, a client, has sent more than workers read."""
@@ -238,6 +246,7 @@ class BulkRelay:
                 del self.windows[client]
                 continue
             window.beat()
+            window.most = self._share(client)
             if window.held:
                 self._release(client, window)
         for peer in list(self.router.streams):

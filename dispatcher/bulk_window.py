@@ -1,7 +1,8 @@
 """How much of a client's bulk data is under way at one time: what it may be sent, and what it may have sent.
 
 Who grants bytes and reads none of them, or sends bytes that no worker has granted, would have the relay keep them. So a grant or
-an offer is held back while its client has `MAX_UNREAD_BULK_BYTES` granted or unread, and who sends workers more than
+an offer is held back while its client has `MAX_UNREAD_BULK_BYTES` granted or unread, or what is its part of what all of its
+principal may have, and who sends workers more than
 `MAX_SENT_BULK_BYTES` that they have not read is no client. State only: no socket, clock or thread.
 """
 
@@ -33,8 +34,9 @@ class _Granted:
 
 @dataclass(slots=True, eq=False)
 class BulkWindow:
-    """What one client has under way."""
+    """What one client has under way. `most`: how much it may have granted or unread."""
 
+    most: int = MAX_UNREAD_BULK_BYTES
     streams: dict[Key, _Granted] = field(default_factory=dict)
     granted: int = 0
     """The bytes that workers may send it and have not sent."""
@@ -95,7 +97,7 @@ class BulkWindow:
         end = max(stream.end if stream is not None else at, min(number, at + MAX_IN_FLIGHT_BYTES))
         more = end - (stream.end if stream is not None else at)
         under_way = self.granted + max(0, unread - MAX_OWED_BYTES)  # which the client need not acknowledge yet
-        if under_way and under_way + more > MAX_UNREAD_BULK_BYTES:
+        if under_way and under_way + more > self.most:
             return False
         if stream is None:
             stream = self.streams[key] = _Granted(at, at)

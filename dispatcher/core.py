@@ -510,10 +510,12 @@ class DispatcherCore:
         elif (sender := self.subscribers.watchers.get(peer)) is not None:
             role = WATCHER if sender.watches else INQUIRER
             handlers = HANDLERS[role]
+            sender.unread_bytes = unread
         elif (sender := self.handshake.pulses.get(peer)) is not None:
             role, handlers = PULSE, HANDLERS[PULSE]
         elif (sender := self.service.queued.waiting.get(peer)) is not None:
             role, handlers = CLIENT, QUEUED_HANDLERS
+            sender.unread_bytes = unread
         elif peer == self.service.standby.peer:
             sender, role, handlers = self.service.standby, STANDBY_ROLE, HANDLERS[STANDBY_ROLE]
         else:
@@ -630,6 +632,11 @@ class DispatcherCore:
         if isinstance(sender, ClientRecord) and sender.head is WAITING_READER:
             self.queues.pump(sender)
 
+    def _queued_ping(self, queued: QueuedSession[Any], _: m.Ping) -> None:
+        """A sign of life of a client whose session waits, and perhaps the word that it has read at which position."""
+        if not queued.unread_bytes:
+            self.service.queued.has_read(queued)
+
     def _leave_queue(self, queued: QueuedSession[Any], _: m.Goodbye) -> None:
         """A client waits no longer for its session."""
         self._lost(queued.peer, "it said goodbye")
@@ -647,7 +654,7 @@ class DispatcherCore:
         self.queues.take(client, message)
 
     def _ask(self, client: ClientRecord, ask: m.Ask) -> None:
-        if ask.topic.startswith("why "):
+        if ask.topic.startswith("why ") and self.queues.reads(client):
             self.queues.explain_tensor(client, ask)
             self.queues.take(client, m.Free([]))  # in its place in the order, for whoever counts messages
         else:
@@ -739,13 +746,16 @@ class DispatcherCore:
         self.subscribers.hear(watcher, watch)
 
     def _order(self, watcher: Watcher, order: m.Message) -> None:
+        self.subscribers.check_reads(watcher)
         self.orders.handle(watcher, order)
 
     def _explain_session(self, watcher: Watcher, asked: m.ExplainSession) -> None:
+        self.subscribers.check_reads(watcher)
         self.service.send(watcher.identity, answer_why(self.service, self.handshake.reason, watcher, asked))
 
     def _ask_usage(self, watcher: Watcher, asked: m.AskUsage) -> None:
         """Answer what all principals have used."""
+        self.subscribers.check_reads(watcher)
         self.service.send(watcher.identity, m.Answer(asked.request, usage_of(self.service)))
 
     def _file_copied(self, _standby: StandbyCopies, message: m.FileCopied) -> None:
@@ -827,7 +837,7 @@ HANDLERS: Final = {
 }
 """The same by role."""
 QUEUED_HANDLERS: Final[dict[type, Callable[[DispatcherCore, Any, Any], None]]] = {
-    m.Ping: DispatcherCore._ping,
+    m.Ping: DispatcherCore._queued_ping,
     m.Goodbye: DispatcherCore._leave_queue,
 }
 """Of a client whose session waits to begin."""

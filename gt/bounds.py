@@ -34,6 +34,8 @@ MAX_TAG_BYTES: Final = 256 * KIB
 MAX_WAITING_BYTES: Final = 256 * MIB
 MAX_UNREAD_BYTES: Final = 64 * MIB
 MAX_UNREAD_BULK_BYTES: Final = 128 * MIB
+MAX_PRINCIPAL_UNREAD_BYTES: Final = 512 * MIB
+MAX_PRINCIPAL_UNREAD_BULK_BYTES: Final = 1024 * MIB
 MAX_SENT_BULK_BYTES: Final = 1024 * MIB
 MAX_UNFINISHED_BYTES: Final = 64 * MIB
 
@@ -93,6 +95,8 @@ BOUNDS: Final = (
     Bound("MAX_TAG_BYTES", "bytes", "one tag of a definition"),
     Bound("MAX_UNREAD_BYTES", "bytes", "what one client has fetched and not read; nothing else is done for it meanwhile"),
     Bound("MAX_UNREAD_BULK_BYTES", "bytes", "what one client has granted or not read on the bulk socket; further grants wait"),
+    Bound("MAX_PRINCIPAL_UNREAD_BYTES", "bytes", "the first of the two of all clients of one principal: each has an equal part"),
+    Bound("MAX_PRINCIPAL_UNREAD_BULK_BYTES", "bytes", "the same of the second"),
     Bound("MAX_SENT_BULK_BYTES", "bytes", "what one client has sent there and workers have not read"),
     Bound("MAX_WAITING_BYTES", "bytes", "the messages in the queue of one client, behind the first"),
     Bound("MAX_UNFINISHED_BYTES", "bytes", "growth of the dispatcher; beyond it, connections with endless messages are ended"),

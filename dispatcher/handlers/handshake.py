@@ -25,7 +25,16 @@ from gt.dispatcher.usage.ledger import SessionAccount
 from gt.errors import ProtocolError, SessionError
 from gt.sharding.options import LARGEST_WEIGHT, LEAST_WEIGHT, PRIORITIES
 from gt.wire import messages as m
-from gt.wire.principals import ALL_ROLES, HELLO_ROLES, OPERATOR, OWN_PROCESS, Origin, ProgramIdentity, program_of
+from gt.wire.principals import (
+    ALL_ROLES,
+    HELLO_ROLES,
+    OPERATOR,
+    OWN_PROCESS,
+    Origin,
+    ProgramIdentity,
+    least_role,
+    program_of,
+)
 
 from .returning_sessions import ReturningSessions
 
@@ -122,7 +131,7 @@ class Handshake:
         self.service.log("warning", f"refused a peer: {text}", "refused")
         if not needed:
             raise SessionError(f"{text}; the keys of the service itself have it (docs/security.md)")
-        raise SessionError(f"{text}; keys for TCP addresses have roles: gt keys new NAME --role {min(needed)}")
+        raise SessionError(f"{text}; keys for TCP addresses have roles: gt keys new NAME --role {least_role(needed)}")
 
     def _compare_epochs(self, peer: bytes, hello: m.Hello) -> None:
         """Raise `SessionError` if a peer knows a dispatcher that has taken the place of this one. Workers and standbys, which are

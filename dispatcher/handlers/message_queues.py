@@ -13,9 +13,11 @@ from itertools import islice
 from typing import Any, Final
 
 from gt.bounds import (
+    KIB,
     MAX_ALL_DEFINITIONS_BYTES,
     MAX_CONFIG_BYTES,
     MAX_CONTROL_BYTES,
+    MAX_PRINCIPAL_UNREAD_BYTES,
     MAX_QUEUED_MESSAGES,
     MAX_SEGMENTS,
     MAX_UNREAD_BYTES,
@@ -39,6 +41,7 @@ from gt.dispatcher.state.message_state import (
     begin,
     enter,
 )
+from gt.dispatcher.state.principal_limits import equal_part
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.dispatcher.telemetry.usage_reports import usage_of
@@ -62,6 +65,8 @@ from .session_mesh import SessionMeshes
 from .snapshots import SnapshotHandler
 from .why import explain_tensor, tensors_read_by
 
+LEAST_UNREAD_BYTES: Final = 512 * KIB
+"""What any client may leave unread, however many sessions its principal has."""
 MESSAGES_PER_TURN: Final = 64
 """How many messages of one client are acted on in one event, if they are short."""
 WOKEN_PER_TURN: Final = 4
@@ -247,7 +252,7 @@ class MessageQueues:
     def _act(self, client: ClientRecord, message: Any) -> MessageState:
         """Act on the message at the head of a client's queue. Returns its state then."""
         enter(client, ACTING)
-        if client.asked_bytes + client.unread_bytes > MAX_UNREAD_BYTES:
+        if not self.reads(client):
             enter(client, WAITING_READER)
             return WAITING_READER
         if client.paused and isinstance(message, PAUSED_MESSAGES):
@@ -263,6 +268,15 @@ class MessageQueues:
             state = FAILED
         enter(client, state)
         return state
+
+    def reads(self, client: ClientRecord) -> bool:
+        """Whether a client has read so much of what it has asked for that it may be sent more."""
+        unread = client.asked_bytes + client.unread_bytes
+        if unread <= LEAST_UNREAD_BYTES:
+            return True
+        principal = client.program.principal
+        sessions = sum(each.program.principal == principal for each in self.service.clients.values())
+        return unread <= equal_part(MAX_UNREAD_BYTES, MAX_PRINCIPAL_UNREAD_BYTES, sessions)
 
     def _cancel(self, client: ClientRecord, message: Any) -> None:
         """Fail the message at the head of a client's queue, as its work is cancelled."""
@@ -372,6 +386,9 @@ class MessageQueues:
 
     def _ask(self, client: ClientRecord, message: m.Ask) -> MessageState:
         """Answer a question about the service."""
+        if message.topic.startswith("why "):  # of a client that reads too little for an answer at once
+            self.explain_tensor(client, message)
+            return DONE
         if message.topic == "memory":
             return self.surveys.ask(client, message.request)
         if message.topic == "snapshots" or message.topic.startswith("snapshot "):

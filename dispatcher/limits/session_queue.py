@@ -11,6 +11,8 @@ MAX_QUEUED: Final = 256
 """The most sessions of one principal that wait."""
 MAX_ALL_QUEUED: Final = 1024
 """The most of all principals together."""
+MAX_UNREAD_POSITIONS: Final = 16
+"""How often a session that reads nothing is told its position."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +26,12 @@ class QueuedSession(Generic[T]):
     since: float
     told: int = 0
     """The position that it was told last."""
+    unread: int = 0
+    """How often it was told one since it last had read everything."""
+    behind: bool = False
+    """Whether it was not told another one because of that."""
+    unread_bytes: int = 0
+    """What it was sent and has not acknowledged, as of its last message."""
 
 
 class SessionQueue(Generic[T]):
@@ -67,13 +75,21 @@ class SessionQueue(Generic[T]):
         return found
 
     def moved_up(self) -> Iterator[QueuedSession[T]]:
-        """The sessions with other positions than they were told; each has its new one in `told`."""
+        """The sessions that are to be told that they have other positions; each has its new one in `told`."""
         counts: dict[str, int] = {}
         for session in [*self.waiting.values()]:
             position = counts[session.principal] = counts.get(session.principal, 0) + 1
-            if session.told != position:
-                session.told = position
+            if session.told == position:
+                continue
+            session.behind = session.unread >= MAX_UNREAD_POSITIONS
+            if not session.behind:
+                session.told, session.unread = position, session.unread + 1
                 yield session
+
+    def has_read(self, session: QueuedSession[T]) -> None:
+        """A session has read all that it was told."""
+        session.unread = 0
+        self.due = self.due or session.behind
 
     def late(self, since: float) -> list[bytes]:
         """The peers of which nothing was heard since a time."""

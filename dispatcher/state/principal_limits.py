@@ -40,6 +40,11 @@ def refusal(limit: int, holders: Collection[ProgramIdentity], program: ProgramId
     return None
 
 
+def equal_part(most: int, total: int, among: int) -> int:
+    """How many bytes, at most `most`, one of so many sessions of a principal may have of `total`."""
+    return min(most, total // max(1, among))
+
+
 class RateLimit:
     """A rate limit for each key: `burst` events at once, then `a_second` per second. The time is an argument."""
 

@@ -14,10 +14,10 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final
 
-from gt.bounds import MAX_WORKER_EVENTS
+from gt.bounds import MAX_PRINCIPAL_UNREAD_BYTES, MAX_UNREAD_BYTES, MAX_WORKER_EVENTS
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.multicast import MULTICAST_ABOVE
-from gt.dispatcher.state.principal_limits import refusal
+from gt.dispatcher.state.principal_limits import equal_part, refusal
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.dispatcher.state.worker_duty import IN_SERVICE
@@ -82,6 +82,8 @@ class Watcher:
     at: int = 0
     """The number of its next event."""
     lost: int = 0
+    unread_bytes: int = 0
+    """What it was sent and has not acknowledged, as of its last message."""
 
 
 class Subscribers:
@@ -137,6 +139,13 @@ class Subscribers:
             watcher.at, watcher.lost = self.count, 0
             self.describing[watcher.identity] = self._describe(watcher, self.service.recording.now())
             self._go_on_describing()
+
+    def check_reads(self, watcher: Watcher) -> None:
+        """Raise `ProtocolError` if a watcher asks for more although it has not read the answers before."""
+        principal = watcher.program.principal
+        among = sum(each.program.principal == principal for each in self.watchers.values())
+        if watcher.unread_bytes > equal_part(MAX_UNREAD_BYTES, MAX_PRINCIPAL_UNREAD_BYTES, among):
+            raise ProtocolError(f"it asks for more, and has not read {watcher.unread_bytes} bytes of what it was sent")
 
     def leave(self, peer: bytes) -> None:
         """Remove a watcher."""

@@ -6,7 +6,7 @@ other end has proved itself. What a peer says of itself in its `Hello` decides n
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -37,6 +37,11 @@ HELLO_ROLES: Final[dict[str, frozenset[PrincipalRole]]] = {
 }
 """For each role of a `Hello`, the roles of a principal of which one is needed. Whoever has all roles, the owner of the service,
 may join as anything."""
+
+
+def least_role(roles: Collection[PrincipalRole]) -> PrincipalRole:
+    """That of these roles which may do least."""
+    return next(role for role in (OBSERVER, USER, WORKER, OPERATOR) if role in roles)
 
 
 class Principal(NamedTuple):

@@ -69,6 +69,16 @@ def test_a_place_that_was_written_counts_no_more() -> None:
     assert (window.granted, window.streams) == (0, {})
 
 
+def test_one_of_many_sessions_has_its_part_under_way() -> None:
+    """However small that is, one window passes, so that whoever reads gets everything."""
+    window = BulkWindow(most=1)
+    assert window.says(frame(GRANT, 1, MAX_IN_FLIGHT_BYTES), 0)
+    late = frame(GRANT, 2, 1)
+    assert not window.says(late, 0)
+    window.hears(frame(DATA, 1, 0)[1], MAX_IN_FLIGHT_BYTES)
+    assert window.released(0) is late
+
+
 def test_what_a_worker_never_sends_is_forgotten() -> None:
     """It may be gone, or have nothing more to send."""
     window = filled()

@@ -8,6 +8,7 @@ import pytest
 from measured_calls import counted_steps
 from one_dispatcher import Service, started
 
+from gt.bounds import MAX_PRINCIPAL_UNREAD_BYTES, MAX_UNREAD_BYTES
 from gt.dispatcher.limits.limit_table import LimitTable, PrincipalLimits
 from gt.dispatcher.operators.decision import MAX_SESSIONS
 from gt.dispatcher.state.events import NewLimits, Received, Tick
@@ -150,3 +151,21 @@ def test_questions_and_sessions_that_wait_take_few_steps_beside_many() -> None:
     for event in events:
         steps = counted_steps(lambda event=event: each.told_by_event(event))  # type: ignore[misc]
         assert steps <= MAX_STEPS / 900 * SESSIONS + 2000, event
+
+
+@pytest.mark.parametrize("many", [1, 40])
+def test_who_asks_and_reads_no_answers_is_ended(many: int) -> None:
+    """What all who ask for one principal leave unread is bounded."""
+    each, a, _ = shared()
+    peers = [f"inquirer-{n}" for n in range(many)]
+    for peer in peers:
+        each.origins[peer] = Origin(Principal("user a", frozenset({USER})))
+        each.hello(peer, "inquirer")
+    most = min(MAX_UNREAD_BYTES, MAX_PRINCIPAL_UNREAD_BYTES // many)
+    each.event(Received(peers[0].encode(), m.ExplainSession(1, a), most, each.origins[peers[0]]))
+    assert [type(told) for told in each.hears(peers[0])] == [m.Welcome, m.Answer]
+    each.event(Received(peers[0].encode(), m.ExplainSession(2, a), most + 1, each.origins[peers[0]]))
+    (told,) = each.hears(peers[0])
+    assert (type(told), told.kind) == (m.Goodbye, "ProtocolError")
+    assert peers[0].encode() not in each.core.subscribers.watchers
+    each.event(Received(b"c", m.Ping(), 0))

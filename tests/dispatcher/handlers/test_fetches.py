@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from one_dispatcher import Service, started
 
-from gt.bounds import MAX_INLINE_BYTES, MAX_UNREAD_BYTES
+from gt.bounds import MAX_INLINE_BYTES, MAX_PRINCIPAL_UNREAD_BYTES, MAX_UNREAD_BYTES
 from gt.dispatcher.state.events import Received
 from gt.dispatcher.state.message_state import MessageState
 from gt.ir.dtypes import float32
 from gt.ir.spec import pack_spec, spec
 from gt.wire import messages as m
+from gt.wire.principals import USER, Origin, Principal
 
 FETCHES = 3 * MAX_UNREAD_BYTES // MAX_INLINE_BYTES
 
@@ -71,3 +73,37 @@ def test_another_message_says_as_well_that_the_client_has_read() -> None:
     reader.say(m.Free([]))
     reader.answer()
     assert reader.answered > before
+
+
+@pytest.mark.parametrize("sessions", [16, 400])
+def test_all_sessions_of_a_principal_that_reads_nothing_are_sent_a_bounded_amount(sessions: int) -> None:
+    """Each has its part, and a session of somebody else as much as if it were alone."""
+    each = Service(1)
+    origins = [Origin(Principal("many", frozenset({USER}))), Origin(Principal("one", frozenset({USER})))]
+    for n in range(sessions):
+        each.origins[f"m{n}"] = origins[0]
+        each.core.handshake.of_principal.spent.clear()
+        each.core.handshake.of_program.spent.clear()
+        each.client(f"m{n}")
+    each.origins["o"] = origins[1]
+    each.client("o")
+    most = min(MAX_UNREAD_BYTES, max(MAX_PRINCIPAL_UNREAD_BYTES // sessions, 512 << 10))
+    for peer, may in (("m0", most), ("o", MAX_UNREAD_BYTES)):
+        each.event(Received(peer.encode(), m.Ask(1, "statistics"), may))
+        assert len(each.hears(peer, m.Answer)) == 1
+        each.event(Received(peer.encode(), m.Ask(2, "statistics"), may + 1))
+        assert not each.hears(peer, m.Answer)
+        each.event(Received(peer.encode(), m.Ping(), 0))
+        assert len(each.hears(peer, m.Answer)) == 1
+
+
+def test_a_question_why_is_answered_at_once_only_while_its_client_reads() -> None:
+    each = started()
+    why = m.Ask(1, "why 1 1")
+    each.event(Received(b"c", why, MAX_UNREAD_BYTES))
+    assert [answer.request for answer in each.hears("c", m.Answer)] == [1]
+    each.event(Received(b"c", why, MAX_UNREAD_BYTES + 1))
+    assert not each.hears("c", m.Answer)
+    each.event(Received(b"c", m.Ping(), 0))
+    assert [answer.request for answer in each.hears("c", m.Answer)] == [1]
+    assert each.core.service.clients[b"c"].head is MessageState.DONE

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from one_dispatcher import Service, started
 
 from gt.dispatcher.limits.limit_table import LimitTable, PrincipalLimits
-from gt.dispatcher.limits.session_queue import MAX_QUEUED
-from gt.dispatcher.state.events import Due, Lost, NewLimits, Tick
+from gt.dispatcher.limits.session_queue import MAX_QUEUED, MAX_UNREAD_POSITIONS
+from gt.dispatcher.state.events import Due, Lost, NewLimits, Received, Tick
 from gt.dispatcher.state.message_state import WAITING_RATE
 from gt.sharding.config import Config
 from gt.wire import messages as m
@@ -60,6 +60,22 @@ def test_one_session_too_many_waits_and_begins_when_another_has_ended() -> None:
     assert positions(each, "g") == [1]
     limited(each, a={"sessions": 2})
     assert [type(told) for told in each.hears("g")] == [m.Welcome]
+
+
+def test_who_waits_and_reads_nothing_is_told_a_bounded_number_of_positions() -> None:
+    """Once it has read, it is told where it is by then."""
+    each = Service(1)
+    limited(each, a={"sessions": 1})
+    waiting = [f"d{n}" for n in range(MAX_UNREAD_POSITIONS + 5)]
+    for peer in ("c", *waiting, "last"):
+        come(each, peer)
+    for peer in waiting:
+        leave(each, peer)
+    assert len(positions(each, "last")) == MAX_UNREAD_POSITIONS + 1
+    each.event(Received(b"last", m.Ping(), 100))
+    assert not positions(each, "last"), "it has not read all"
+    each.event(Received(b"last", m.Ping(), 0))
+    assert positions(each, "last") == [1]
 
 
 def test_who_is_to_be_refused_is_told_which_limit_that_is() -> None:
