@@ -36,7 +36,7 @@ from gt.client.tensor import backward_pass
 from gt.dispatcher.core import DispatcherCore as Dispatcher
 from gt.optim import Optimizer
 from gt.service import in_process
-from gt.wire import messages
+from gt.wire.messages import codec
 from gt.worker.core import WorkerCore as Worker
 
 PARTS: tuple[tuple[Any, str, str], ...] = (
@@ -47,8 +47,8 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
     (Session, "wait_for", "wait"),
     (SocketLink, "send", "messages"),
     (SocketLink, "receive", "messages"),
-    (messages, "encode", "messages"),
-    (messages, "decode", "messages"),
+    (codec, "encode", "messages"),
+    (codec, "decode", "messages"),
     (Dispatcher, "handle", "dispatcher"),
     (Worker, "handle", "worker"),
     (Worker, "_run", "kernels"),

@@ -61,7 +61,7 @@ from gt.wire.memory_guard import Listener, MemoryGuard
 from gt.wire.messages import codec
 from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
-from gt.wire.running_plan import RunningPlan, map_running_plan, read_running_plan
+from gt.wire.shared_memory.running_plan import RunningPlan, map_running_plan, read_running_plan
 
 from .access import Access, ServiceKeys, process_to_watch
 from .account_files import AccountFiles, AccountWork, Flush, WriteAudit, WriteUsage

@@ -83,7 +83,7 @@ from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.principals import Origin
 from gt.wire.reliable_stream import LEASE_SECONDS
-from gt.wire.running_plan import RunningPlan
+from gt.wire.shared_memory.running_plan import RunningPlan
 
 from .limit_handler import LimitHandler
 

@@ -17,7 +17,7 @@ from gt.sharding.config import Config
 from gt.wire import messages as m
 from gt.wire.messages import codec
 from gt.wire.principals import OWN_PROCESS, Origin
-from gt.wire.running_plan import RunningPlan
+from gt.wire.shared_memory.running_plan import RunningPlan
 
 VECTOR = spec(float32, (4,))
 NEG = one("neg", VECTOR)

@@ -19,7 +19,7 @@ from gt.ir.spec import pack_spec, spec
 from gt.sharding.placement import REPLICATE, Layout, Shard, format_layout, uniform_mesh
 from gt.wire import messages as m
 from gt.wire.messages import codec
-from gt.wire.slab import Slab
+from gt.wire.shared_memory.slab import Slab
 from gt.worker.base.backend import backend
 from gt.worker.base.events import BulkOut, Forgotten, MarkWork, ToDispatcher, ToPeer, Unreachable
 from gt.worker.core import WorkerCore

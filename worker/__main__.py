@@ -43,10 +43,10 @@ from gt.wire.bulk import Frames
 from gt.wire.connection import Connection
 from gt.wire.connection_limit import ConnectionLimit
 from gt.wire.keys import keys_for, owner_keys
-from gt.wire.memfd import DEFAULT_SHARED_BYTES
 from gt.wire.messages import codec
 from gt.wire.reliable_stream import LEASE_SECONDS
-from gt.wire.running_plan import RunningPlanMemory
+from gt.wire.shared_memory.memfd import DEFAULT_SHARED_BYTES
+from gt.wire.shared_memory.running_plan import RunningPlanMemory
 from gt.wire.subscription import Subscription
 from gt.worker.base.backend import Backend, backend
 from gt.worker.base.events import (

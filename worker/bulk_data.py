@@ -14,8 +14,8 @@ from gt.errors import ProtocolError
 from gt.sharding.partition import extent
 from gt.wire import messages as m
 from gt.wire.bulk import PUT, Arrived, Bulk, Frames, Key
-from gt.wire.lending import Borrower
-from gt.wire.pool import Pool, half_of_memory
+from gt.wire.shared_memory.lending import Borrower
+from gt.wire.shared_memory.pool import Pool, half_of_memory
 from gt.worker.base.events import BulkIn, BulkOut
 from gt.worker.transfer.fetch_memory import FetchMemory
 

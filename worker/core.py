@@ -29,7 +29,7 @@ from gt.errors import ProtocolError, VerificationError
 from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 from gt.wire.faults import fault_of
-from gt.wire.running_plan import CLIENT, IN_PROGRESS, ORDER, Words
+from gt.wire.shared_memory.running_plan import CLIENT, IN_PROGRESS, ORDER, Words
 from gt.worker.base.backend import Backend
 from gt.worker.base.events import (
     BulkIn,
@@ -95,7 +95,7 @@ class WorkerCore:
     links to workers that cannot read its memory are measured; with a `packer`, pieces for them may be compressed. Finished
     work is reported at once, or by the shell when `reports` say so. With `instruments` it can be watched, with a `limiter` its
     memory is limited, with `communicators` GPUs do moves together by NCCL, with a `card` they lend each other memory.
-    In `running_words` it tells which plan it is computing (`gt/wire/running_plan.py`). Programs are made in what `long_lived`
+    In `running_words` it tells which plan it is computing (`RunningPlanMemory`). Programs are made in what `long_lived`
     returns (`worker/device/heap.py`).
     """
 

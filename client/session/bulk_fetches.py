@@ -16,7 +16,7 @@ import numpy as np
 from gt.ir.spec import Spec, unpack_spec
 from gt.wire import messages as m
 from gt.wire.bulk import GET, Frames, Inbox, Key
-from gt.wire.pool import MAX_UNPOOLED_BYTES, Pool
+from gt.wire.shared_memory.pool import MAX_UNPOOLED_BYTES, Pool
 
 MAX_KNOWN_OWNERS: Final = 256
 """Specs for which the owner of the last tensor is remembered."""

@@ -16,8 +16,8 @@ import numpy as np
 
 from gt.sharding.partition import Box, extent
 from gt.wire.bulk import PUT, Frames, Outbox
-from gt.wire.pool import Pool
-from gt.wire.ranges import PAGE_BYTES
+from gt.wire.shared_memory.pool import Pool
+from gt.wire.shared_memory.ranges import PAGE_BYTES
 
 MAX_KNOWN_LAYOUTS: Final = 256
 """Kinds of tensors for which it is remembered how they were cut."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from gt.ir.spec import Spec
 from gt.wire import messages as m
-from gt.wire.pool import Pool
 from gt.wire.reliable_stream import Frames
+from gt.wire.shared_memory.pool import Pool
 
 from .bulk_puts import BulkPut
 

@@ -32,7 +32,7 @@ from gt.errors import ConnectionFailed, GTError, OutOfMemory, SessionError, Shap
 from gt.ir.spec import Spec, pack_spec, size_error, spec
 from gt.wire import messages as m
 from gt.wire.faults import error_of
-from gt.wire.pool import MAX_UNPOOLED_BYTES
+from gt.wire.shared_memory.pool import MAX_UNPOOLED_BYTES
 
 from .absence import KEY_BYTES, Absence, look_for_dispatcher, overdue
 from .future import Future

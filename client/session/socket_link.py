@@ -26,10 +26,10 @@ from gt.wire.bulk import Bulk
 from gt.wire.bulk import Frames as BulkFrames
 from gt.wire.connection import LOOK_SECONDS, Connection
 from gt.wire.keys import keys_for
-from gt.wire.memfd import machine
 from gt.wire.messages import codec
-from gt.wire.pool import Pool, half_of_memory
 from gt.wire.reliable_stream import LEASE_SECONDS, Frames
+from gt.wire.shared_memory.memfd import machine
+from gt.wire.shared_memory.pool import Pool, half_of_memory
 
 from .bulk_fetches import BulkFetches
 from .bulk_puts import BulkPut, BulkPuts

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gt.wire import messages as m
 from gt.wire.principals import OWN_PROCESS, Origin
-from gt.wire.running_plan import RunningPlan
+from gt.wire.shared_memory.running_plan import RunningPlan
 
 if TYPE_CHECKING:
     from gt.dispatcher.limits.limit_table import LimitTable

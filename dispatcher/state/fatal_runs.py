@@ -1,6 +1,6 @@
 """Fatal runs: those of a session during which workers have ended, and which are not issued again for ever.
 
-A worker whose process ends tells by its memory which plan it was computing (`gt/wire/running_plan.py`). That may be chance, since
+A worker whose process ends tells by its memory which plan it was computing (`RunningPlanMemory`). That may be chance, since
 others kill processes too; so the session goes back and tries the run once more. When a second worker ends in the same run,
 and the run was not computed in between, the run is refused: what it would have made has an error. Of a definition one run of
 which was refused, others are tried once; after two refused runs none is tried. State only, which passes from one incarnation

@@ -23,9 +23,9 @@ from gt.standby.search import StandbySearch
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.messages import codec
-from gt.wire.pool import Pool, half_of_memory
 from gt.wire.principals import OWN_PROCESS
 from gt.wire.reliable_stream import Frames
+from gt.wire.shared_memory.pool import Pool, half_of_memory
 
 if TYPE_CHECKING:
     from pathlib import Path

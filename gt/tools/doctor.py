@@ -167,7 +167,7 @@ def memory() -> Iterator[Finding]:
     import psutil
 
     from gt.daemon.host import memory_limit
-    from gt.wire.memfd import SHARED_PAGES_FILE
+    from gt.wire.shared_memory.memfd import SHARED_PAGES_FILE
 
     limit, free = memory_limit(), psutil.virtual_memory().available
     text = f"{_size(limit)} may be used, {_size(free)} available on the machine"

@@ -1,4 +1,5 @@
-"""What crosses process boundaries: messages, ZeroMQ sockets, bulk data, shared memory, events.
+"""What crosses process boundaries: ZeroMQ sockets and the reliable streams over them, who may connect, bulk data, events.
 
-May import `gt.daemon.host`'s facts and `gt.errors`.
+`messages` has what is said, `shared_memory` what processes of one machine need not say. May import these, `gt.daemon`,
+`gt.unix_sockets` and `gt.errors`.
 """

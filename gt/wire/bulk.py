@@ -4,11 +4,11 @@ The receiver opens a stream by granting bytes to the sender; the sender sends at
 more as chunks arrive. So nobody buffers more than a window, however fast the other side is. Frames are [peer, header,
 payload]; the dispatcher's relay only replaces the receiver by the sender.
 
-Within one machine no bytes travel, because both sides read and write the client's memory (`pool.py`). For a put, the worker's
-grant names the machine whose memory it can read. If that is the client's machine, the client *lends* it the whole array: it
-says where the array lies, and gets it *back* when nobody reads it any more. A worker that has borrowed before is told at once.
-For a fetch, the client *offers* a place; a worker that can write there does so, and answers that it *wrote*. A side that
-cannot open the memory grants without naming a machine, or sends chunks.
+Within one machine no bytes travel, because both sides read and write the client's memory (`shared_memory/pool.py`). For a put,
+the worker's grant names the machine whose memory it can read. If that is the client's machine, the client *lends* it the whole
+array: it says where the array lies, and gets it *back* when nobody reads it any more. A worker that has borrowed before is told
+at once. For a fetch, the client *offers* a place; a worker that can write there does so, and answers that it *wrote*. A side
+that cannot open the memory grants without naming a machine, or sends chunks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from gt.bounds import MAX_BULK_BYTES
 from gt.errors import ProtocolError
 
-from .lending import Borrower
+from .shared_memory.lending import Borrower
 
 CHUNK_BYTES: Final = MAX_BULK_BYTES
 """The size of a chunk in bytes."""

@@ -12,8 +12,8 @@ from gt.bounds import MAX_BULK_BYTES
 from gt.dispatcher.bulk_window import MAX_HELD_BYTES, BulkWindow
 from gt.errors import ProtocolError
 from gt.wire.bulk import GET, MAX_EARLY_GRANTS, MAX_IN_FLIGHT_BYTES, PUT, Bulk, read_header
-from gt.wire.lending import Borrower
-from gt.wire.memfd import BULK_KIND, SharedMemory
+from gt.wire.shared_memory.lending import Borrower
+from gt.wire.shared_memory.memfd import BULK_KIND, SharedMemory
 
 PEER = b"peer"
 BOX = [[0, 3], [2, 6]]

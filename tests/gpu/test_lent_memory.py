@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gt.wire.memfd import machine
+from gt.wire.shared_memory.memfd import machine
 from gt.worker.base.backend import backend
 from gt.worker.device.cuda_ipc import OPENED_LOAN
 

@@ -18,7 +18,7 @@ from mark_histories import WHAT, run
 import gt
 from gt.sharding import options
 from gt.wire import messages as m
-from gt.wire.ranges import PAGE_BYTES
+from gt.wire.shared_memory.ranges import PAGE_BYTES
 from gt.worker.base.backend import backend
 from gt.worker.base.events import MarkIn, MarkWork, ToDispatcher
 from gt.worker.core import WorkerCore

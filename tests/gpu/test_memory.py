@@ -14,7 +14,7 @@ from gpu.test_workers import connect
 
 import gt
 from gt.sharding import options
-from gt.wire.ranges import PAGE_BYTES
+from gt.wire.shared_memory.ranges import PAGE_BYTES
 from gt.worker.base.backend import backend
 from gt.worker.device.gpu_buffers import DeviceBuffers
 from gt.worker.device.pinned_memory import PinnedPool

@@ -42,7 +42,7 @@ from gt.dispatcher.handlers.mesh_migration import delivery_plan, restore_parts
 from gt.dispatcher.session_files import FileWork, SessionFiles
 from gt.dispatcher.state.survivors import survivors
 from gt.errors import GTError
-from gt.wire.running_plan import RunningPlanMemory
+from gt.wire.shared_memory.running_plan import RunningPlanMemory
 from gt.worker.base.events import MarkWork, SnapshotWork
 from gt.worker.snapshots.mark_files import MarkFiles
 from gt.worker.snapshots.snapshot_work import SnapshotFiles

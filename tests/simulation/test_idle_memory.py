@@ -7,7 +7,7 @@ from simulation.network import Link
 from simulation.service import ADDRESS, simulated
 
 import gt
-from gt.wire.lending import IDLE_MAP_SECONDS
+from gt.wire.shared_memory.lending import IDLE_MAP_SECONDS
 
 
 def test_memory_of_a_client_is_unmapped_although_messages_come_all_the_time() -> None:

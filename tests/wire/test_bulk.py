@@ -35,9 +35,9 @@ from gt.wire.bulk import (
     Outbox,
     read_header,
 )
-from gt.wire.lending import IDLE_MAP_SECONDS, Borrower
-from gt.wire.memfd import BULK_KIND, SharedMemory, machine
-from gt.wire.pool import Pool
+from gt.wire.shared_memory.lending import IDLE_MAP_SECONDS, Borrower
+from gt.wire.shared_memory.memfd import BULK_KIND, SharedMemory, machine
+from gt.wire.shared_memory.pool import Pool
 
 CLIENT, WORKER = b"client", b"worker"
 U8 = np.dtype(np.uint8)

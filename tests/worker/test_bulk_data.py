@@ -13,7 +13,7 @@ from gt.ir.dtypes import float32
 from gt.ir.spec import spec
 from gt.wire import messages as m
 from gt.wire.bulk import BACK, GET, LENT, PUT, read_header
-from gt.wire.pool import Pool
+from gt.wire.shared_memory.pool import Pool
 from gt.worker.base.backend import backend
 from gt.worker.base.events import BulkIn, BulkOut
 from gt.worker.bulk_data import BulkData

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from gt.errors import WorkerError
 from gt.sharding.collectives import MAX_CHUNK_BYTES
-from gt.wire.memfd import machine
-from gt.wire.slab import Slab
+from gt.wire.shared_memory.memfd import machine
+from gt.wire.shared_memory.slab import Slab
 
 from .cuda_streams import CudaStreams
 

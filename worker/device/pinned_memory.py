@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.wire.ranges import PAGE_BYTES, round_to_pages
+from gt.wire.shared_memory.ranges import PAGE_BYTES, round_to_pages
 
 from .buffers import Pinning
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.wire.lending import lent_place
+from gt.wire.shared_memory.lending import lent_place
 from gt.worker.base.events import MarkBuffer, MarkContents, Marked, MarkedReplica, MarkedView
 from gt.worker.device.buffers import Buffers, BufferView
 from gt.worker.device.deferred_reads import DeferredRead, DeferredReads

@@ -15,7 +15,7 @@ from gt.ir.spec import Spec, unpack_spec
 from gt.sharding.partition import Box, box
 from gt.sharding.placement import Mesh, parse_layout
 from gt.wire import messages as m
-from gt.wire.lending import lent_place
+from gt.wire.shared_memory.lending import lent_place
 
 from .tensor_store import TensorStore
 

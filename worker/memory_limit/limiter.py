@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from gt.ir.instruction import Tag
 from gt.sharding.options import WORKER_OPTIONS
 from gt.wire import messages as m
-from gt.wire.ranges import round_to_pages
+from gt.wire.shared_memory.ranges import round_to_pages
 from gt.worker.base.backend import Backend
 from gt.worker.device.buffers import Buffers
 from gt.worker.device.pinned_memory import PinnedPool

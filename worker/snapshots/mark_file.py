@@ -31,7 +31,7 @@ from gt.errors import DTypeError, SnapshotError
 from gt.ir.dtypes import BY_SHORT, as_dtype
 from gt.ir.spec import size_error
 from gt.snapshot_files.whole_file import whole_file
-from gt.wire.lending import copy_of
+from gt.wire.shared_memory.lending import copy_of
 from gt.worker.base.events import MarkBuffer, MarkContents, Marked, MarkedReplica, MarkedView
 from gt.worker.device.buffers import BufferView
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gt.wire.ranges import Ranges, round_to_pages
+from gt.wire.shared_memory.ranges import Ranges, round_to_pages
 from gt.worker.device.buffers import Buffers, BufferView
 from gt.worker.device.pinned_memory import PinnedBuffer, PinnedPool
 

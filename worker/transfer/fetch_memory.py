@@ -13,7 +13,7 @@ import numpy as np
 
 from gt.bounds import MAX_INLINE_BYTES
 from gt.wire.bulk import Key, Outbox
-from gt.wire.pool import Pool
+from gt.wire.shared_memory.pool import Pool
 
 
 class FetchMemory:

@@ -1,7 +1,7 @@
 """Shared memory between the workers of one machine: this worker's own, which others read, and theirs, which it reads.
 
-A worker announces its memory (`gt/wire/memfd.py`) in its address, with the facts by which a peer knows whether it can open it.
-Other peers get their pieces through the socket. `gt/wire/slab.py` tracks which slot is lent to whom.
+A worker announces its memory (`gt/wire/shared_memory/memfd.py`) in its address, with the facts by which a peer knows whether it
+can open it. Other peers get their pieces through the socket. `gt/wire/shared_memory/slab.py` tracks which slot is lent to whom.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 from gt.errors import WorkerError
 from gt.sharding.collectives import MAX_CHUNK_BYTES
-from gt.wire.memfd import DEFAULT_SHARED_BYTES, SharedMemory, is_near, machine, map_memory
-from gt.wire.slab import Slab
+from gt.wire.shared_memory.memfd import DEFAULT_SHARED_BYTES, SharedMemory, is_near, machine, map_memory
+from gt.wire.shared_memory.slab import Slab
 
 
 class LentMemory:

@@ -16,8 +16,8 @@ from gt.ir.dtypes import float64
 from gt.ir.spec import Spec, pack_spec, spec
 from gt.wire import messages as m
 from gt.wire.bulk import GET, Bulk, Frames, Key
-from gt.wire.lending import Borrower
-from gt.wire.pool import Pool
+from gt.wire.shared_memory.lending import Borrower
+from gt.wire.shared_memory.pool import Pool
 
 SIZE = 200
 SQUARE = spec(float64, (SIZE, SIZE))

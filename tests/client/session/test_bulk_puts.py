@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from gt.client.session.bulk_puts import BulkPut, BulkPuts
 from gt.sharding.partition import Box
 from gt.wire.bulk import LENT, MAX_IN_FLIGHT_BYTES, PUT, Outbox, read_header
-from gt.wire.memfd import machine, map_memory
-from gt.wire.pool import Pool
+from gt.wire.shared_memory.memfd import machine, map_memory
+from gt.wire.shared_memory.pool import Pool
 
 SIZE = 512
 WHOLE: Box = ((0, SIZE), (0, SIZE))

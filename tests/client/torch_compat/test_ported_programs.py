@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gt
-from gt.wire import memfd
+from gt.wire.shared_memory import memfd
 
 pytestmark = pytest.mark.usefixtures("session")
 both, test_a_program_gives_what_it_gives_in_pytorch = in_both()

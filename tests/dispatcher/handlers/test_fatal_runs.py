@@ -10,7 +10,7 @@ from one_dispatcher import VECTOR, fault_of
 from gt.dispatcher.state.session_marks import MAX_FAILURES, MAX_IDLE_REWINDS
 from gt.ir.instruction import Segment
 from gt.wire import messages as m
-from gt.wire.running_plan import RunningPlan
+from gt.wire.shared_memory.running_plan import RunningPlan
 
 EXP = one("exp", VECTOR)
 

@@ -14,7 +14,7 @@ from gpu.test_workers import connect, sharded
 
 import gt
 from gt.sharding import options
-from gt.wire.ranges import PAGE_BYTES
+from gt.wire.shared_memory.ranges import PAGE_BYTES
 from gt.worker.device.cuda_streams import CudaStreams
 from gt.worker.device.gpu_buffers import DeviceBuffers
 from gt.worker.device.pinned_memory import PinnedPool

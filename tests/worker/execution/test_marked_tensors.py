@@ -16,7 +16,7 @@ from one_mesh import Ranks
 from unhurried import Unhurried
 
 from gt.wire import messages as m
-from gt.wire.ranges import PAGE_BYTES
+from gt.wire.shared_memory.ranges import PAGE_BYTES
 from gt.worker.base.backend import backend
 from gt.worker.device.pinned_memory import PinnedPool
 from gt.worker.execution.tensor_store import TensorStore

@@ -22,7 +22,7 @@ from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec, spec
 from gt.sharding.config import Config
 from gt.wire import messages as m
-from gt.wire.ranges import PAGE_BYTES
+from gt.wire.shared_memory.ranges import PAGE_BYTES
 from gt.worker.base.backend import backend
 from gt.worker.base.events import Forgotten, MarkIn, MarkPacked, MarkWork
 from gt.worker.core import WorkerCore

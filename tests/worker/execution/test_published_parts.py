@@ -12,7 +12,7 @@ from gt.ir.dtypes import float32
 from gt.ir.spec import pack_spec, spec
 from gt.sharding.placement import uniform_mesh
 from gt.wire import messages as m
-from gt.wire.lending import BorrowedRange
+from gt.wire.shared_memory.lending import BorrowedRange
 from gt.worker.base.backend import backend
 from gt.worker.base.events import ToDispatcher
 from gt.worker.execution.published_parts import PublishedParts

@@ -22,7 +22,7 @@ from unhurried import Unhurried
 import gt
 from gt.sharding import options
 from gt.wire.messages import Execute
-from gt.wire.ranges import PAGE_BYTES
+from gt.wire.shared_memory.ranges import PAGE_BYTES
 from gt.worker.core import WorkerCore
 from gt.worker.device.buffers import HostBuffers
 from gt.worker.device.pinned_memory import PinnedPool

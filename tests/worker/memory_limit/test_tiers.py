@@ -16,7 +16,7 @@ from paging import fewest
 from unhurried import Unhurried
 
 from gt.wire.messages import Collect
-from gt.wire.ranges import PAGE_BYTES
+from gt.wire.shared_memory.ranges import PAGE_BYTES
 from gt.worker.device.pinned_memory import PinnedPool
 from gt.worker.memory_limit.limiter import MemoryLimiter, Stores
 from gt.worker.spill.eviction import DEVICE_TIER, FILE_TIER, NEVER_READ, PINNED_TIER, Residency

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from gt.errors import SnapshotError
 from gt.ir.dtypes import ALL_DTYPES
 from gt.wire import messages as m
-from gt.wire.lending import Borrower
-from gt.wire.pool import Pool
+from gt.wire.shared_memory.lending import Borrower
+from gt.wire.shared_memory.pool import Pool
 from gt.worker.base.backend import backend
 from gt.worker.base.events import MarkContents, MarkIn, MarkWork
 from gt.worker.execution.mark_contents import host_contents, restore_contents

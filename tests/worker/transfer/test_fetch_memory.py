@@ -10,8 +10,8 @@ import pytest
 
 from gt.bounds import MAX_INLINE_BYTES
 from gt.wire.bulk import GET, MAX_IN_FLIGHT_BYTES, Outbox
-from gt.wire.lending import Borrower
-from gt.wire.pool import Pool
+from gt.wire.shared_memory.lending import Borrower
+from gt.wire.shared_memory.pool import Pool
 from gt.worker.transfer.fetch_memory import FetchMemory
 
 CLIENT = b"client"

@@ -15,7 +15,7 @@ from gt.errors import WorkerError
 from gt.ir.dtypes import as_dtype, bfloat16
 from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.wire import messages as m
-from gt.wire.memfd import machine
+from gt.wire.shared_memory.memfd import machine
 from gt.worker.device.cuda_ipc import GPU_SLOTS, OPENED_LOAN, CardMemory
 from gt.worker.device.cuda_streams import CudaStreams
 

@@ -10,7 +10,7 @@ import pytest
 
 from gt.errors import WorkerError
 from gt.sharding.collectives import MAX_CHUNK_BYTES
-from gt.wire.memfd import machine
+from gt.wire.shared_memory.memfd import machine
 from gt.worker.transfer.shared_memory import LentMemory
 
 LIMIT = 4 * MAX_CHUNK_BYTES

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gt.wire.slab import Slab
+from gt.wire.shared_memory.slab import Slab
 
 SLOTS = 4
 READERS = st.sets(st.integers(1, 3), min_size=1)

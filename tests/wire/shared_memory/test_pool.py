@@ -14,9 +14,9 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.wire.memfd import map_memory
-from gt.wire.pool import MAX_UNPOOLED_BYTES, Pool
-from gt.wire.ranges import COLD_AFTER_SECONDS
+from gt.wire.shared_memory.memfd import map_memory
+from gt.wire.shared_memory.pool import MAX_UNPOOLED_BYTES, Pool
+from gt.wire.shared_memory.ranges import COLD_AFTER_SECONDS
 
 F64 = np.dtype(np.float64)
 LARGE = 1 << 20

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from gt.wire.memfd import SharedMemory
-from gt.wire.running_plan import (
+from gt.wire.shared_memory.memfd import SharedMemory
+from gt.wire.shared_memory.running_plan import (
     CLIENT,
     IN_PROGRESS,
     ORDER,
@@ -20,7 +20,7 @@ from gt.wire.running_plan import (
 
 TELLS = """
 import os, signal, sys
-from gt.wire.running_plan import RunningPlanMemory
+from gt.wire.shared_memory.running_plan import RunningPlanMemory
 memory = RunningPlanMemory()
 print(memory.where, flush=True)
 sys.stdin.readline()

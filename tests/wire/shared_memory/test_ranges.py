@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from gt.wire.ranges import COLD_AFTER_SECONDS, PAGE_BYTES, Ranges, round_to_pages
+from gt.wire.shared_memory.ranges import COLD_AFTER_SECONDS, PAGE_BYTES, Ranges, round_to_pages
 
 SOME = 64 * PAGE_BYTES
 LIMIT = 16 * SOME
