@@ -53,9 +53,10 @@ def _correlated(
 
 def _operands(
     name: str, count: int, input: Any, weight: Any, bias: Any, groups: int, *, transposed: bool = False
-) -> tuple[Tensor, Tensor, bool]:
-    """The input with a batch, the weight, and whether the input had a batch."""
+) -> tuple[Tensor, Tensor, Tensor | None, bool]:
+    """The input with a batch, the weight, the bias, and whether the input had a batch."""
     x, w = tensor_of(name, input), tensor_of(name, weight)
+    bias = None if bias is None else tensor_of(name, bias)
     batched = x.ndim == count + 2
     if not batched and x.ndim != count + 1:
         raise ShapeError(f"{name}: input {x.shape} has {count + 1} or (with a batch) {count + 2} dimensions")
@@ -76,7 +77,7 @@ def _operands(
         raise DTypeError(f"{name}: a bias of the dtype of the weight, {w.dtype}, not {bias.dtype}")
     if bias is not None and bias.shape != (expected,):
         raise ShapeError(f"{name}: a bias of shape ({expected},), not {bias.shape}")
-    return x, w, batched
+    return x, w, bias, batched
 
 
 def _finished(out: Tensor, count: int, bias: Tensor | None, batched: bool) -> Tensor:
@@ -92,7 +93,7 @@ def _finished(out: Tensor, count: int, bias: Tensor | None, batched: bool) -> Te
 def _conv(
     name: str, count: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Tensor:
-    x, w, batched = _operands(name, count, input, weight, bias, groups)
+    x, w, bias, batched = _operands(name, count, input, weight, bias, groups)
     strides, dilations = each_of(name, "stride", stride, count), each_of(name, "dilation", dilation, count)
     if isinstance(padding, str):
         if padding not in ("valid", "same") or (padding == "same" and any(step != 1 for step in strides)):
@@ -132,7 +133,7 @@ def _conv_transpose(
     name: str, count: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, output_padding: Any,
     groups: int, dilation: Any,
 ) -> Tensor:  # fmt: skip
-    x, w, batched = _operands(name, count, input, weight, bias, groups, transposed=True)
+    x, w, bias, batched = _operands(name, count, input, weight, bias, groups, transposed=True)
     strides, dilations = each_of(name, "stride", stride, count), each_of(name, "dilation", dilation, count)
     extra = each_of(name, "output_padding", output_padding, count, 0)
     if any(more >= max(pair) for more, *pair in zip(extra, strides, dilations, strict=True)):
