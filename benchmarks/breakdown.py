@@ -29,7 +29,7 @@ import workloads
 
 import gt
 from gt.client.segment.builder import Builder
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.session.session import Session
 from gt.client.session.socket_link import SocketLink
 from gt.client.tensor import backward_pass

@@ -20,7 +20,7 @@ import numpy as np
 import workloads
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.session.session import Session
 from gt.native.finder import choice
 from gt.service.in_process import NoBulk

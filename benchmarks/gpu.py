@@ -368,7 +368,7 @@ def gaps(bench: Bench) -> Rows:
 
 
 def _workers() -> Any:
-    from gt.client.session.session import current
+    from gt.client.session.sessions import current
 
     return current().link.fabric.workers.values()
 

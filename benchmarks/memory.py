@@ -30,7 +30,7 @@ def descriptors(pid: int) -> int:
 
 def measure(scale: float) -> list[tuple[str, str, str, str]]:
     """A row for each load and process; `scale` times as many operations."""
-    local = gt.client.session.session.current().link.local
+    local = gt.client.session.sessions.current().link.local
     processes = {"client": os.getpid(), **{name: child.pid for name, child in local.children}}
     x = gt.from_numpy(np.ones((16, 16), np.float32))
     rows = []

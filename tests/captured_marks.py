@@ -15,7 +15,7 @@ from marking_dispatcher import IMPROVABLE, lose, service, to_improve
 from one_dispatcher import NEG, RULES, Service, configure, started
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.dispatcher.handlers.plan_selection import SEARCH_AT, SWITCH_AT
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.session_marks import SessionMark, capture

@@ -41,7 +41,7 @@ def hear():
     return sys.stdin.readline().strip()
 
 def daemons():
-    from gt.client.session.session import current
+    from gt.client.session.sessions import current
     return [process.pid for _, process in current().link.local.children]
 """
 """What every client program begins with."""

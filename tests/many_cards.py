@@ -14,7 +14,8 @@ from typing import Any
 from fake_nccl import NET, Hangs, Net, installed
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
+from gt.client.session.session import Session
 from gt.daemon.host import host_facts
 from gt.service.in_process import Fabric, InprocLink
 from gt.sharding.config import Config
@@ -91,7 +92,7 @@ def connect(devices: list[str], config: Any = None, **more: Any) -> Cards:
     """A session on in-memory workers of these devices."""
     gt.disconnect()
     fabric = Cards(len(devices), None if config is None else Config.from_plain(config), devices=devices, **more)
-    session = sessions.Session(InprocLink(fabric), "inproc", idle_flush=False)
+    session = Session(InprocLink(fabric), "inproc", idle_flush=False)
     session.open({**host_facts(), "bulk": b""}, 1.0)
     sessions.adopt(session)
     return fabric

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gt.client.segment.value import TensorValue
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.session.bulk_puts import BulkPut
 from gt.client.session.future import Future
 from gt.client.session.resend_buffer import NO_EFFECT

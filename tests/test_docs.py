@@ -13,7 +13,7 @@ from protocol_document import ATTRIBUTE_FORMS, BULK_KINDS, NUMBERS, SECTIONS, ma
 from protocol_example import X, run_example
 
 from gt import bounds
-from gt.client.session.session import MESSAGES as CLIENT_MESSAGES
+from gt.client.session.replies import MESSAGES as CLIENT_MESSAGES
 from gt.commands.ops import ops_page, ops_rows
 from gt.dispatcher.core import HANDLERS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement

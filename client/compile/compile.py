@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from gt.client.nn.module import Module
-from gt.client.session import session
+from gt.client.session import sessions
 from gt.client.tensor import call_site
 from gt.errors import CompileError
 
@@ -60,7 +60,7 @@ class Compiled:
     def __call__(self, *args: Any, **options: Any) -> Any:
         stats = self.stats
         stats["calls"] += 1
-        mine = session.builder()
+        mine = sessions.builder()
         if self.reason is not None or mine.capture is not None:  # a compiled function inside of another is a part of it
             return self.function(*args, **options)
         try:
@@ -76,7 +76,7 @@ class Compiled:
                 missed, out = known.replay(call)
                 if missed is None:
                     stats["replays"] += 1
-                    session.current().compiled["replays"] += 1
+                    sessions.current().compiled["replays"] += 1
                     self._failures = 0
                     if place:
                         del traces[place]
@@ -99,7 +99,7 @@ class Compiled:
         return f"<gt.compile of {self.function!r}>"
 
     def _miss(self, what: str) -> None:
-        for misses in (self.stats["guard_misses"], session.current().misses):
+        for misses in (self.stats["guard_misses"], sessions.current().misses):
             if what in misses or len(misses) < 100:
                 misses[what] += 1
 
@@ -108,7 +108,7 @@ class Compiled:
     ) -> Any:
         """Call and trace the function; `known` is the trace of the call before."""
         self.stats["traces"] += 1
-        session.current().compiled["traces"] += 1
+        sessions.current().compiled["traces"] += 1
         roots = [(getattr(self, "__name__", "the function"), self.function)]
         roots += [(f"argument object {place}", each) for place, each in enumerate(call.objects)]
         out, found = trace(roots, self.function, args, options, call, self.fullgraph)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from gt.client.ops import random
 from gt.client.segment.signature import Signature, TracedSegment
 from gt.client.segment.value import TensorValue
-from gt.client.session import session
+from gt.client.session import sessions
 from gt.client.tensor import emission_context, grad_mode, views
 from gt.client.tensor.tape import Leaf
 from gt.client.tensor.tensor import Tensor, TensorState
@@ -61,7 +61,7 @@ def trace(
     strict: bool,
 ) -> tuple[Any, CallTrace | CompileError]:
     """Call a function and trace it: (what the call returned, its trace or why there is none)."""
-    mine = session.builder()
+    mine = sessions.builder()
     try:
         initial = InitialState(Guards(roots), call.tensors)
     except CompileError as error:
@@ -70,7 +70,7 @@ def trace(
     base = mine.base
     capture = CallCapture(mine, strict)
     out = capture.call(function, args, options)
-    if capture.reason is not None or session.builder() is not mine or mine.base != base:
+    if capture.reason is not None or sessions.builder() is not mine or mine.base != base:
         return out, CompileError(capture.reason or "the session changed in the middle")
     inputs, scalars = list(mine.inputs), list(mine.scalars)
     record, alive = mine.finish()
@@ -230,7 +230,7 @@ class CallTrace:
             numbers = [random.next_draw() if generator is None else generator.next() for generator in self.draws]
             for place, which in self.drawn:
                 scalars[place : place + 2] = numbers[which]
-        mine = session.builder()
+        mine = sessions.builder()
         returned: list[Any] = []
         found, values = values, values[: len(self.inputs)]
 
@@ -324,7 +324,7 @@ def settings() -> tuple[Any, ...]:
     """The settings around a call that are part of what it does."""
     context = emission_context.current()
     around = (context.signal, context.phase, context.site, context.grad, context.backward, context.lower, context.hints)
-    return session.current(), get_default_dtype(), grad_mode.is_inference_mode_enabled(), around
+    return sessions.current(), get_default_dtype(), grad_mode.is_inference_mode_enabled(), around
 
 
 def _hooks(leaf: Leaf) -> tuple[Any, Any]:

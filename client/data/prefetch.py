@@ -23,7 +23,8 @@ from weakref import WeakSet
 import numpy as np
 
 from gt.client.ops import random
-from gt.client.session import session
+from gt.client.session import sessions
+from gt.client.session.session import Session
 from gt.client.tensor import signal_context
 from gt.client.tensor.operands import put
 from gt.client.tensor.tensor import Tensor
@@ -113,7 +114,7 @@ class _Feeder:
         self.ended = False
         """Nothing comes behind what is ready."""
         self.stopped = False
-        self.session: session.Session | None = None
+        self.session: Session | None = None
         self.thread: threading.Thread | None = None
 
     # in the program's thread
@@ -147,7 +148,7 @@ class _Feeder:
             except BaseException:
                 self.ended = True
                 raise
-        self.session = session.active()
+        self.session = sessions.active()
         context = contextvars.copy_context()
         self.thread = threading.Thread(target=context.run, args=(self._run,), name="gt-prefetch", daemon=True)
         _running.add(self)
@@ -157,8 +158,8 @@ class _Feeder:
     @staticmethod
     def _flush() -> None:
         """Before it waits the program lets the workers have what it has gathered."""
-        if session.active() is not None:
-            session.builder().flush()
+        if sessions.active() is not None:
+            sessions.builder().flush()
 
     def stop(self) -> None:
         """Have the thread end. Waits for nothing, for it is called wherever objects die."""
@@ -181,7 +182,7 @@ class _Feeder:
     def _run(self) -> None:
         error: BaseException | None = None
         try:
-            session.MAY_START.set(False)
+            sessions.MAY_START.set(False)
             with self.around(), random.noting(random.Apart()):
                 while self._wanted():
                     batch = next(self.source)
@@ -212,7 +213,7 @@ class _Feeder:
 
     def _same_session(self) -> None:
         """A batch is put into the session in which the first was: else this would start another one, unasked."""
-        if self.session is not None and session.active() is not self.session:
+        if self.session is not None and sessions.active() is not self.session:
             raise SessionError("the session ended while batches were prefetched: iterate anew in the next one")
 
     def _close_source(self) -> None:

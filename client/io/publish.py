@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gt.bounds import MAX_IDS, MAX_STATE_BYTES
 from gt.client.nn.module import Module
-from gt.client.session import session
+from gt.client.session import sessions
 from gt.client.tensor import emission_context, grad_mode
 from gt.client.tensor.tensor import Tensor
 from gt.errors import SnapshotError
@@ -65,7 +65,7 @@ def publish(
     with grad_mode.no_grad():
         values = [tensor._current() for tensor in found.values()]
     share = [readers, -1 if expect is None else expect, keep]
-    answer = session.current().snapshot(name, os.urandom(8).hex(), values, body, share).result(timeout)
+    answer = sessions.current().snapshot(name, os.urandom(8).hex(), values, body, share).result(timeout)
     return int(answer["version"])
 
 
@@ -79,7 +79,7 @@ def subscribe(name: str, *, version: int | None = None, of: str | None = None, t
     Raises `SnapshotError` for what is not there or not shared with you, and `TimeoutError` after `timeout` seconds.
     """
     check_name(name)
-    here = session.current()
+    here = sessions.current()
     here.flush()
     for left in reversed(range(MAX_TRIES)):
         answer = here.inquire(f"published {version or 0} {name} {of or ''}".rstrip(), timeout)
@@ -100,19 +100,19 @@ def subscribe(name: str, *, version: int | None = None, of: str | None = None, t
 def published() -> list[PublishedInfo]:
     """All that you may subscribe to, by owner and name: `name`, `owner`, `version` (the newest), `time` (seconds since 1970),
     `nbytes`, `tensors`, and of your own `to`."""
-    return unpack_published(session.current().ask("published")["body"])
+    return unpack_published(sessions.current().ask("published")["body"])
 
 
 def revoke(name: str) -> None:
     """Withdraw what you have published under a name: nobody can subscribe to it any more. Who has it keeps it, as a copy. Raises
     `SnapshotError` if there is nothing."""
     check_name(name)
-    session.current().ask(f"revoke {name}")
+    sessions.current().ask(f"revoke {name}")
 
 
 def _read(name: str, owner: str, manifest: Manifest, timeout: float | None) -> dict[str, Tensor]:
     """The tensors of a version by name. Waits until all are at the workers."""
-    here = session.current()
+    here = sessions.current()
     signal = emission_context.current().signal
     shared = manifest.shared or {}
     layouts, sizes = shared.get("layouts", []), shared.get("sizes", [])

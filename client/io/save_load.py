@@ -20,7 +20,7 @@ import safetensors
 import safetensors.numpy
 
 from gt.client.ops import creation
-from gt.client.session import session
+from gt.client.session import sessions
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, GTError
 from gt.ir.dtypes import complex128
@@ -94,7 +94,7 @@ def load(
             shutil.copyfileobj(f, copy)
             copy.flush()
             return load(copy.name)
-    session.current()  # which a first tensor would start: an error there is none of the file's
+    sessions.current()  # which a first tensor would start: an error there is none of the file's
     with Path(f).open("rb") as file:
         first = file.read(9)
         file.seek(0)

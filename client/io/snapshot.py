@@ -15,7 +15,7 @@ from typing import Any, Final
 from gt.bounds import MAX_IDS, MAX_STATE_BYTES
 from gt.client.nn.module import Module
 from gt.client.optim.optimizer import Optimizer
-from gt.client.session import session
+from gt.client.session import sessions
 from gt.client.tensor import emission_context, grad_mode
 from gt.client.tensor.tensor import Tensor
 from gt.errors import SnapshotError, StateError
@@ -60,7 +60,7 @@ def snapshot(name: str, *objects: Any, extra: Any = None, wait: bool = True, tim
         raise SnapshotError(f"a snapshot holds at most {MAX_STATE_BYTES} bytes besides its tensors, not {len(body)}")
     with grad_mode.no_grad():
         values = [tensor._current() for tensor in found.values()]
-    future = session.current().snapshot(name, os.urandom(8).hex(), values, body)
+    future = sessions.current().snapshot(name, os.urandom(8).hex(), values, body)
     if not wait:
         return future
     future.result(timeout)
@@ -70,7 +70,7 @@ def snapshot(name: str, *objects: Any, extra: Any = None, wait: bool = True, tim
 def snapshots() -> list[SnapshotInfo]:
     """The snapshots that the service keeps for you, by name: `name`, `time` (seconds since 1970), `nbytes` and `tensors`; of
     one that cannot be read `error` says why."""
-    return unpack_list(session.current().ask("snapshots")["body"])
+    return unpack_list(sessions.current().ask("snapshots")["body"])
 
 
 def restore(name: str, *objects: Any, timeout: float | None = None) -> Any:
@@ -83,7 +83,7 @@ def restore(name: str, *objects: Any, timeout: float | None = None) -> Any:
     has changed.
     """
     check_name(name)
-    here = session.current()
+    here = sessions.current()
     here.flush()
     answer = here.inquire(f"snapshot {name}", timeout)
     found = SavedSnapshot(name, unpack_manifest(answer["body"], f"the manifest of the snapshot {name!r}"))
@@ -178,7 +178,7 @@ class SavedSnapshot:
 
     def _read(self, places: Mapping[str, Tensor | None], timeout: float | None) -> dict[str, Tensor]:
         """The tensors of these names, each placed like another one, if one is given. Waits until all are at the workers."""
-        here = session.current()
+        here = sessions.current()
         signal = emission_context.current().signal
         with grad_mode.no_grad():
             like = {name: None if other is None else other._current() for name, other in places.items()}

@@ -11,7 +11,7 @@ from typing import Any
 
 from gt.client.ops import arithmetic, creation, join_and_pad, reductions, shape_ops
 from gt.client.ops.matrix_products import dot
-from gt.client.session import session
+from gt.client.session import sessions
 from gt.client.tensor import emission_context, grad_mode
 from gt.client.tensor.tensor import Tensor
 
@@ -83,7 +83,7 @@ class LBFGS(Optimizer):
         first, loss = evaluate()
         with emission_context.with_changes(phase="update", grad=False, lower=None):
             self._descend(group, state, loss, lambda: evaluate()[1])
-        session.builder().flush()
+        sessions.builder().flush()
         for hook in tuple(self._after):
             hook(self, (closure,), {})
         return first

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gt.client.ops import creation
-from gt.client.session import session
+from gt.client.session import sessions
 from gt.client.tensor import emission, emission_context, grad_mode, hooks
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, StateError
@@ -101,7 +101,7 @@ class Optimizer:
         if closure is not None:
             with grad_mode.enable_grad():
                 loss = closure()
-        mine = session.builder()
+        mine = sessions.builder()
         with emission_context.with_changes(phase="update", grad=False, lower=None):
             for group in self.param_groups:
                 for p in group["params"]:

@@ -1,13 +1,12 @@
 """The session: one connection to a service, the builders of this process' threads, and what they wait for.
 
-The default session is the only global state. There is no I/O thread: whichever thread waits drives the connection, and a
+There is no I/O thread: whichever thread waits drives the connection, and a
 small idle-flush thread flushes idle instructions and sends heartbeats. Every wait ends: with the answer, when the session
 fails, or when the service has been silent for too long; the error says what was waited for.
 """
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import logging
 import os
@@ -16,22 +15,19 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from contextvars import ContextVar
 from functools import partial
 from typing import Any, Final
 from weakref import WeakSet
 
 import numpy as np
 
-from gt import default_session
 from gt.bounds import MAX_IDS, MAX_INSTRUCTIONS
 from gt.client.segment.builder import FLUSH_LENGTH, Builder
 from gt.client.segment.definition_cache import Definitions
 from gt.client.segment.value import TensorValue
-from gt.errors import ConnectionFailed, GTError, OutOfMemory, SessionError, ShapeError
+from gt.errors import ConnectionFailed, GTError, SessionError, ShapeError
 from gt.ir.spec import Spec, pack_spec, size_error, spec
 from gt.wire import messages as m
-from gt.wire.faults import error_of
 from gt.wire.shared_memory.pool import MAX_UNPOOLED_BYTES
 
 from .absence import KEY_BYTES, Absence, look_for_dispatcher, overdue
@@ -39,6 +35,7 @@ from .future import Future
 from .idle_flush import run_idle_flush
 from .link_protocol import DispatcherLink
 from .progress_bar import SHOW_AFTER_SECONDS, TransferProgress
+from .replies import MESSAGES
 from .resend_buffer import (
     BULK_PUT,
     CONFIGURE,
@@ -50,14 +47,13 @@ from .resend_buffer import (
     UNANSWERED,
     ResendBuffer,
 )
-from .rewind import Rewinding, go_back, mark_is_durable, note_progress, send_waiting, settle, stop_keeping
+from .rewind import Rewinding, settle
+from .sessions import builder, builder_so_far, every_session, interrupt_capture
 from .sigint_lock import Exclusive
 
 log: Final = logging.getLogger("gt")
 MAX_HISTORY_MESSAGES: Final = 512
 """Runs and puts that are remembered for `gt.why`."""
-MAX_REPORTED_ERRORS: Final = 64
-"""Errors without a request that are remembered, so that they are not reported again when their messages are sent again."""
 LAST_MESSAGES_SECONDS: Final = 30.0
 """Seconds for which the end of a session waits for what must be sent again before its last messages."""
 WARN_SILENCE_SECONDS: Final = 6.0
@@ -84,7 +80,7 @@ class Session:
         self.lock = self._exclusive.lock
         self.definitions = Definitions()
         self.builders: WeakSet[Builder] = WeakSet()
-        _sessions.add(self)
+        every_session.add(self)
         self.orphans: list[int] = []
         self.kept = ResendBuffer(link.resend_bytes) if link.resend_bytes else None
         """The messages since the last mark, which are sent again after a rewind; None for a session that cannot go back."""
@@ -487,7 +483,7 @@ class Session:
 
     def flush(self) -> None:
         """Send what all threads of this session have gathered."""
-        mine = getattr(_threads, "builder", None)
+        mine = builder_so_far()
         for each in list(self.builders):
             if each is mine:
                 each.flush()
@@ -569,7 +565,7 @@ class Session:
                     self.waits.add(threading.get_ident())
                     reason = overdue(self) or self.link.alive()
                     if reason is not None and not self.gone(reason):
-                        self._end(
+                        self.fail(
                             SessionError(
                                 f"the service at {self.name} is gone ({reason}) while waiting for {what}, and the tensors of the "
                                 f"session are lost{OWN_SERVICE_ADVICE if self.owns_service else ''}"
@@ -609,91 +605,6 @@ class Session:
         if handler is not None:
             handler(self, message)
 
-    def _credit(self, message: m.Credit) -> None:
-        self.credited = max(self.credited, self.uncounted + message.done)
-        kept = self.kept
-        if kept is not None and kept.unsent:
-            send_waiting(self, kept)
-        if self.goes_back is not None:
-            note_progress(self, answered=False)
-
-    def _answer(self, message: m.Answer) -> None:
-        future = self.requests.pop(message.request, None)
-        if future is not None:
-            future._answer(message.facts)
-            if self.goes_back is not None:
-                note_progress(self, answered=True)
-
-    def _cut(self, message: m.Cut) -> None:
-        self.link.cut(message)
-
-    def _welcome(self, message: m.Welcome) -> None:
-        self.welcomed, self.queued = True, None
-        self.facts.pop("continues", None)
-        self.facts.update(message.facts, number=message.number)
-        log.debug("joined the service at %s", self.name, extra={"client": message.number})
-        self.credits = int(message.facts.get("credits", self.credits))
-        if self.absence is not None:
-            self.link.found_again(self.facts)
-
-    def _waits(self, message: m.Queued) -> None:
-        self.queued = message
-
-    def _notice(self, message: m.Notice) -> None:
-        log.warning("%s", message.text)
-
-    def _stand_by(self, message: m.StandBy) -> None:
-        if self.link.search is not None:
-            self.link.search.address = message.address
-
-    def _goodbye(self, message: m.Goodbye) -> None:
-        text = f"the service ended the session: {message.text or 'it stops'}"
-        self._end(error_of(message.kind or "SessionError", text))
-
-    def _value(self, message: m.Value) -> None:
-        future = self.requests.get(message.request)
-        if future is None:
-            if message.bulk:  # the fetch has failed since
-                self.link.ignore(message)
-            return
-        try:
-            future._part(message, self.link)
-        except MemoryError as error:
-            future._fail(OutOfMemory(f"{future.what} has no room in this process: {error}"))
-            if message.bulk:
-                self.link.ignore(message)
-        if future._ready():
-            self.requests.pop(message.request, None)
-            self.link.settle(message.request)
-            if self.goes_back is not None:
-                note_progress(self, answered=True)
-        elif message.bulk:
-            future.add_done_callback(lambda _: self.requests.pop(message.request, None))
-
-    def _peer_lost(self, message: m.PeerLost) -> None:
-        for number, future in list(self.requests.items()):
-            if future._missing is not None:  # its parts have begun to come, and the rest may never
-                del self.requests[number]
-                future._fail(error_of("WorkerLost", message.text))
-        self.link.break_off(message.worker)
-
-    def _failed(self, message: m.Failed) -> None:
-        error = error_of(message.kind, message.text)
-        future = self.requests.pop(message.request, None) if message.request else None
-        if future is not None:
-            future._fail(error)
-            self.link.settle(message.request)
-        elif not message.request:  # else it was asked again
-            said = message.kind, message.text
-            if self.repeated[said] > 0:
-                self.repeated[said] -= 1
-                return
-            if self.kept is not None and len(self.reported) < MAX_REPORTED_ERRORS:
-                self.reported[said] += 1
-            self.pending_error = (
-                self.pending_error or error
-            )  # those that follow are often of what the first one left undone
-
     def held_up(self) -> bool:
         """Whether it is the service, and not the program, that lets time pass."""
         kept = self.kept
@@ -704,7 +615,8 @@ class Session:
             or self.link.silent_seconds() > WARN_SILENCE_SECONDS
         )
 
-    def _end(self, error: GTError) -> None:
+    def fail(self, error: GTError) -> None:
+        """End with an error, which everything raises from now on that is asked of the session, and all that waits."""
         self.failure = error
         self.kept = None
         requests, self.requests = self.requests, {}
@@ -751,133 +663,3 @@ class Session:
                 self.link.close()
             if self._close is not None:
                 self._close()
-
-
-# the default session
-
-
-MESSAGES: Final[dict[type, Callable[[Session, Any], None]]] = {
-    m.Welcome: Session._welcome,
-    m.Goodbye: Session._goodbye,
-    m.Value: Session._value,
-    m.Credit: Session._credit,
-    m.Answer: Session._answer,
-    m.Failed: Session._failed,
-    m.Cut: Session._cut,
-    m.PeerLost: Session._peer_lost,
-    m.Notice: Session._notice,
-    m.Queued: Session._waits,
-    m.Durable: mark_is_durable,
-    m.Rewind: go_back,
-    m.Unkept: stop_keeping,
-    m.StandBy: Session._stand_by,
-}
-"""What handles each message of the dispatcher. Others, such as `Ping`, say only that it lives."""
-
-
-class _Threads(threading.local):
-    """Each thread's builder for the default session."""
-
-    builder: Builder
-
-
-_default: list[Session] = []
-_sessions: Final[WeakSet[Session]] = WeakSet()
-"""All that this process has, the default one among them."""
-_threads = _Threads()
-_start_lock = threading.Lock()
-
-
-def _no_builders() -> _Threads:
-    """From here on every thread gets a new builder, at its next instruction."""
-    for session in list(_sessions):
-        for each in list(session.builders):
-            each.thread = 0
-    return _Threads()
-
-
-def builder() -> Builder:
-    """This thread's builder of the default session, which starts with the first use."""
-    try:
-        return _threads.builder
-    except AttributeError:
-        made = current().builder()
-        made.thread = threading.get_ident()
-        _threads.builder = made
-        return made
-
-
-def interrupt_capture(reason: str) -> None:
-    """End this thread's capture: what comes next cannot be in a traced call."""
-    mine = getattr(_threads, "builder", None)
-    if mine is not None and mine.capture is not None:
-        mine.capture.interrupt(reason)
-
-
-def is_capturing() -> bool:
-    """Whether what this thread emits is part of a traced call. Starts no session."""
-    mine = getattr(_threads, "builder", None)
-    return mine is not None and mine.capture is not None
-
-
-MAY_START: Final[ContextVar[bool]] = ContextVar("gt_may_start", default=True)
-"""Whether a session may start by itself here: not in a thread that GT runs beside the program."""
-
-
-def current() -> Session:
-    """The default session; starts local daemons when there is none."""
-    if not _default:
-        if not MAY_START.get():
-            raise SessionError("the session has ended, and a thread beside the program starts no other")
-        with _start_lock:
-            if not _default:
-                default_session.start()
-    session = _default[0]
-    if session.pid != os.getpid():
-        session.usable()
-    return session
-
-
-def active() -> Session | None:
-    """The default session if one was started, else None."""
-    return _default[0] if _default else None
-
-
-def adopt(session: Session) -> Session:
-    """Make `session` the default one."""
-    global _threads
-    _default[:] = [session]
-    _threads = _no_builders()
-    return session
-
-
-def swap(session: Session | None) -> Session | None:
-    """Put another session, or none, in the place of the default one, which stays open; the one that was there."""
-    global _threads
-    before = active()
-    if before is not None and before.pid == os.getpid():
-        before.flush()
-    _default[:] = [] if session is None else [session]
-    _threads = _no_builders()
-    return before
-
-
-def disconnect() -> None:
-    """End the default session; another can follow. Tensors of it cannot be used any more."""
-    global _threads
-    if _default:
-        session = _default.pop()
-        _threads = _no_builders()
-        if session.pid == os.getpid():
-            session.close()
-
-
-def _after_fork() -> None:
-    """A child has no session: what it inherited belongs to its parent."""
-    global _threads, _start_lock
-    _threads = _no_builders()
-    _start_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-atexit.register(disconnect)

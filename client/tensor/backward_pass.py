@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gt.client.session import session
+from gt.client.session import sessions
 from gt.errors import GradientError
 
 from . import deferred_gradients, emission, emission_context
@@ -130,7 +130,7 @@ def walk(
     found = _walk(
         tensors, gradients, retain_graph, create_graph, inputs, accumulate
     )  # its variables keep nothing alive
-    session.builder().flush()
+    sessions.builder().flush()
     return [] if inputs is None else [found.get(tensor._edge) for tensor in inputs]
 
 
@@ -152,7 +152,7 @@ def _walk(
             way.push(tensor._edge, gradient)
         gradients.clear()  # nor does the caller
         way.run()
-        capture = session.builder().capture
+        capture = sessions.builder().capture
         if capture is not None:
             capture.backward_reached(-way.oldest)
         emission_context.enter(own)

@@ -23,7 +23,7 @@ from gt.bounds import MAX_OPERANDS
 from gt.client.segment.open_segment import OpenSegment
 from gt.client.segment.signature import Signature
 from gt.client.segment.value import TensorValue
-from gt.client.session import session
+from gt.client.session import sessions
 from gt.ir.infer import derive
 from gt.ir.instruction import Tag
 from gt.ir.ops import OPS
@@ -120,7 +120,7 @@ def emit(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
             key.append(kind)
     signature: Signature = _find(tuple(key), op, attributes, context, _getframe(CALLER))
     if mine is None or mine.thread != _get_ident():
-        mine = session.builder()
+        mine = sessions.builder()
     result: TensorValue = mine.emit(signature, values)
     out: TensorState = _new(Tensor)
     out._value = result
@@ -172,7 +172,7 @@ def emit_unary(op: str, x: Any, *attributes: Any) -> Tensor:
         signature = _find((op, context, attributes, value.spec), op, attributes, context, frame)
     builder: OpenSegment = value.owner
     if builder.thread != _get_ident():
-        builder = session.builder()
+        builder = sessions.builder()
     result: TensorValue = builder.emit_one(signature, value)
     out: TensorState = _new(Tensor)
     out._value = result
@@ -204,7 +204,7 @@ def emit_binary(op: str, a: Any, b: Any) -> Tensor:
         signature = _find((op, context, (), first.spec, second.spec), op, (), context, frame)
     builder: OpenSegment = first.owner
     if builder.thread != _get_ident():
-        builder = session.builder()
+        builder = sessions.builder()
     result: TensorValue = builder.emit_two(signature, first, second)
     out: TensorState = _new(Tensor)
     out._value = result
@@ -230,7 +230,7 @@ def emit_with_float(op: str, x: Any, number: Any) -> Tensor:
         signature = _find((op, context, (), value.spec, "f"), op, (), context, frame)
     builder: OpenSegment = value.owner
     if builder.thread != _get_ident():
-        builder = session.builder()
+        builder = sessions.builder()
     result: TensorValue = builder.emit_one(signature, value, (number,))
     out: TensorState = _new(Tensor)
     out._value = result
@@ -371,7 +371,7 @@ def _sign(
             op, attributes, operands, results, Tag(context.signal, context.phase, site or "", context.hints)
         )
         if context.signal:
-            session.current().warn_of_typos(context.signal)
+            sessions.current().warn_of_typos(context.signal)
         if results[0].dtype.kind in "fc":
             signature.differentiable = GRADIENT_RULES.get(op)
     if len(_signatures) >= MAX_SIGNATURES:

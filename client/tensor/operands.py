@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gt.client.session import session
+from gt.client.session import sessions
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError
 from gt.ir.dtypes import ALL_DTYPES, DType, as_dtype, get_default_dtype, result_type, scalar_of
@@ -31,7 +31,7 @@ def put(array: np.ndarray[Any, Any]) -> Tensor:
     if array.dtype not in _NATIVE:
         array = array.astype(as_dtype(array.dtype).numpy)
     return Tensor(
-        session.current().put(np.ascontiguousarray(array).reshape(array.shape), emission_context.current().signal)
+        sessions.current().put(np.ascontiguousarray(array).reshape(array.shape), emission_context.current().signal)
     )
 
 

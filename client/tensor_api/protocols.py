@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
-from gt.client.session import session
+from gt.client.session import sessions
 from gt.client.tensor import tape
 from gt.client.tensor.tensor import Tensor, TensorState
 from gt.errors import DTypeError, GradientError, ShapeError
@@ -57,7 +57,7 @@ class Protocols(TensorState):
 
     def fetch(self) -> Future:
         """A future of the values: `.result()` waits for the NumPy array, while the program and the workers continue."""
-        return session.current().fetch(self._current())
+        return sessions.current().fetch(self._current())
 
     def numpy(self, *, force: bool = False, copy: bool = True) -> np.ndarray[Any, Any]:
         """The values as a new, writable NumPy array; waits.
@@ -70,7 +70,7 @@ class Protocols(TensorState):
         if copy:
             array = self.fetch().result()
         else:
-            array = session.current().view(self._current())
+            array = sessions.current().view(self._current())
         return array
 
     def item(self) -> bool | int | float | complex:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gt.client.session import session as sessions
+from gt.client.session import sessions
+from gt.client.session.session import Session
 from gt.errors import SessionError
 from gt.instruction_log.text import name
 from gt.ir.instruction import INPUT, OUTPUT, SCALAR, Instruction, Tag, print_instruction, ref
@@ -19,7 +20,6 @@ from gt.wire import messages as m
 
 if TYPE_CHECKING:
     from gt.client.segment.value import TensorValue
-    from gt.client.session.session import Session
     from gt.client.tensor.tensor import Tensor
 
 __all__ = ["Why", "why"]
@@ -91,7 +91,7 @@ def why(tensor: Tensor, depth: int = 8) -> Why:
         raise TypeError(f"gt.why tells of a tensor, and this is {type(tensor).__name__}")
     value = tensor._value if tensor._view is None else tensor._current()
     session = value.owner.session
-    if not isinstance(session, sessions.Session) or session is not sessions.active():
+    if not isinstance(session, Session) or session is not sessions.active():
         raise SessionError("this tensor belongs to a session that has ended")
     steps, more = _chain(session, value, depth)
     first = steps[0]

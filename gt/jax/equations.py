@@ -20,7 +20,7 @@ from jax.extend.core import Literal
 from jax.extend.random import threefry_prng_impl
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.tensor import emission_context
 from gt.ir.signal_path import path_error
 

@@ -45,7 +45,7 @@ class profile:  # noqa: N801 — it is read as a verb: with gt.profile("run.json
         """The recording to be ended, if it runs in this thread."""
 
     def __enter__(self) -> profile:
-        from gt.client.session import session as sessions
+        from gt.client.session import sessions
 
         from .session import substitutes
 

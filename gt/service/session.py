@@ -107,7 +107,8 @@ def connect(
     come. Ends the current session. Raises `ConnectionFailed` within 5 s if nothing answers, or if its turn does not come in
     time, `ConfigError` for an invalid config, and `ValueError` for a key file that is none.
     """
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
+    from gt.client.session.session import Session
 
     read, sharing = _read(config), _sharing(priority, weight)
     if substitutes:
@@ -120,7 +121,7 @@ def connect(
         if read is not None:
             read.mesh_for(count)
         link = _with_log(InprocLink(Fabric(count, None)))
-        session = sessions.Session(link, "inproc", idle_flush=False)
+        session = Session(link, "inproc", idle_flush=False)
         _open(session, read, sharing, {"bulk": b""}, CONNECT_TIMEOUT)
         return _begin(session, read)
     if workers is not None:
@@ -139,7 +140,7 @@ def _join(
     address: str, config: Config | None, timeout: float, local: Any, key: str | None = None,
     sharing: dict[str, Any] | None = None, patience: float | None = None,
 ) -> Session:  # fmt: skip
-    from gt.client.session import session as sessions
+    from gt.client.session.session import Session
     from gt.client.session.socket_link import SocketLink
     from gt.wire.transport import await_listener
 
@@ -150,7 +151,7 @@ def _join(
         raise ConnectionFailed(silent)
     timeout = max(1.0, timeout - (time.monotonic() - began))
     link = SocketLink(address, local, key)
-    session = sessions.Session(_with_log(link), address, idle_flush=True, close=local.close if local else None)
+    session = Session(_with_log(link), address, idle_flush=True, close=local.close if local else None)
     try:
         _open(session, config, sharing or {}, {"bulk": link.bulk_identity}, timeout, patience)
         with session.lock:  # a thread of the session may be looking for another dispatcher already
@@ -186,7 +187,7 @@ def _with_log(link: Any) -> Any:
 
 def _begin(session: Session, config: Config | None) -> Session:
     """Make a newly opened session the default one, with its config and options."""
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     begin = getattr(session.link, "begin", None)
     if begin is not None:
@@ -220,7 +221,7 @@ def init(
     `config`, `priority` and `weight` are as in `connect`. A program's first operation calls this function if nothing else has
     started a session. Raises `ConfigError` before anything is started.
     """
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     from .launch import Local, default_workers
 
@@ -242,7 +243,7 @@ def init(
 
 def disconnect() -> None:
     """End the session. Its tensors become unusable; you can then start another session."""
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     sessions.disconnect()
 
@@ -254,7 +255,7 @@ def load_config(config: Any = None) -> None:
     if the mesh changes; a parameter moves when a new rule first applies to it. Raises `ConfigError` with file, line,
     key and allowed values; the session then continues unchanged.
     """
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     read = _read_alone(os.environ.get("GT_CONFIG") or None if config is None else config)
     if read is None:
@@ -271,7 +272,7 @@ def register_config(signal: str, rules: Any) -> None:
 
     Without a session, the rule applies to the next one and overrides its config. Raises `ConfigError`.
     """
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     frame = sys._getframe(1)
     where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
@@ -286,7 +287,7 @@ def register_config(signal: str, rules: Any) -> None:
 
 def send_options() -> None:
     """Send the run-time options that were set to the session, if there is one."""
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     if options.chosen and sessions.active() is not None:
         sessions.current().set_options(options.chosen)
@@ -317,7 +318,7 @@ def set_log_level(level: str | int) -> None:
     from gt.daemon.logs import set_level
 
     known = set_level(level)
-    sessions: Any = sys.modules.get("gt.client.session.session")
+    sessions: Any = sys.modules.get("gt.client.session.sessions")
     session = sessions.active() if sessions is not None else None
     local = getattr(session.link, "local", None) if session is not None else None
     if local is not None:
@@ -326,7 +327,7 @@ def set_log_level(level: str | int) -> None:
 
 def set_for_workers(values: Mapping[str, Any]) -> None:
     """Set options of the workers that this process will start. Raises `ConfigError` if they run already, or belong to others."""
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     if sessions.active() is not None:
         session, name = sessions.current(), next(iter(values))
@@ -347,7 +348,7 @@ def _operators(name: str, address: str) -> ConfigError:
 
 def flush() -> None:
     """Send all gathered instructions, without waiting for them."""
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     if sessions.active() is not None:
         sessions.current().flush()
@@ -355,7 +356,7 @@ def flush() -> None:
 
 def synchronize() -> None:
     """Wait until the workers have finished everything that this program has requested so far."""
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     if sessions.active() is not None:
         session = sessions.current()
@@ -378,7 +379,7 @@ def stats() -> dict[str, Any]:
 
     A loop that makes definitions or plans in every iteration is slow.
     """
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     return sessions.current().stats()
 
@@ -397,7 +398,7 @@ def usage() -> dict[str, dict[str, float | int | None]]:
 
     What was used in the last seconds may be missing.
     """
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     answer = sessions.current().usage()
     return {row[1]: usage_figures(answer["columns"][2:], row[2:]) for row in answer["rows"]}

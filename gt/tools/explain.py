@@ -75,7 +75,8 @@ class Explainer:
 
     def start(self, config: Config | None, workers: int | None) -> Session:
         """The session that the program gets instead of the one it asked for."""
-        from gt.client.session import session as sessions
+        from gt.client.session import sessions
+        from gt.client.session.session import Session
 
         sessions.disconnect()
         first = not any(shadow.runs for shadow in self.shadows)
@@ -84,7 +85,7 @@ class Explainer:
             self.plan_for(self.config or config)
         link = _ExplainerLink(self, follows=first)
         self.links.append(link)
-        session = sessions.Session(link, "explain", idle_flush=False)
+        session = Session(link, "explain", idle_flush=False)
         session.open({"bulk": b""}, CONNECT_TIMEOUT)
         session.config = self.config or config
         return sessions.adopt(session)
@@ -224,7 +225,7 @@ class _ExplainerLink(NoBulk):
 @contextlib.contextmanager
 def in_place(explainer: Explainer) -> Iterator[None]:
     """A context in which new sessions are the explainer's; the session before is restored afterwards."""
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
     from gt.service import session as face
 
     before = sessions.swap(None)
@@ -327,7 +328,7 @@ def _start_session(explainer: Explainer) -> None:
 
 
 def _flush() -> None:
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     if sessions.active() is not None:
         sessions.current().flush()

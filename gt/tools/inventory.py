@@ -202,7 +202,7 @@ def devices() -> Devices:
 
     Starts the default session if there is none. Raises `gt.SessionError` if the service is gone.
     """
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     return Devices(tuple(_device(number, facts) for number, facts in sessions.current().ask("devices")["workers"]))
 
@@ -214,7 +214,7 @@ def memory() -> Memory:
     to finish it. Other clients' tensors are counted as they are at that moment. Raises `gt.SessionError` if the
     service is gone.
     """
-    from gt.client.session import session as sessions
+    from gt.client.session import sessions
 
     answer = sessions.current().ask("memory")
     workers, holders = [], []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.tensor import emission, emission_context
 
 from .device_tensor import DeviceTensor

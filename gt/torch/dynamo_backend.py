@@ -13,7 +13,7 @@ import torch
 
 import gt
 from gt.client.compile.stateless import alone
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 
 from . import device
 from .device_tensor import StateWatch, graph_tensor, held

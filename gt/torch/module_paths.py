@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary, ref
 from torch.nn.modules import module as registration
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.tensor import emission, emission_context
 from gt.ir.signal_path import path_error
 

@@ -18,7 +18,7 @@ Function = TypeVar("Function")
 
 def is_compiling() -> bool:
     """Whether this is part of a call that `gt.compile` traces."""
-    sessions: Any = sys.modules.get("gt.client.session.session")  # without it nothing is traced
+    sessions: Any = sys.modules.get("gt.client.session.sessions")  # without it nothing is traced
     return sessions is not None and bool(sessions.is_capturing())
 
 
@@ -37,7 +37,7 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
     @functools.wraps(fn)
     def called(*args: Any, **options: Any) -> Any:
-        sessions: Any = sys.modules.get("gt.client.session.session")
+        sessions: Any = sys.modules.get("gt.client.session.sessions")
         if sessions is not None:
             sessions.interrupt_capture(
                 f"{getattr(fn, '__name__', fn)} is not to be compiled" + (f": {reason}" if reason else "")

@@ -18,7 +18,8 @@ import numpy as np
 
 import gt
 import gt.nn.functional as F
-from gt.client.session import session as sessions
+from gt.client.session import sessions
+from gt.client.session.session import Session
 from gt.errors import GTError, IndexOutOfRange, OutOfMemory, ProtocolError, SessionError, WorkerError
 from gt.public_api.function_table import FUNCTIONS
 from gt.service.in_process import Fabric, InprocLink
@@ -93,10 +94,10 @@ def ending(seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def encoded_session() -> Iterator[sessions.Session]:
+def encoded_session() -> Iterator[Session]:
     """A session in this thread whose messages are encoded and decoded, as by sockets; it is the default one."""
     gt.disconnect()
-    opened = sessions.Session(
+    opened = Session(
         InprocLink(Fabric(1, None, codec=True, facts=[{"memory": MEMORY_BYTES}])), "inproc", idle_flush=False
     )
     opened.open({"bulk": b""}, 5)

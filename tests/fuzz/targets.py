@@ -27,7 +27,8 @@ from config_samples import GOOD
 
 import gt
 import gt.nn.functional as F
-from gt.client.session import session as sessions
+from gt.client.session import sessions
+from gt.client.session.session import Session
 from gt.dispatcher.state.events import Lost, Malformed, Received
 from gt.dispatcher.state.mark_bytes import HEADER, SIZES, PackedParts, SessionCard, pack_session, read_card, read_mark
 from gt.dispatcher.state.session_marks import FrozenShape
@@ -114,7 +115,7 @@ class RecordingLink(InprocLink):
 def _recorded() -> Iterator[list[m.Message]]:
     """What a program inside sends to a service of its own."""
     link = RecordingLink(RecordingFabric(2, Config.from_plain(RULES)))
-    opened = sessions.Session(link, "inproc", idle_flush=False)
+    opened = Session(link, "inproc", idle_flush=False)
     before = sessions.swap(opened)
     try:
         opened.open({"bulk": b""}, 5)

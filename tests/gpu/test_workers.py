@@ -13,7 +13,8 @@ import pytest
 from effort import cases
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
+from gt.client.session.session import Session
 from gt.daemon.host import host_facts
 from gt.errors import IndexOutOfRange, WorkerError
 from gt.service import in_process
@@ -41,7 +42,7 @@ def connect(devices: list[str], config: Any = None) -> Fabric:
     """A session on in-memory workers of these devices."""
     gt.disconnect()
     fabric = Fabric(len(devices), None if config is None else Config.from_plain(config), devices=devices)
-    session = sessions.Session(InprocLink(fabric), "inproc", idle_flush=False)
+    session = Session(InprocLink(fabric), "inproc", idle_flush=False)
     session.open({**host_facts(), "bulk": b""}, 1.0)
     sessions.adopt(session)
     return fabric

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.errors import ProtocolError
 from gt.ir.hints import NO_HINTS, Hints, pack_hints, unpack_hints
 from gt.ir.instruction_bytes import unpack_segment

@@ -18,7 +18,8 @@ from typing import Any, Final
 import numpy as np
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
+from gt.client.session.session import Session
 from gt.daemon.host import host_facts
 from gt.errors import ConfigError
 from gt.service import in_process
@@ -436,7 +437,7 @@ def connected(place: Place) -> None:
         config.mesh_for(place.workers)  # what `gt.connect` does before it starts anything
     facts = [{"host": f"host{n}", "speed": [1e9 * speed, 1e9 * speed]} for n, speed in enumerate(place.speeds)]
     fabric = Fabric(place.workers, config, codec=place.codec, facts=facts)
-    session = sessions.Session(InprocLink(fabric), "inproc", idle_flush=False)
+    session = Session(InprocLink(fabric), "inproc", idle_flush=False)
     session.open({**host_facts(), "bulk": b""}, 1.0)
     sessions.adopt(session)
 

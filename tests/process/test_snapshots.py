@@ -82,7 +82,7 @@ def test_a_model_goes_on_in_other_services_under_other_configs(machine: Machine)
 
 
 KILLED = """
-from gt.client.session import session
+from gt.client.session import sessions
 from gt.daemon.worker_number import read_number
 gt.init(workers=2, config=SHARDED)
 model, optimizer = made(0)
@@ -97,7 +97,7 @@ parts.mkdir()
 os.mkfifo(parts / ".part-1-0.draft")
 future = gt.snapshot("a", model, optimizer, extra=2, wait=False)
 say("went on", train(model, optimizer, 3) > 0, future.done())
-folder = Path(session.current().name.removeprefix("ipc://")).parent
+folder = Path(sessions.current().name.removeprefix("ipc://")).parent
 (worker,) = [pid for pid in daemons()[1:] if read_number(folder, pid) == 0]
 os.kill(worker, signal.SIGKILL)
 """

@@ -14,7 +14,7 @@ import pytest
 from daemons import TIMEOUT, Machine, left_by_kill
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.errors import ConnectionFailed, SessionError
 from gt.monitor.reducer import Reducer
 from gt.monitor.snapshot import LIVE, RECONNECTING, Snapshot

@@ -58,7 +58,7 @@ class Process:
         self.ended = Signal()
         """Becomes ready when the process ends."""
         self.default_sessions: list[Any] = []
-        """The default session of the program, as `gt.client.session.session` keeps it."""
+        """The default session of the program, as `gt.client.session.sessions` keeps it."""
 
     def start(self, run: Callable[[], object]) -> Task:
         """Start a thread of this process."""

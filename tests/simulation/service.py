@@ -23,6 +23,7 @@ import numpy as np
 
 import gt.client.session.idle_flush
 import gt.client.session.session
+import gt.client.session.sessions
 import gt.client.session.sigint_lock
 import gt.client.session.socket_link
 import gt.dispatcher.__main__
@@ -61,7 +62,7 @@ FATAL_SIDE = 13
 RESTART_SECONDS = 1.0
 """After so long a process that was killed is started again."""
 
-sessions = gt.client.session.session
+session, sessions = gt.client.session.session, gt.client.session.sessions
 dispatcher = gt.dispatcher.__main__
 worker = gt.worker.__main__
 
@@ -237,13 +238,13 @@ class Service:
     def __enter__(self) -> Service:
         Signal.scheduler = scheduler = self.scheduler
         time, threading = VirtualTime(scheduler), VirtualThreading()
-        client, link = sessions, gt.client.session.socket_link
+        link = gt.client.session.socket_link
         put = self.substitutes.put
         put("transport", self.network, gt.wire.connection, link, dispatcher, gt.dispatcher.bulk_relay, worker)
         put("transport", self.network, gt.worker.transfer.peer_connections, gt.monitor.stream)
-        put("time", time, sessions, link, gt.client.session.idle_flush, gt.service.session, dispatcher, worker)
+        put("time", time, session, link, gt.client.session.idle_flush, gt.service.session, dispatcher, worker)
         put("time", time, gt.dispatcher.bulk_relay, gt.monitor.stream)
-        put("threading", threading, client, gt.client.session.sigint_lock, gt.dispatcher.bulk_relay, worker)
+        put("threading", threading, session, sessions, gt.client.session.sigint_lock, gt.dispatcher.bulk_relay, worker)
         put("os", VirtualOs(scheduler, self.descriptors), dispatcher, worker)
         put("select", VirtualSelect(scheduler, self.descriptors), dispatcher, link)
         put("ActiveClock", lambda: ActiveClock(time.monotonic), gt.wire.connection, link, dispatcher, worker)
@@ -275,7 +276,7 @@ class Service:
         put("long_lived", nullcontext, worker)  # the garbage of services that have ended is to be found
         put("_default", DefaultSessions(scheduler), sessions)
         put("_no_builders", _own_builders, sessions)
-        put("_builder_numbers", itertools.count(1), sessions)
+        put("_builder_numbers", itertools.count(1), session)
         Witness(scheduler.failures).watch(self.substitutes)
         logging.disable(logging.CRITICAL)
         return self

@@ -13,7 +13,7 @@ from effort import EFFORT
 from loading import char_lm
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.errors import ConfigError
 from gt.sharding.config import Config, parse
 

@@ -14,7 +14,8 @@ from card import installed
 from typer.testing import CliRunner
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
+from gt.client.session.session import Session
 from gt.commands.app import app
 from gt.daemon.host import host_facts
 from gt.errors import ConfigError
@@ -50,7 +51,7 @@ def connect(devices: list[str], config: dict[str, Any] | None = None) -> Fabric:
     gt.disconnect()
     facts = [{"host": "here", "cores": 1, "speed": SPEED[device]} for device in devices]
     fabric = Fabric(len(devices), Config.from_plain(config) if config else None, devices=devices, facts=facts)
-    session = sessions.Session(InprocLink(fabric), "inproc", idle_flush=False)
+    session = Session(InprocLink(fabric), "inproc", idle_flush=False)
     session.open({**host_facts(), "bulk": b""}, 1.0)
     sessions.adopt(session)
     return fabric

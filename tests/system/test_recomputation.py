@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 
 
 def rules(**of: dict[str, Any]) -> dict[str, Any]:

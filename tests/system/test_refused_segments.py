@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
+from gt.client.session.session import Session
 from gt.daemon.host import CONNECT_TIMEOUT
 from gt.ir.instruction import INPUT, OUTPUT, ref
 from gt.service.in_process import Fabric, InprocLink
@@ -83,7 +84,7 @@ def broken_session(breaks: Callable[[str], bool], workers: int) -> Iterator[Brea
     """A session through such a link, whose messages are encoded and decoded, as by sockets. Nothing is left at its end."""
     fabric = Fabric(workers, Config.from_plain(SHARDED) if workers > 1 else None, codec=True)
     link = BreakingLink(fabric, breaks)
-    session = sessions.Session(link, "inproc", idle_flush=False)
+    session = Session(link, "inproc", idle_flush=False)
     session.open({"bulk": b""}, CONNECT_TIMEOUT)
     before = sessions.swap(session)
     try:

@@ -17,7 +17,7 @@ from live_values import live_values, without_garbage_collector
 from sklearn.datasets import load_digits
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 BATCH = 16

@@ -14,7 +14,7 @@ from law.__main__ import case, exact_case, judged, network_case
 from law.running import Discarded
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.dispatcher.planner import sharding_rules, verification
 from gt.dispatcher.planner.sharding_rules import ShardingOption
 from gt.dispatcher.planner.verification import MAX_PARTS, checks_in_turns, draw_sample

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.commands.app import app
 from gt.dispatcher.cost.cost_model import (
     PCIE,

@@ -70,7 +70,7 @@ def test_what_comes_out_of_a_loop_is_found_by_its_signal() -> None:
         if n % 1000 == 0:
             kept.append(x)
         gt.flush()
-    (core,) = gt.client.session.session.current().link.fabric.workers.values()
+    (core,) = gt.client.session.sessions.current().link.fabric.workers.values()
     assert sum(map(len, core.stored.origins.made.values())) < 2000
     assert gt.memory().by_signal()["loop"] == Holder(-1, gt.memory().client, "loop", 4, 4 * 8 * FLOAT, 0, 0)
 
@@ -135,7 +135,7 @@ def test_devices_say_how_a_gpu_was_last_in_plain_units() -> None:
     """Watts, shares and bytes, and None for what the GPU does not tell; a worker that said nothing has no health."""
     gt.connect("inproc", workers=2)
     assert [device.health for device in gt.devices()] == [None, None]
-    fabric = gt.client.session.session.current().link.fabric
+    fabric = gt.client.session.sessions.current().link.fabric
     fabric.say(b"pulse", m.Hello(m.VERSION, "pulse", {"address": "worker-1"}))
     for sample, expected in (
         (m.Health(71, 312_500, 700_000, 93, 5 << 30, 80 << 30, 0, ["power cap"]),

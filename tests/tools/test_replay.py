@@ -495,7 +495,7 @@ def test_a_full_disk_ends_the_log_with_one_warning(logged: Path, caplog: pytest.
     import os
 
     gt.connect("inproc")
-    file = gt.client.session.session.current().link._file  # type: ignore[attr-defined]
+    file = gt.client.session.sessions.current().link._file  # type: ignore[attr-defined]
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, file.text)
     os.close(full)

@@ -14,7 +14,7 @@ from live_values import live_values, without_garbage_collector
 
 import gt
 from gt import nn, optim
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 
 
 @pytest.mark.usefixtures("session")

@@ -18,7 +18,7 @@ import pytest
 import gt
 from gt import data
 from gt.client.data import prefetch
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.sharding.placement import format_layout
 from gt.wire.messages import Put
 

@@ -12,7 +12,7 @@ import pytest
 import gt
 import gt.nn.functional as F
 from gt.client.functional import attention
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.errors import DTypeError, ShapeError
 from gt.ir.dtypes import bool_, float32, float64
 from gt.ir.infer import infer

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.errors import PublishConflict, SnapshotError
 
 SHARDED: dict[str, Any] = {"mesh": {"data": 2}, "sharding_config": {"net": {"strategy": "fully_sharded"}}}

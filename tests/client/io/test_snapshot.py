@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.errors import DTypeError, SessionError, SnapshotError, StateError
 from gt.sharding import options
 from gt.sharding.placement import format_layout

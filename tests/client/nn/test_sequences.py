@@ -10,7 +10,7 @@ import pytest
 from effort import thinned
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.nn.utils import rnn
 
 torch = pytest.importorskip("torch", reason="PyTorch, the judge of sequences, is not installed")

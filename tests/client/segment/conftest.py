@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.wire import messages as m
 from gt.wire.messages import codec
 

@@ -20,7 +20,7 @@ from gt.client.segment.early_fetch import (
     split_run,
 )
 from gt.client.segment.signature import Signature, TracedSegment
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.ir.dtypes import as_dtype
 from gt.ir.instruction import Tag
 from gt.ir.spec import spec

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import gt
 from gt.client.segment.builder import FLUSH_LENGTH
 from gt.client.segment.loop_period import LoopPeriods, best_cut, period_of
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 
 few = settings(max_examples=cases(60))
 turns = st.lists(st.integers(0, 3), min_size=1, max_size=80)

@@ -15,7 +15,7 @@ import gt
 import gt.nn.functional as F
 from gt import nn, optim
 from gt.client.segment.signature import segment_of
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.tensor import emission_context
 from gt.ir.instruction import Segment
 from gt.ir.instruction_bytes import unpack_segment

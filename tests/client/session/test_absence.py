@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_link import CREDITS, LARGE, ScriptedLink, fetch, opened, run, value
 
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.session.absence import KEY_BYTES, overdue
 from gt.client.session.resend_buffer import CONFIGURE, MESSAGE_BYTES, QUESTION
 from gt.client.session.session import Session
@@ -270,7 +270,7 @@ LAPSED: dict[str, Callable[[Session, ScriptedLink], object]] = {
     "no marks": lambda session, link: link.tell(m.Unkept("no worker has a folder")),
     "no returns": lambda session, link: session.facts.pop("returns"),
     "returns is no number": lambda session, link: session.facts.update(returns="soon"),
-    "it has ended": lambda session, link: session._end(SessionError("over")),
+    "it has ended": lambda session, link: session.fail(SessionError("over")),
 }
 
 

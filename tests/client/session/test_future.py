@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.session.future import Future
 from gt.errors import SessionError
 from gt.ir.dtypes import float32

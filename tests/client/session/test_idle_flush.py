@@ -10,7 +10,7 @@ import pytest
 import gt
 from gt.client.segment.builder import FLUSH_LENGTH
 from gt.client.segment.loop_period import LoopPeriods
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.session.idle_flush import IDLE_FLUSH_SECONDS, LONG_PAUSE_SECONDS, POLL_SECONDS, Idleness
 from gt.wire import messages as m
 

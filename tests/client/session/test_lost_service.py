@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.session.session import Session
 from gt.service.in_process import Fabric, InprocLink
 from gt.wire import messages as m

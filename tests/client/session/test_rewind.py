@@ -20,7 +20,7 @@ from scripted_link import ASKED, CREDITS, LARGE, SCALAR, ScriptedLink, fetch, op
 
 from gt.bounds import MAX_IDS, MAX_STATE_BYTES
 from gt.client.segment.value import TensorValue
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.session.absence import KEY_BYTES
 from gt.client.session.future import Future
 from gt.client.session.resend_buffer import CONFIGURE, MAX_UNHEARD_PUT_BYTES, MESSAGE_BYTES, QUESTION
@@ -393,7 +393,7 @@ def test_a_full_buffer_waits_for_a_mark_and_says_so() -> None:
         assert len(waited) >= 5
 
         def gone() -> None:
-            session._end(SessionError("gone"))
+            session.fail(SessionError("gone"))
 
         link.waits = gone
         session.sink([m.Free([number]) for number in range(8)])
@@ -438,7 +438,7 @@ def test_the_end_of_a_session_sends_what_waits() -> None:
 def test_the_end_of_a_session_does_not_wait_for_ever(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "LAST_MESSAGES_SECONDS", 0.0)
+    monkeypatch.setattr("gt.client.session.session.LAST_MESSAGES_SECONDS", 0.0)
     with opened() as (session, link):
         for number in range(1, 8):
             run(session, number)

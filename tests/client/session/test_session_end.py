@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.session.session import Session
 from gt.client.session.sigint_lock import Exclusive
 from gt.errors import SessionError

@@ -10,7 +10,7 @@ from live_values import without_garbage_collector
 import gt
 from gt import nn
 from gt.client.segment.signature import segment_of
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.ir.instruction_bytes import unpack_segment
 from gt.sharding.placement import format_layout
 

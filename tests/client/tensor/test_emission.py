@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.client.tensor import emission
 from gt.client.tensor.tape import Leaf, TapeNode
 from gt.errors import GTError

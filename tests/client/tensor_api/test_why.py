@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session.session import MAX_HISTORY_MESSAGES
 
 
 def steps(found: Any) -> list[str]:
@@ -71,7 +71,7 @@ def test_compiled_functions_are_seen_through(session: Any) -> None:
 def test_what_is_forgotten_is_said_to_be(session: Any) -> None:
     x = gt.ones(3)
     x.numpy()
-    for _ in range(sessions.MAX_HISTORY_MESSAGES + 1):
+    for _ in range(MAX_HISTORY_MESSAGES + 1):
         (x + 1).numpy()
     found = gt.why(x)
     assert "made earlier than the last" in steps(found)[0]
@@ -111,7 +111,7 @@ def test_after_a_fetch_it_is_known_whether_there_is_a_value(session: Any) -> Non
 
 
 def test_outcomes_of_fetches_are_bounded(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MAX_HISTORY_MESSAGES", 3)
+    monkeypatch.setattr("gt.client.session.session.MAX_HISTORY_MESSAGES", 3)
     x = gt.ones(2)
     for n in range(10):
         (x + n).numpy()

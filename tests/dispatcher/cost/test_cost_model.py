@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
+from gt.client.session.session import Session
 from gt.daemon.host import CONNECT_TIMEOUT
 from gt.dispatcher.cost.cost_model import (
     HOST_COPIES,
@@ -212,7 +213,7 @@ def test_unlike_workers_get_shards_in_proportion_and_values_stay() -> None:
     config = gt.Config.from_plain({"mesh": {"data": 4}, "sharding_config": {"batch": {"strategy": "data_parallel"}}})
     facts = [said(3 * 2.0**33, 3 * 2.0**31, "a"), *(said(2.0**33, 2.0**31, host) for host in "bcd")]
     fabric = Fabric(4, config, facts=facts)
-    session = sessions.Session(InprocLink(fabric), "unlike", idle_flush=False)
+    session = Session(InprocLink(fabric), "unlike", idle_flush=False)
     session.open({"bulk": b""}, CONNECT_TIMEOUT)
     sessions.adopt(session)
     try:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
+from gt.client.session.session import Session
 from gt.daemon.host import CONNECT_TIMEOUT
 from gt.dispatcher.cost.cost_model import NVLINK, PCIE, Speeds
 from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
@@ -60,7 +61,7 @@ def session(facts: list[dict[str, Any]], config: Any) -> Fabric:
     """A session on in-memory workers that say these facts."""
     fabric = Fabric(len(facts), None, facts=facts)
     link = InprocLink(fabric)
-    here = sessions.Session(link, "inproc", idle_flush=False)
+    here = Session(link, "inproc", idle_flush=False)
     here.open({"bulk": b""}, CONNECT_TIMEOUT)
     sessions.adopt(here)
     here.configure(_read(config).to_wire())

@@ -13,7 +13,8 @@ from law.__main__ import case, judged, network_case
 from law.running import Discarded
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
+from gt.client.session.session import Session
 from gt.daemon.host import CONNECT_TIMEOUT
 from gt.dispatcher.cost.cost_model import devices_of
 from gt.dispatcher.cost.peak_memory import largest_part, local_bytes, peak_at_most, peak_by_rank
@@ -83,7 +84,7 @@ def test_a_host_is_shared_by_workers_without_memory_of_their_own() -> None:
 def connect(memory: int, config: Path | None = None) -> Fabric:
     """A session on two workers of so much memory."""
     fabric = Fabric(2, load(config) if config else None, facts=[{"kind": "cpu", "host": "one", "memory": memory}] * 2)
-    session = sessions.Session(InprocLink(fabric), "small", idle_flush=False)
+    session = Session(InprocLink(fabric), "small", idle_flush=False)
     session.open({"bulk": b""}, CONNECT_TIMEOUT)
     sessions.adopt(session)
     return fabric
@@ -203,7 +204,7 @@ def test_one_worker_may_have_what_the_others_of_its_host_leave() -> None:
         {"sharding_config": {"alone": {"shard": {"axis": 0, "workers": [0]}}}, "mesh": {"w": 2}}
     )
     fabric = Fabric(2, config, facts=[{"kind": "cpu", "host": "one", "host_memory": 20_000}] * 2)
-    session = sessions.Session(InprocLink(fabric), "shared", idle_flush=False)
+    session = Session(InprocLink(fabric), "shared", idle_flush=False)
     session.open({"bulk": b""}, CONNECT_TIMEOUT)
     sessions.adopt(session)
     with gt.signal.context("alone"):

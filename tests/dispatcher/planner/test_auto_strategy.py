@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 
 NET: dict[str, Any] = {"sharding_config": {"net": {"strategy": "auto"}}}
 

@@ -12,7 +12,7 @@ from effort import EFFORT
 from ledger import sharded
 
 import gt
-from gt.client.session import session as sessions
+from gt.client.session import sessions
 from gt.dispatcher.planner.planner import Planned
 from gt.ir.instruction import MOVE
 from gt.sharding.placement import At, Shard, collective_name
