@@ -110,6 +110,7 @@ CORES = (
     "client/segment/builder.py", "client/segment/definition_cache.py", "client/segment/open_segment.py",
     "client/segment/signature.py", "client/segment/value.py", "dispatcher/core.py", "dispatcher/handlers/",
     "dispatcher/operators/", "dispatcher/state/shared_state.py", "worker/core.py",
+    "worker/snapshot_messages.py",
 )  # fmt: skip
 """Pure state machines: a module, or all of a folder. Messages and the time go in, messages come out."""
 NOT_IN_A_CORE = {"asyncio", "concurrent", "datetime", "multiprocessing", "os", "queue", "sched", "select", "selectors"}

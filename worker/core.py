@@ -19,13 +19,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
-from functools import partial
-from operator import length_hint
 from typing import Any, Final
 
 import numpy as np
 
-from gt.errors import ProtocolError, VerificationError
+from gt.errors import ProtocolError
 from gt.sharding.placement import Mesh
 from gt.wire import messages as m
 from gt.wire.faults import fault_of
@@ -36,15 +34,13 @@ from gt.worker.base.events import (
     Forgotten,
     MarkIn,
     MarkPacked,
-    MarkWork,
     Send,
     SnapshotIn,
-    SnapshotWork,
     ToDispatcher,
 )
-from gt.worker.cuda_graphs.capturable_run import CapturableRun
 from gt.worker.cuda_graphs.graphs import CudaGraphs
 from gt.worker.device.cuda_ipc import CardMemory
+from gt.worker.execution.block_runner import BlockRunner
 from gt.worker.execution.deferred_checks import DeferredChecks
 from gt.worker.execution.device_failure import DeviceFailed, FailureWatch, WatchedDevice
 from gt.worker.execution.done_reports import DoneReports
@@ -54,19 +50,18 @@ from gt.worker.execution.moves import MAX_OUTGOING_PIECES, WorkerMoves
 from gt.worker.execution.plan_state import SUSPENDED, PlanState
 from gt.worker.execution.program_cache import ProgramCache, lines_of
 from gt.worker.execution.published_parts import PublishedParts
-from gt.worker.execution.snapshot_parts import parts_to_write
 from gt.worker.execution.tensor_store import ABSENT, Poison, TensorStore, missing_tensor, storable
-from gt.worker.fusion.cpu.background_matmul import settle
 from gt.worker.memory_limit.limiter import MemoryLimiter, SpillCause
-from gt.worker.memory_limit.low_memory_run import LowMemoryRun
 from gt.worker.memory_limit.principal_memory import LiveBytesRun, MemoryCharge
 from gt.worker.nccl.communicators import Communicators
-from gt.worker.program.compiler import Program, ProgramStep, describe
+from gt.worker.program.compiler import Program
 from gt.worker.spill.spill_file import SpilledValue
 from gt.worker.telemetry.recorder import COMMUNICATION_TIME, RUNTIME_TIME, Instruments, WorkerRecording
 from gt.worker.transfer.compression import Packer
 from gt.worker.transfer.link_probe import LinkProbes
 from gt.worker.transfer.peers import PeerMemory, Peers
+
+from . import snapshot_messages
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +157,7 @@ class WorkerCore:
         self.executed = 0
         if backend.checks is not None and backend.flags is not None:
             self.deferred_checks = DeferredChecks(backend.checks, backend.flags, self.out)
+        self.blocks = BlockRunner(backend, self.stored, self.graphs, self.watch, self.queue, self.out)
         self.moves = WorkerMoves(
             backend, self.peers, self.stored, self.deferred_checks, communicators, turn, peer_timeout
         )
@@ -279,19 +275,6 @@ class WorkerCore:
     def _bulk_in(self, event: BulkIn, _now: float) -> None:
         self.stored.receive_put(event, self.recording)
 
-    def _snapshot_in(self, event: SnapshotIn, _now: float) -> None:
-        self.stored.receive_load(event)
-
-    def _mark_in(self, event: MarkIn, _now: float) -> None:
-        answer = self.marks.receive(event)
-        if answer is not None:
-            self.out.append(ToDispatcher(answer))
-
-    def _mark_packed(self, event: MarkPacked, _now: float) -> None:
-        answer = self.marks.receive_packed(event)
-        if answer is not None:
-            self.out.append(ToDispatcher(answer))
-
     def check(self) -> None:
         """Assert the invariants between events, in terms of plans' states (`execution/plan_state.py`)."""
         running = self.running
@@ -404,64 +387,6 @@ class WorkerCore:
     def _survey(self, message: m.Survey, _now: float) -> None:
         self.out.append(ToDispatcher(m.Holdings(message.request, self.stored.survey(message.most))))
 
-    def _write_part(self, message: m.WritePart, _now: float) -> None:
-        info = self.meshes[message.mesh]
-        try:
-            values = parts_to_write(self.stored, message, info.mesh, info.rank, self.number, self.deferred_checks)
-        except Exception as error:  # noqa: BLE001 — a value without a value, or no memory for it: the snapshot fails
-            fault = list(self.stored.fault(error))
-            self.out.append(ToDispatcher(m.SnapshotReport(message.request, fault, [], b"")))
-        else:
-            self.published.keep(message, info.mesh, info.rank)
-            self.out.append(SnapshotWork(message, self.number, values))
-
-    def _load_part(self, message: m.LoadPart, now: float) -> None:
-        self.began = self.clock()
-        info = self.meshes[message.mesh]
-        part = self.stored.load(message, info.mesh, info.rank)
-        if part is not None and not self.published.give(message, part):
-            self.out.append(SnapshotWork(message, self.number, box=part))
-        self._done(message.order, info, now)
-
-    def _snapshot_files(
-        self,
-        message: m.CommitSnapshot | m.DiscardParts | m.ReadSnapshots | m.ReadPublished | m.RevokePublished,
-        _now: float,
-    ) -> None:
-        self.out.append(SnapshotWork(message, self.number))
-
-    def _take_mark(self, message: m.TakeMark, _now: float) -> None:
-        clock = self.instruments.clock if self.instruments is not None else int
-        began = clock()
-        try:
-            work = self.marks.take(message, self.meshes[message.mesh].rank, self.deferred_checks)
-        except Exception as error:  # noqa: BLE001 — no memory on the host for it: there is no such mark
-            fault = list(self.stored.fault(error))
-            self.out.append(ToDispatcher(m.MarkTaken(message.mark, fault, clock() - began)))
-        else:
-            self.out.append(work._replace(nanoseconds=clock() - began))
-
-    def _share_mark(self, message: m.ShareMark, _now: float) -> None:
-        info = self.meshes[message.mesh]
-        self.marks.share(message, info.mesh, info.rank)
-
-    def _drop_mark(self, message: m.DropMark, _now: float) -> None:
-        self.marks.drop(message.mark)
-        self.out.append(MarkWork(message, -1))
-
-    def _restore_mark(self, message: m.RestoreMark, _now: float) -> None:
-        answer = self.marks.restore(message, self.meshes[message.mesh].rank)
-        self.out.append(answer if isinstance(answer, MarkWork) else ToDispatcher(answer))
-
-    def _restore_parts(self, message: m.RestoreParts, _now: float) -> None:
-        info = self.meshes[message.mesh]
-        answer = self.marks.restore_parts(message, info.mesh, info.rank, self.deferred_checks)
-        if answer is not None:
-            self.out.append(answer if isinstance(answer, MarkWork) else ToDispatcher(answer))
-
-    def _pack_parts(self, message: m.PackParts, _now: float) -> None:
-        self.out.append(self.marks.pack(message))
-
     def _define_plan(self, message: m.DefinePlan, _now: float) -> None:
         self.programs.define(message.plan, bytes(message.body))
 
@@ -567,7 +492,7 @@ class WorkerCore:
         if memory.limited and not memory.admits(running.client, running.program.need, tensors):
             running.live_bytes = LiveBytesRun(memory, running.client, running.program, running.slots, tensors)
         if limiter is not None:
-            running.low_memory = self._low_memory_run(running, limiter)
+            running.low_memory = self.blocks.low_memory_run(running, limiter)
 
     def _pass_over(self, message: m.Execute, error: Exception, now: float) -> None:
         """Finish a plan that cannot be compiled: its results are poison. It takes part in no move: its peers learn that by
@@ -596,24 +521,9 @@ class WorkerCore:
 
     def _run(self, running: Execution, now: float) -> None:
         """Run blocks and moves until the plan ends or a move has to wait."""
-        program, slots, recording = running.program, running.slots, running.recording
+        program, recording = running.program, running.recording
         while True:
-            if running.poisoned or running.low_memory is not None or running.live_bytes is not None:
-                self._run_steps(running, 0)
-            else:
-                actions = iter(program.actions[running.block])
-                try:
-                    if recording is not None and recording.sampling:
-                        recording.timed(actions, slots)
-                    if self.backend.sync:
-                        for action in actions:
-                            action(slots)
-                            self.backend.synchronize()
-                    for action in actions:
-                        action(slots)
-                except Exception as error:  # noqa: BLE001 — whatever a kernel raises becomes the fault of its result
-                    failed = len(program.actions[running.block]) - length_hint(actions) - 1
-                    self._recover(running, failed, error)
+            self.blocks.run(running)
             if self.deferred_checks is not None and self.deferred_checks.checks:
                 self.deferred_checks.gather(program, running.order, running.client, running.deferred_checks)
             if recording is not None and recording.sampling:
@@ -653,84 +563,6 @@ class WorkerCore:
         self._suspend(running)
         if self.recording is not None:
             self.recording.switch(RUNTIME_TIME)
-
-    def _recover(self, running: Execution, failed: int, error: Exception) -> None:
-        """Run the rest of a block step by step after an action failed, so that the failing step of a chain is found."""
-        settle(running.slots, partial(self._fail, running))
-        program = running.program
-        at, steps = program.starts[running.block][failed], program.blocks[running.block]
-        action = program.actions[running.block][failed]
-        if isinstance(action, CapturableRun):
-            action, done = action.failing()
-            at += done
-        once_more = isinstance(error, MemoryError) and self._continues_in_low_memory(running, at)
-        if not once_more and at < len(steps) and steps[at].action is action:
-            self._fail(running, steps[at], error)
-            at += 1
-        elif self.watch is not None and self.backend.sync:  # when its steps run, a device that it killed fails in each
-            end = (*program.starts[running.block], len(steps))[failed + 1]
-            described = "; ".join(describe(program, step.instruction) for step in steps[at:end])
-            self.watch.blame(f"one kernel that does {described}")
-        self._run_steps(running, at)
-
-    def _continues_in_low_memory(self, running: Execution, at: int) -> bool:
-        """Turn a plan that ran out of memory at a step into a low-memory run from there on. Returns whether that is possible:
-        values can be evicted, and the step's operands are untouched."""
-        limiter, slots, blocks = self.stored.limiter, running.slots, running.program.blocks
-        if (
-            limiter is None
-            or at == len(blocks[running.block])
-            or any(slots[slot] is None for slot in blocks[running.block][at].tensors)
-        ):
-            return False
-        if self.graphs is not None:
-            self.graphs.give_up()
-        position = sum(map(len, blocks[: running.block])) + running.block + at
-        running.low_memory = self._low_memory_run(running, limiter, position)
-        return True
-
-    def _low_memory_run(self, running: Execution, limiter: MemoryLimiter, at: int = 0) -> LowMemoryRun:
-        program, tensors = running.program, self.stored.tensors
-        lasting = {slot: (running.client, running.base + offset) for offset, slot in program.survivors}
-        return LowMemoryRun(limiter, program, running.slots, tensors, self.queue, lasting, at)
-
-    def _fail(self, running: Execution, step: ProgramStep, error: Exception) -> None:
-        kind, text = self.stored.fault(error, running.order, running.program, running.slots)
-        described = describe(running.program, step.instruction)
-        if self.watch is not None:
-            self.watch.blame(described)
-        fault = (kind, f"{text}\n  in {described}")
-        running.slots[step.writes] = Poison(fault)
-        running.poisoned = True
-        if isinstance(error, VerificationError):
-            running.refuted = running.refuted or Poison(fault)
-        self.out.append(ToDispatcher(m.Poisoned(running.order, running.client, *fault)))
-
-    def _run_steps(self, running: Execution, start: int) -> None:
-        """Run the rest of a block step by step, because memory is short or some slot holds poison. What reads poison becomes
-        poison, everything else is computed."""
-        slots, low_memory, live_bytes = running.slots, running.low_memory, running.live_bytes
-        if live_bytes is not None:
-            live_bytes.begin_block()
-        for step in running.program.blocks[running.block][start:]:
-            poison = next((slots[r] for r in step.sources if type(slots[r]) is Poison), None)
-            if poison is not None:
-                slots[step.writes] = poison
-            else:
-                try:
-                    if live_bytes is not None:
-                        live_bytes.check(step, anew=low_memory is not None)
-                    slots[step.writes] = _computed(step, slots, low_memory)
-                    if self.backend.sync:
-                        self.backend.synchronize()
-                except Exception as error:  # noqa: BLE001 — as above
-                    self._fail(running, step, error)
-            for dead in step.dead:
-                slots[dead] = None
-            if low_memory is not None:
-                low_memory.done(step.writes, step.dead)
-            if live_bytes is not None:
-                live_bytes.done(step)
 
     def _finish(self, running: Execution, now: float) -> None:
         program, slots = running.program, running.slots
@@ -787,14 +619,14 @@ UNORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], Non
     m.PeerLost: (Sender.DISPATCHER, WorkerCore._peer_lost),
     m.UniqueId: (Sender.DISPATCHER, WorkerCore._unique_id),
     BulkIn: (Sender.SHELL, WorkerCore._bulk_in),
-    SnapshotIn: (Sender.SHELL, WorkerCore._snapshot_in),
-    MarkIn: (Sender.SHELL, WorkerCore._mark_in),
-    MarkPacked: (Sender.SHELL, WorkerCore._mark_packed),
-    m.CommitSnapshot: (Sender.DISPATCHER, WorkerCore._snapshot_files),
-    m.DiscardParts: (Sender.DISPATCHER, WorkerCore._snapshot_files),
-    m.ReadSnapshots: (Sender.DISPATCHER, WorkerCore._snapshot_files),
-    m.ReadPublished: (Sender.DISPATCHER, WorkerCore._snapshot_files),
-    m.RevokePublished: (Sender.DISPATCHER, WorkerCore._snapshot_files),
+    SnapshotIn: (Sender.SHELL, snapshot_messages.snapshot_in),
+    MarkIn: (Sender.SHELL, snapshot_messages.mark_in),
+    MarkPacked: (Sender.SHELL, snapshot_messages.mark_packed),
+    m.CommitSnapshot: (Sender.DISPATCHER, snapshot_messages.snapshot_files),
+    m.DiscardParts: (Sender.DISPATCHER, snapshot_messages.snapshot_files),
+    m.ReadSnapshots: (Sender.DISPATCHER, snapshot_messages.snapshot_files),
+    m.ReadPublished: (Sender.DISPATCHER, snapshot_messages.snapshot_files),
+    m.RevokePublished: (Sender.DISPATCHER, snapshot_messages.snapshot_files),
 }
 """What is handled when it comes, also while a plan is suspended: who may send it, and what handles it."""
 
@@ -813,29 +645,15 @@ ORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], None]
     m.Collect: (Sender.DISPATCHER, WorkerCore._collect),
     m.Forget: (Sender.DISPATCHER, WorkerCore._forget),
     m.Survey: (Sender.DISPATCHER, WorkerCore._survey),
-    m.WritePart: (Sender.DISPATCHER, WorkerCore._write_part),
-    m.LoadPart: (Sender.DISPATCHER, WorkerCore._load_part),
-    m.ShareMark: (Sender.DISPATCHER, WorkerCore._share_mark),
-    m.TakeMark: (Sender.DISPATCHER, WorkerCore._take_mark),
-    m.DropMark: (Sender.DISPATCHER, WorkerCore._drop_mark),
-    m.RestoreMark: (Sender.DISPATCHER, WorkerCore._restore_mark),
-    m.RestoreParts: (Sender.DISPATCHER, WorkerCore._restore_parts),
-    m.PackParts: (Sender.DISPATCHER, WorkerCore._pack_parts),
+    m.WritePart: (Sender.DISPATCHER, snapshot_messages.write_part),
+    m.LoadPart: (Sender.DISPATCHER, snapshot_messages.load_part),
+    m.ShareMark: (Sender.DISPATCHER, snapshot_messages.share_mark),
+    m.TakeMark: (Sender.DISPATCHER, snapshot_messages.take_mark),
+    m.DropMark: (Sender.DISPATCHER, snapshot_messages.drop_mark),
+    m.RestoreMark: (Sender.DISPATCHER, snapshot_messages.restore_mark),
+    m.RestoreParts: (Sender.DISPATCHER, snapshot_messages.restore_parts),
+    m.PackParts: (Sender.DISPATCHER, snapshot_messages.pack_parts),
 }
 """What is handled in its turn, after all plans that came before it: who may send it, and what handles it."""
 
 SENDERS: Final[dict[type, Sender]] = {kind: sender for kind, (sender, _) in (UNORDERED | ORDERED).items()}
-
-
-def _computed(step: ProgramStep, slots: list[Any], low_memory: LowMemoryRun | None) -> Any:
-    """Computes the result of a step. In a low-memory run its operands are brought in first, and everything else is evicted if
-    the kernel itself needs the room."""
-    if low_memory is None:
-        return step.kernel(*[slots[r] for r in step.reads])
-    low_memory.make_ready(step)
-    try:
-        return step.kernel(*[slots[r] for r in step.reads])
-    except MemoryError:
-        if not low_memory.alone(step.tensors):
-            raise
-    return step.kernel(*[slots[r] for r in step.reads])
