@@ -1,9 +1,11 @@
 """Programs that share two CPU workers.
 
-    python benchmarks/sharing.py [--seconds 8] [--only fetch,shares] [--programs 8,20] [--json FILE]
+    python benchmarks/sharing.py [--seconds 8] [--only fetch,cut,shares] [--programs 8,20] [--json FILE]
 
 `fetch`: one program fetches a value that takes a moment to compute, thinks for some milliseconds and fetches the next one: how
 long a fetch takes alone, and beside programs that always have plans of 0.1 s queued, one for each worker.
+`cut`: the same beside plans of 1 s, as they are and with `max_plan: 20ms` in the config of their programs; and what part of a
+worker these programs get then.
 `shares`: programs whose plans take from about 1 to 30 ms, each with ever more of them queued: the time of the workers that each
 has got, as Jain's index (R. Jain, D. Chiu and W. Hawe, A Quantitative Measure of Fairness and Discrimination for Resource
 Allocation in Shared Computer Systems, 1984: 1 if all have the same, 1/n if one of n has all), and of all together by the time
@@ -31,6 +33,10 @@ WORKERS: Final = 2
 SIDE: Final = 192
 """The rows and columns of the matrices that are multiplied."""
 LONG_SECONDS: Final = 0.1
+CUT_SECONDS: Final = 1.0
+CUT_SIDE: Final = 448
+"""The same of plans of a second, which have fewer products than are gathered at most."""
+MAX_PLAN: Final = "20ms"
 SHORT_SECONDS: Final = (0.001, 0.003, 0.01, 0.03)
 THINK_SECONDS: Final = (0.005, 0.03)
 IN_FLIGHT: Final = 24
@@ -43,9 +49,9 @@ Program = Callable[[str, int, int], None]
 are, and writes what it has found in a line."""
 
 
-def products(count: int) -> Callable[[], None]:
+def products(count: int, side: int = SIDE) -> Callable[[], None]:
     """A function that sends one plan of so many products of matrices."""
-    matrix = gt.from_numpy(np.full((SIDE, SIDE), 1 / SIDE, np.float32))
+    matrix = gt.from_numpy(np.full((side, side), 1 / side, np.float32))
     last = [matrix]
     """The result of the last plan, which is therefore computed."""
 
@@ -59,9 +65,9 @@ def products(count: int) -> Callable[[], None]:
     return send
 
 
-def count_for(seconds: float) -> int:
+def count_for(seconds: float, side: int = SIDE) -> int:
     """The number of products that take about so long."""
-    matrix = np.full((SIDE, SIDE), 1 / SIDE, np.float32)
+    matrix = np.full((side, side), 1 / side, np.float32)
     taken = []
     for _ in range(20):
         begin = time.perf_counter()
@@ -70,12 +76,14 @@ def count_for(seconds: float) -> int:
     return max(1, round(seconds / min(taken)))
 
 
-def trainer(count: int, seconds: float) -> Program:
+def trainer(
+    count: int, seconds: float, side: int = SIDE, config: dict[str, Any] | None = None, queued: int = IN_FLIGHT
+) -> Program:
     """A program that always has plans queued. Finds how many it has run, and in which time."""
 
     def run(address: str, start: int, report: int) -> None:
-        session = gt.connect(address)
-        send = products(count)
+        session = gt.connect(address, config=config)
+        send = products(count, side)
         for _ in range(3):
             send()
         session.wait_for(lambda: session.credited >= session.sent, "plans", None)
@@ -83,7 +91,7 @@ def trainer(count: int, seconds: float) -> Program:
         os.read(start, 1)
         begin, before = time.monotonic(), session.credited
         while time.monotonic() < begin + seconds:
-            session.wait_for(lambda: session.sent - session.credited < IN_FLIGHT, "plans", None)
+            session.wait_for(lambda: session.sent - session.credited < queued, "plans", None)
             send()
         done, passed = session.credited - before, time.monotonic() - begin
         os.write(report, json.dumps([done, passed]).encode() + b"\n")
@@ -93,12 +101,12 @@ def trainer(count: int, seconds: float) -> Program:
     return run
 
 
-def calibration(count: int, plans: int) -> Program:
+def calibration(count: int, plans: int, side: int = SIDE, config: dict[str, Any] | None = None) -> Program:
     """A program that runs so many plans. Finds the seconds of one."""
 
     def run(address: str, start: int, report: int) -> None:
-        session = gt.connect(address)
-        send = products(count)
+        session = gt.connect(address, config=config)
+        send = products(count, side)
         for _ in range(3):
             send()
         session.wait_for(lambda: session.credited >= session.sent, "plans", None)
@@ -192,6 +200,18 @@ def fetch(address: str, seconds: float) -> dict[str, Any]:
     return {"plan": plan, "alone": figures(alone), "beside": figures(beside[-1]), "trainers": rates}
 
 
+def cut(address: str, seconds: float) -> dict[str, Any]:
+    """Measures the milliseconds of a fetch beside plans of a second, uncut and cut, and what these take alone."""
+    count, found = count_for(CUT_SECONDS, CUT_SIDE), dict[str, Any]()
+    for name, config in (("uncut", None), ("cut", {"max_plan": MAX_PLAN})):
+        plan = together(address, [calibration(count, 4, CUT_SIDE, config)])[0]
+        long = trainer(count, seconds, CUT_SIDE, config, 3)
+        *trainers, beside = together(address, [*[long] * WORKERS, fetcher(seconds)])
+        rates = [done * plan / passed for done, passed in trainers]
+        found[name] = {"plan": plan, "beside": figures(beside), "trainers": rates}
+    return found
+
+
 def shares(address: str, seconds: float, programs: int) -> dict[str, Any]:
     """Measures how equal the time is that programs with unlike plans get, as Jain's index."""
     counts = [count_for(each) for each in SHORT_SECONDS]
@@ -217,7 +237,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=8.0)
-    parser.add_argument("--only", default="fetch,shares")
+    parser.add_argument("--only", default="fetch,cut,shares")
     parser.add_argument("--programs", default="8,20")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
@@ -237,6 +257,15 @@ def main() -> None:
                 print(
                     f"fetch {name:7} p50 {each['p50']:8.2f} ms  p99 {each['p99']:8.2f} ms  "
                     f"most {each['most']:8.2f} ms  of {each['fetches']}"
+                )
+        if "cut" in options.only:
+            rows.append(cut(local.address, options.seconds))
+            for name, found in rows[-1].items():
+                each = found["beside"]
+                print(
+                    f"beside plans of {found['plan'] * 1e3:.0f} ms, {name:5}: p50 {each['p50']:8.2f} ms  "
+                    f"p99 {each['p99']:8.2f} ms  most {each['most']:8.2f} ms  of {each['fetches']}; trainers get "
+                    f"{[round(each, 2) for each in found['trainers']]}"
                 )
         if "shares" in options.only:
             for count in map(int, options.programs.split(",")):

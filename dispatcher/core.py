@@ -402,7 +402,11 @@ class DispatcherCore:
         )
         for client in self.service.clients.values():
             assert self.service.by_number[client.number] is client
-            assert client.credited + len(client.inflight) <= client.arrived
+            positions = {position for position, _ in client.inflight}
+            assert client.credited + len(positions) <= client.arrived + (client.underway is not None)
+            assert client.underway is None or client.queue, (
+                "a run of which parts are issued is at the head of the queue"
+            )
             for entry in client.table.values():
                 assert entry.fault is not None or entry.mesh in self.service.meshes, (
                     "a tensor is somewhere or has a fault"

@@ -7,9 +7,9 @@ from gt.sharding.config import parse
 
 RULE_KEYS = (
     "strategy, batch_split, dimension, replicas, stages, microbatches, schedule, shard,"
-    " mesh_axis, backward, compile, device"
+    " mesh_axis, backward, compile, device, max_plan"
 )
-TOP = "mesh, sharding_config, deterministic, blocks, priority, weight"
+TOP = "mesh, sharding_config, deterministic, blocks, priority, weight, max_plan"
 PIPE = "strategy: pipeline_parallel, stages: [[0, 1], [2, 3]]"
 GOOD = """\
 mesh: {data: 2, model: 2}

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from gt.dispatcher.usage.ledger import MAX_SIGNALS, OTHER
 from gt.dispatcher.usage.tally import UNKNOWN_PARTS, SignalPart
-from gt.ir.instruction import MOVE, Plan
+from gt.ir.instruction import MOVE, Instruction, Plan
 from gt.sharding.placement import Layout, Mesh, Shard
 
 from .cost_model import Speeds, compute_seconds, instruction_work, move_bytes
@@ -33,34 +33,64 @@ class PlanExpectation(NamedTuple):
 
 def expected_use(plan: Plan, mesh: Mesh, speeds: Speeds) -> Generator[None, None, PlanExpectation]:
     """What a run of a plan is expected to take, found in turns."""
-    device, left, sums = speeds.slowest, OPERANDS_PER_TURN, dict[str, list[float]]()
-    latency = sum(link.latency for link in speeds.links)
-    bandwidth = min((link.bandwidth for link in speeds.links), default=1.0)
+    step, left, sums = _StepTime(plan, mesh, speeds), OPERANDS_PER_TURN, dict[str, list[float]]()
     for instruction in plan.instructions:
-        some = instruction.inputs[:MAX_OPERANDS]
-        results = [*map(plan.values.__getitem__, instruction.outputs[:MAX_OPERANDS])]
-        left -= len(some) + len(results)
+        left -= _counted(instruction)
         if left < 0:
             left = OPERANDS_PER_TURN
             yield
         signal = plan.tags[instruction.tag].signal
         name = signal[0] if signal else ""
         found = sums.get(name) or sums.setdefault(name if len(sums) < MAX_SIGNALS else OTHER, [0, 0.0, 0.0])
+        seconds, moved = step.of(instruction)
         found[0] += 1
-        layout = plan.layouts[instruction.outputs[0]]
-        share = 1.0 / prod(
-            size for size, placed in zip(mesh.sizes, layout, strict=False) if isinstance(placed, Shard)
-        )  # fmt: skip
-        if instruction.op == MOVE:
-            before = plan.layout(instruction.inputs[0])[: len(mesh.sizes)]
-            if before != layout[: len(mesh.sizes)]:
-                found[2] += latency + share * results[0].nbytes / bandwidth
-                found[1] += _moved_bytes(before, layout, results[0].nbytes, mesh.sizes)
-            continue
-        operands = [plan.operand(each) for each in some]
-        found[2] += compute_seconds(instruction_work(instruction.op, operands, results), device, share)
+        found[1] += moved
+        found[2] += seconds
     seconds = sum([each[2] for each in sums.values()])
     return PlanExpectation(seconds, _parts(sums, seconds))
+
+
+def expected_steps(plan: Plan, mesh: Mesh, speeds: Speeds) -> Generator[None, None, list[float]]:
+    """What each instruction of a plan is expected to take, in seconds, found in turns."""
+    step, left, found = _StepTime(plan, mesh, speeds), OPERANDS_PER_TURN, list[float]()
+    for instruction in plan.instructions:
+        left -= _counted(instruction)
+        if left < 0:
+            left = OPERANDS_PER_TURN
+            yield
+        found.append(step.of(instruction)[0])
+    return found
+
+
+def _counted(instruction: Instruction) -> int:
+    """How many operands and results of an instruction count."""
+    return min(MAX_OPERANDS, len(instruction.inputs)) + min(MAX_OPERANDS, len(instruction.outputs))
+
+
+class _StepTime:
+    """What single instructions of a plan are expected to take."""
+
+    def __init__(self, plan: Plan, mesh: Mesh, speeds: Speeds) -> None:
+        self.plan = plan
+        self.sizes = mesh.sizes
+        self.device = speeds.slowest
+        self.latency = sum(link.latency for link in speeds.links)
+        self.bandwidth = min((link.bandwidth for link in speeds.links), default=1.0)
+
+    def of(self, instruction: Instruction) -> tuple[float, float]:
+        """The seconds of an instruction, and the bytes that it moves between workers."""
+        plan, sizes = self.plan, self.sizes
+        results = [*map(plan.values.__getitem__, instruction.outputs[:MAX_OPERANDS])]
+        layout = plan.layouts[instruction.outputs[0]]
+        share = 1.0 / prod(size for size, placed in zip(sizes, layout, strict=False) if isinstance(placed, Shard))
+        if instruction.op == MOVE:
+            before = plan.layout(instruction.inputs[0])[: len(sizes)]
+            if before == layout[: len(sizes)]:
+                return 0.0, 0.0
+            seconds = self.latency + share * results[0].nbytes / self.bandwidth
+            return seconds, _moved_bytes(before, layout, results[0].nbytes, sizes)
+        operands = [plan.operand(each) for each in instruction.inputs[:MAX_OPERANDS]]
+        return compute_seconds(instruction_work(instruction.op, operands, results), self.device, share), 0.0
 
 
 def _parts(sums: dict[str, list[float]], seconds: float) -> tuple[SignalPart, ...]:

@@ -180,9 +180,12 @@ class MarkHandler:
             client.undecided
             or planner is None
             or client.moving is not None
+            or client.underway is not None
             or (client.queue and isinstance(client.queue[0], Effects))
         ):
+            recovery.held_up = True
             return
+        recovery.held_up = False
         record = self.service.meshes[planner.mesh.number]
         if record.fault is not None:
             return

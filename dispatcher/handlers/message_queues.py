@@ -228,6 +228,8 @@ class MessageQueues:
             elif self._act(client, message) in WAITS:
                 return
             self._over(client, message)
+            if client.recovery.held_up:
+                self.recovery.marks.take(client)
             if queue:
                 begin(client)
             if client.recovery.updating and isinstance(message, _MAKES_TENSORS):

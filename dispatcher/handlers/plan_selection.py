@@ -20,6 +20,7 @@ from gt.dispatcher.cost.peak_memory import Lot, shortage
 from gt.dispatcher.pacing.run_time import RunTime
 from gt.dispatcher.planner.auto_strategy import choose_strategies, find_undecided
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
+from gt.dispatcher.planner.plan_parts import PlanPart, cut_plan
 from gt.dispatcher.planner.planner import Planned, Planner
 from gt.dispatcher.planner.shardability_check import check_shardability
 from gt.dispatcher.planner.verification import Sample, checks_in_turns, draw_sample
@@ -30,14 +31,14 @@ from gt.dispatcher.state.message_state import (
     WAITING_STRATEGY,
     MessageState,
 )
-from gt.dispatcher.state.plan_cache import CachedPlan, Entry, ReadyPlan, SavedPlan, table_changes
+from gt.dispatcher.state.plan_cache import CachedPart, CachedPlan, Entry, ReadyPlan, SavedPlan, table_changes
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import ConfigError, GTError, ProtocolError
 from gt.ir.instruction import Plan, Segment
 from gt.ir.instruction_bytes import pack_plan, pack_plan_in_turns
 from gt.ir.spec import Spec
-from gt.sharding.placement import Layout
+from gt.sharding.placement import Layout, Mesh
 from gt.turns import ITEMS_PER_TURN, emptied, finish
 from gt.wire import messages as m
 from gt.wire.faults import error_of
@@ -156,7 +157,8 @@ class PlanSelection:
     def _from_mark(self, client: ClientRecord, planner: Planner, key: Any) -> CachedPlan | None:
         """A plan that a session's mark has, kept as any other from now on; None while a job reads it."""
         saved, mesh = client.plans.saved[key], planner.mesh.number
-        found = self.worked_out(client, JOB_NAMES[WAITING_PLAN], ("saved", mesh, key), lambda: _revived(saved, planner))
+        what, tf32 = JOB_NAMES[WAITING_PLAN], client.tf32
+        found = self.worked_out(client, what, ("saved", mesh, key), lambda: _revived(saved, planner, tf32))
         if found is None:
             return None
         del client.plans.saved[key]
@@ -191,10 +193,11 @@ class PlanSelection:
             )
         missing = yield from self._shortage(client, planner, planned.plan, run)
         missed = yield from missed_deadlines(planned.plan, planner.mesh, planner.known_speeds)
-        body = yield from pack_plan_in_turns(replace(planned.plan, tf32=client.tf32))
+        parts = yield from _cut(planned, planner, client.tf32)
+        body = b"" if parts else (yield from pack_plan_in_turns(replace(planned.plan, tf32=client.tf32)))
         changes = yield from table_changes(residents, planned)
         expected = yield from expected_use(planned.plan, planner.mesh, planner.known_speeds)
-        cached = CachedPlan(residents, planned, segment.scalar_types, changes, _run_time(expected))
+        cached = CachedPlan(residents, planned, segment.scalar_types, changes, _run_time(expected), parts)
         return PreparedPlan(cached, missing, missed, body)
 
     def worked_out(
@@ -239,6 +242,8 @@ class PlanSelection:
         self, client: ClientRecord, planner: Planner, cached: CachedPlan, sample: Sample
     ) -> Generator[None, None, tuple[CachedPlan | None, bytes]]:
         """A variant of a plan that checks some instructions (None if there is nothing to check), and its bytes, in turns."""
+        if cached.parts:
+            return (yield from self._checked_parts(client, planner, cached, sample)), b""
         plan = yield from checks_in_turns(cached.planned.plan, planner.mesh, sample)
         if plan is cached.planned.plan:
             return None, b""
@@ -249,8 +254,24 @@ class PlanSelection:
         checked.run_time = RunTime(cached.run_time.nanoseconds, cached.run_time.tally.parts)
         return checked, body
 
+    def _checked_parts(
+        self, client: ClientRecord, planner: Planner, cached: CachedPlan, sample: Sample
+    ) -> Generator[None, None, CachedPlan | None]:
+        """The same of a plan that is cut: each part checks its own instructions."""
+        parts = []
+        for each in cached.parts:
+            plan = yield from checks_in_turns(each.part.plan, planner.mesh, sample)
+            run_time = RunTime(each.run_time.nanoseconds, each.run_time.tally.parts)
+            parts.append((yield from _cached_part(each.part._replace(plan=plan), run_time, client.tf32)))
+        if all(new.part.plan is old.part.plan for new, old in zip(parts, cached.parts, strict=True)):
+            return None
+        changes, types = cached.changes, cached.scalar_types
+        return CachedPlan(cached.residents, cached.planned, types, changes, cached.run_time, tuple(parts))
+
     def _packed(self, client: ClientRecord, cached: CachedPlan) -> bytes | None:
         """The bytes of a plan; None while a job packs it."""
+        if cached.parts:
+            return b""  # they are packed
         plan = replace(cached.planned.plan, tf32=client.tf32)
         if len(plan.instructions) < SMALL_ROOM_CHECK:
             return pack_plan(plan)
@@ -312,15 +333,25 @@ class PlanSelection:
     ) -> None:
         """Number a plan and make it known to the workers, by its bytes."""
         assert client.mesh is not None
-        cached.number = next(self.service.plan_numbers)
         client.made += 1
         self.service.counters.plans += 1
-        self.service.meshes[client.mesh.number].plans.add(cached.number)
-        body = body or pack_plan(replace(cached.planned.plan, tf32=client.tf32))
-        self.service.teach(client.mesh, cached.length)
-        self.service.multicast(client.mesh, m.DefinePlan(cached.number, body))
+        for part in cached.parts:
+            part.number = self._tell(client.mesh, len(part.part.plan.instructions), part.body)
+        if cached.parts:
+            cached.number = cached.parts[0].number
+        else:
+            body = body or pack_plan(replace(cached.planned.plan, tf32=client.tf32))
+            cached.number = self._tell(client.mesh, cached.length, body)
         if self.service.recording is not None:
             self.service.recording.described(client, segment, cached, client.mesh.members, reason)
+
+    def _tell(self, mesh: Mesh, length: int, body: bytes) -> int:
+        """Make a plan, or a part of one, known to the workers by its bytes. Returns its number."""
+        number = next(self.service.plan_numbers)
+        self.service.meshes[mesh.number].plans.add(number)
+        self.service.teach(mesh, length)
+        self.service.multicast(mesh, m.DefinePlan(number, body))
+        return number
 
     def _ripens(
         self,
@@ -345,7 +376,7 @@ class PlanSelection:
             if not missing:
                 self._untell(client, cached)
                 ready, cached.ready = cached.ready, None
-                cached.take(better, None if ready is None else ready.changes)
+                cached.take(better, None if ready is None else ready.changes, () if ready is None else ready.parts)
                 if ready is not None:
                     cached.run_time = _run_time(ready.expected)
                 body = ready.body if ready is not None and ready.tf32 == client.tf32 else None
@@ -376,11 +407,7 @@ class PlanSelection:
                 better = found_now  # the last one is what was found
                 yield None
             if better is not None:
-                changes = yield from table_changes(cached.residents, better)
-                tf32 = client.tf32
-                body = yield from pack_plan_in_turns(replace(better.plan, tf32=tf32))
-                expected = yield from expected_use(better.plan, planner.mesh, planner.known_speeds)
-                yield better, ReadyPlan(changes, body, tf32, expected)
+                yield better, (yield from _ready(better, cached.residents, planner, client.tf32))
 
         def found(result: tuple[Planned, ReadyPlan] | None) -> None:
             cached.searched = True
@@ -439,9 +466,12 @@ class PlanSelection:
         """Have the workers forget a plan."""
         assert client.mesh is not None
         record = self.service.meshes.get(client.mesh.number)
-        if record is not None and cached.number in record.plans:
-            record.plans.discard(cached.number)
-            self.service.multicast(record.mesh, m.DropPlan(cached.number))
+        if record is None:
+            return
+        for number in [each.number for each in cached.parts or (cached,)]:
+            if number in record.plans:
+                record.plans.discard(number)
+                self.service.multicast(record.mesh, m.DropPlan(number))
 
     def _job_failed(self, job: Job, error: Exception) -> None:
         """Log the error of a job that nobody waits for: no better plan is no loss, and strategies are settled all the same."""
@@ -538,9 +568,39 @@ def _run_time(expected: PlanExpectation) -> RunTime:
     return RunTime(round(expected.seconds * 1e9), expected.parts)
 
 
-def _revived(saved: SavedPlan, planner: Planner) -> Generator[None, None, CachedPlan]:
+def _revived(saved: SavedPlan, planner: Planner, tf32: bool) -> Generator[None, None, CachedPlan]:
     """A plan of a mark, on the mesh of a session that goes on from there, made in turns."""
     cached = yield from saved.on(planner.mesh.number)
     expected = yield from expected_use(cached.planned.plan, planner.mesh, planner.known_speeds)
     cached.run_time = _run_time(expected)
+    cached.parts = yield from _cut(cached.planned, planner, tf32)
+    if cached.better is not None and planner.policy.cuts:
+        cached.ready = yield from _ready(cached.better, cached.residents, planner, tf32)
     return cached
+
+
+def _ready(
+    better: Planned, residents: tuple[ResidentPlacement, ...], planner: Planner, tf32: bool
+) -> Generator[None, None, ReadyPlan]:
+    """What a better plan takes over with, made in turns."""
+    changes = yield from table_changes(residents, better)
+    parts = yield from _cut(better, planner, tf32)
+    body = b"" if parts else (yield from pack_plan_in_turns(replace(better.plan, tf32=tf32)))
+    expected = yield from expected_use(better.plan, planner.mesh, planner.known_speeds)
+    return ReadyPlan(changes, body, tf32, expected, parts)
+
+
+def _cut(planned: Planned, planner: Planner, tf32: bool) -> Generator[None, None, tuple[CachedPart, ...]]:
+    """The parts of a plan that its signals want to be shorter, made in turns; none if it is not cut."""
+    parts = yield from cut_plan(planned.plan, planner.policy, planner.mesh, planner.known_speeds)
+    made = []
+    for part in parts:
+        expected = yield from expected_use(part.plan, planner.mesh, planner.known_speeds)
+        made.append((yield from _cached_part(part, _run_time(expected), tf32)))
+    return tuple(made)
+
+
+def _cached_part(part: PlanPart, run_time: RunTime, tf32: bool) -> Generator[None, None, CachedPart]:
+    """A part of a plan with its bytes, made in turns."""
+    body = yield from pack_plan_in_turns(replace(part.plan, tf32=tf32))
+    return CachedPart(part, body, run_time)

@@ -37,6 +37,7 @@ from gt.dispatcher.state.plan_cache import (
     Entry,
     RunEffects,
     SharedStorage,
+    UnderwayRun,
 )
 from gt.dispatcher.state.records import ClientRecord, PickedPlan, ReducedSegment
 from gt.dispatcher.state.shared_state import DispatcherState, releases
@@ -89,6 +90,8 @@ class RunHandler:
         Whatever depends on inputs without a value inherits their faults, and whatever depends on refused instructions has
         theirs; if nothing else is computed, nothing is executed. Raises `PlanRefused` for one during which workers have ended.
         """
+        if client.underway is not None:
+            return self._next_parts(client, message, client.underway)
         if client.recovery.fatal_runs.by_position:
             self._refuse_fatal(client, message)
         try:
@@ -113,8 +116,7 @@ class RunHandler:
             return held
         client.hits += 1
         shared = finish(shared_entries(message, cached, entries)) if cached.changes.viewed else NOTHING_SHARED
-        self._issue(client, message, cached, entries, made, shared)
-        return DONE
+        return self._begin(client, message, cached, entries, made, shared)
 
     def _held(self, client: ClientRecord, mesh: int) -> MessageState | None:
         """What a run that could be issued waits for: that its principal may issue instructions, or its share of time."""
@@ -189,8 +191,7 @@ class RunHandler:
             if lost or refused
             else shared
         )
-        self._issue(client, message, picked.cached, entries, made, others)
-        return DONE
+        return self._begin(client, message, picked.cached, entries, made, others)
 
     def _pick(
         self, client: ClientRecord, planner: Planner, asked: m.Run, message: m.Run, entries: Sequence[Entry]
@@ -274,6 +275,61 @@ class RunHandler:
                 raise error_of("OutOfMemory", f"more than {MAX_TENSORS} live tensors in one session")
         return made
 
+    def _begin(
+        self,
+        client: ClientRecord,
+        run: m.Run,
+        cached: CachedPlan,
+        entries: Sequence[Entry],
+        made: list[int],
+        others: Mapping[int, Entry],
+    ) -> MessageState:
+        """Issue a run that waits for nothing more, or the first parts of one whose plan is cut."""
+        if not cached.parts:
+            self._issue(client, run, cached, entries, made, others)
+            return DONE
+        assert client.planner is not None
+        client.underway = UnderwayRun(run, cached, client.planner.mesh.number, entries, made, others)
+        return self._next_parts(client, run, client.underway)
+
+    def _next_parts(self, client: ClientRecord, run: m.Run, underway: UnderwayRun) -> MessageState:
+        """Issue the next parts of a run whose plan is cut, as far as there is room for them: for the first one there is. Raises
+        `WorkerLost` if the session's mesh is another one by now."""
+        service, planner, parts = self.service, client.planner, underway.cached.parts
+        if planner is None or planner.mesh.number != underway.mesh:
+            raise error_of("WorkerLost", "a worker was lost while a part of the plan was under way")
+        run = _as_reduced(client, run)
+        while underway.at < len(parts) - 1:
+            if underway.at and (waits := self._part_waits(planner.mesh)) is not None:
+                return waits
+            part = parts[underway.at]
+            order = service.place(planner.mesh, part.run_time)
+            client.inflight.append((client.arrived + 1, order))
+            part.run_time.tally.ran(client.account)
+            message = underway.execute(run, order, client.number)
+            service.multicast(planner.mesh, message)
+            if service.recording is not None:
+                service.recording.issued(client, message.base, part, order)
+            underway.at += 1
+        waits = self._part_waits(planner.mesh)
+        if waits is not None:
+            return waits
+        client.underway = None
+        self._issue(client, run, underway.cached, underway.entries, underway.made, underway.others, underway)
+        return DONE
+
+    def _part_waits(self, mesh: Mesh) -> MessageState | None:
+        """What another part of a run waits for."""
+        if not self.service.has_credit(mesh):
+            return WAITING_CREDIT
+        return None if self.service.pacer.admits(mesh.number, self.service.now) else WAITING_SHARE
+
+    def _abandon(self, client: ClientRecord, run: m.Run) -> None:
+        """Free what the issued parts of a run have left, of which no more are issued."""
+        underway, client.underway = client.underway, None
+        if underway is not None:
+            self.free(client, underway.left(_as_reduced(client, run)))
+
     def _issue(
         self,
         client: ClientRecord,
@@ -282,18 +338,23 @@ class RunHandler:
         entries: Sequence[Entry],
         made: list[int],
         others: Mapping[int, Entry],
+        underway: UnderwayRun | None = None,
     ) -> None:
+        """Issue a run, or the last part of one that is `underway`, and change the session's table as it does."""
         planner, changes = client.planner, cached.changes
         assert planner is not None
-        order = self.service.place_for(client, planner.mesh, cached.run_time)
+        last = cached if underway is None else cached.parts[-1]
+        order = self.service.place_for(client, planner.mesh, last.run_time)
         moved = [run.inputs[position] for position, _ in changes.relocated] if changes.relocated else []
         self.service.issued[order].changes.append((order, made + moved if moved else made))
-        self.service.multicast(
-            planner.mesh,
-            m.Execute(order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed),
+        message = (
+            m.Execute(order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed)
+            if underway is None
+            else underway.execute(run, order, client.number)
         )
+        self.service.multicast(planner.mesh, message)
         if self.service.recording is not None:
-            self.service.recording.issued(client, run, cached, order)
+            self.service.recording.issued(client, message.base, last, order)
         table, relocated = client.table, changes.relocated
         count = len(made) + len(others) + len(run.freed) + len(run.dying)
         if count > EFFECTS_PER_TURN or len(relocated) > MOVED_PER_TURN:
@@ -329,6 +390,7 @@ class RunHandler:
 
         `faults` has the entries of survivors with faults of their own, and those that depend on refused instructions have theirs.
         """
+        self._abandon(client, run)
         run = _as_reduced(client, run)
         segment = client.segments.get(run.segment)
         client.arrived += 1

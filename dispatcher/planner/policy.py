@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 from gt.errors import ConfigError
@@ -63,6 +64,10 @@ class Policy:
     schedule: str = "1f1b"
     deterministic: int = 0
     """The number of blocks of a deterministic session, whose values are the same on any number of workers; 0 for others."""
+    max_plan: float = inf
+    """The most seconds that a plan should take, where the rules of its signals say nothing."""
+    max_plans: dict[str, float] = field(default_factory=dict)
+    """The same, by rule."""
     memo: dict[tuple[tuple[str, ...], bool], RequestedPlacements] = field(default_factory=dict)
     patterns: list[NamePattern] | None = None
     """The names of rules that stand for several signals, the longest last; None: not looked for yet."""
@@ -87,6 +92,20 @@ class Policy:
             if len(self.memo) > MAX_MEMO:
                 self.memo.clear()
             found = self.memo[path, backward] = tuple(merged)
+        return found
+
+    @property
+    def cuts(self) -> bool:
+        """Whether some plan may not take as long as it likes."""
+        return bool(self.max_plans) or self.max_plan < inf
+
+    def seconds_for(self, tag: Tag) -> float:
+        """The most seconds that a plan with an instruction of this tag should take: what the innermost signal says that says
+        something."""
+        found = self.max_plan
+        for name in self._rules_along(tag.signal) if self.max_plans else ():
+            rule = self.backward.get(name, name) if tag.phase == "backward" else name
+            found = self.max_plans.get(rule, found)
         return found
 
     def rule_of(self, tag: Tag) -> str:
@@ -194,7 +213,7 @@ def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> P
 def resolve_in_turns(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> Generator[None, None, Policy]:
     """The same, some rules in each turn."""
     table: dict[str, RequestedPlacements] = {}
-    policy = Policy(mesh, table, deterministic=config.block_count)
+    policy = Policy(mesh, table, deterministic=config.block_count, max_plan=config.max_plan or inf)
     for batch in rules_in_turns(config.each(), len(mesh.members)):
         for key, rule in batch:
             _add(policy, key, rule)
@@ -227,6 +246,8 @@ def _add(policy: Policy, key: Key, rule: Rule) -> None:
     table[signal] = tuple(new or old for new, old in zip(_requests(key, rule, mesh), before, strict=True))
     if rule.backward:
         policy.backward[signal] = rule.backward
+    if rule.max_plan is not None:
+        policy.max_plans[signal] = rule.max_plan
     if rule.strategy == "pipeline_parallel":
         policy.microbatches = rule.microbatches or 1
         policy.schedule = rule.schedule or "1f1b"

@@ -85,6 +85,9 @@ def _parts(thing: Worked) -> Iterator[Iterable[Any]]:
     if isinstance(thing, CachedPlan):
         yield from (thing.changes.made, thing.changes.offsets, thing.changes.viewed)
         yield from map(attrgetter("views"), thing.changes.viewed)
+        for each in thing.parts:
+            plan = each.part.plan
+            yield from (plan.instructions, plan.values, plan.layouts, plan.survivors, plan.inputs, plan.tags)
     for planned in (thing.planned, thing.better):
         if planned is not None and not isinstance(planned, PackedPlan):
             plan = planned.plan

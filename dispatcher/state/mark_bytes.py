@@ -37,7 +37,7 @@ from .session_marks import FrozenShape, SessionMark
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
-HEADER: Final = b"GTsess2\n"
+HEADER: Final = b"GTsess3\n"
 SIZES: Final = struct.Struct("<8sQQI")
 TABLE_FIELD: Final = 8
 """The place of the tensor table in a state: the numbers of tensors, and of their entries."""
@@ -329,7 +329,8 @@ def _pack_policy(policy: Policy) -> list[object]:
         [name, [None if each is None else _pack_request(each) for each in requests]]
         for name, requests in policy.table.items()
     ]
-    return [table, list(policy.backward.items()), policy.microbatches, policy.schedule, policy.deterministic]
+    plans = [policy.max_plan, list(policy.max_plans.items())]
+    return [table, list(policy.backward.items()), policy.microbatches, policy.schedule, policy.deterministic, *plans]
 
 
 def _pack_request(request: RequestedPlacement) -> list[object]:
@@ -338,11 +339,11 @@ def _pack_request(request: RequestedPlacement) -> list[object]:
 
 
 def _unpack_policy(raw: Sequence[Any], mesh: Mesh) -> Policy:
-    table, backward, microbatches, schedule, deterministic = raw
+    table, backward, microbatches, schedule, deterministic, max_plan, max_plans = raw
     known = {
         name: tuple(None if each is None else _unpack_request(*each) for each in requests) for name, requests in table
     }
-    return Policy(mesh, known, dict(backward), microbatches, schedule, deterministic)
+    return Policy(mesh, known, dict(backward), microbatches, schedule, deterministic, max_plan, dict(max_plans))
 
 
 def _unpack_request(

@@ -15,6 +15,7 @@ from gt.dispatcher.cost.expected_run_time import PlanExpectation
 from gt.dispatcher.cost.peak_memory import looks_at
 from gt.dispatcher.pacing.run_time import RunTime
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
+from gt.dispatcher.planner.plan_parts import PlanPart
 from gt.dispatcher.planner.planner import Planned
 from gt.ir.instruction import INPUT, OUTPUT, ref
 from gt.ir.instruction_bytes import unpack_plan_in_turns
@@ -23,6 +24,7 @@ from gt.sharding.interned import Interned
 from gt.sharding.placement import Layout
 from gt.turns import ITEMS_PER_TURN, finish
 from gt.wire.faults import Fault
+from gt.wire.messages import Execute, Run
 
 MAX_PLANS: Final = 1024
 """The most plans that are kept for one session."""
@@ -183,13 +185,28 @@ class RunEffects(NamedTuple):
             yield [*map(table.pop, ending, repeat(None))]
 
 
+class CachedPart:
+    """A part of a plan, as workers know it: under a number, once they have been told."""
+
+    __slots__ = ("body", "number", "part", "planned", "run_time")
+
+    def __init__(self, part: PlanPart, body: bytes, run_time: RunTime) -> None:
+        self.part = part
+        self.body = body
+        self.run_time = run_time
+        self.planned = Planned(part.plan, (), ())
+        self.number = 0
+
+
 class ReadyPlan(NamedTuple):
-    """What a better plan takes over with: its changes of the table, its bytes, with or without TF32, and what it should take."""
+    """What a better plan takes over with: its changes of the table, its bytes, with or without TF32, what it should take, and its
+    parts if it is cut."""
 
     changes: TableChanges
     body: bytes
     tf32: bool
     expected: PlanExpectation
+    parts: tuple[CachedPart, ...] = ()
 
 
 class CachedPlan:
@@ -200,7 +217,7 @@ class CachedPlan:
     """
 
     __slots__ = (
-        "better", "changes", "length", "number", "planned", "ready", "residents", "run_time", "runs", "scalar_types",
+        "better", "changes", "length", "number", "parts", "planned", "ready", "residents", "run_time", "runs", "scalar_types",
         "searched", "used",
     )  # fmt: skip
 
@@ -211,6 +228,7 @@ class CachedPlan:
         scalar_types: list[type],
         changes: TableChanges | None = None,
         run_time: RunTime | None = None,
+        parts: tuple[CachedPart, ...] = (),
     ) -> None:
         self.residents = residents
         self.scalar_types = scalar_types
@@ -224,13 +242,62 @@ class CachedPlan:
         self.ready: ReadyPlan | None = None
         """What is known of that, if it was found here."""
         self.run_time = run_time or RunTime()
-        self.take(planned, changes)
+        self.take(planned, changes, parts)
 
-    def take(self, planned: Planned, changes: TableChanges | None = None) -> None:
+    def take(self, planned: Planned, changes: TableChanges | None = None, parts: tuple[CachedPart, ...] = ()) -> None:
         """Replace the plan by this one, of which it may be known how it changes the table."""
+        self.parts = parts
+        """What workers run one after the other, if the plan is cut. The first one has its number."""
         self.planned = planned
         self.length = len(planned.plan.instructions)
         self.changes = changes or finish(table_changes(self.residents, planned))
+
+
+class UnderwayRun:
+    """A run of a plan in parts of which some are issued. The session's table changes with the last one. `at` is the part that is
+    next."""
+
+    __slots__ = ("at", "cached", "dying", "entries", "made", "mesh", "others")
+
+    def __init__(
+        self,
+        run: Run,
+        cached: CachedPlan,
+        mesh: int,
+        entries: Sequence[Entry],
+        made: list[int],
+        others: Mapping[int, Entry],
+    ) -> None:
+        self.at = 0
+        self.cached = cached
+        self.mesh = mesh
+        self.entries = entries
+        self.made = made
+        self.others = others
+        once = len({*run.inputs}) == len(run.inputs)
+        self.dying: frozenset[int] = frozenset(run.dying) if once else frozenset()
+        """The positions of inputs that die with the last part that reads them; the others that die do so with the whole run."""
+
+    def execute(self, run: Run, order: int, client: int) -> Execute:
+        """What workers are told of the next part."""
+        cached = self.cached.parts[self.at]
+        part, base = cached.part, run.base
+        last = part.last.items() if self.dying else ()
+        dying = [*part.ends, *[here for position, here in last if position in self.dying]]
+        freed: list[int] = []
+        if self.at == len(self.cached.parts) - 1:
+            freed = [
+                *run.freed,
+                *map(run.inputs.__getitem__, run.dying),
+            ]  # those that died before are not there any more
+        inputs = [run.inputs[source] if source >= 0 else base + ~source for source in part.inputs]
+        scalars = [*map(run.scalars.__getitem__, part.scalars)]
+        return Execute(order, cached.number, client, base + part.base, inputs, scalars, dying, freed)
+
+    def left(self, run: Run) -> list[int]:
+        """The tensors that the issued parts may have left at workers, and that the session's table does not have."""
+        issued = self.cached.parts[: self.at]
+        return [*self.made, *[run.base + number for each in issued for number in each.part.passed]]
 
 
 class PackedPlan(NamedTuple):

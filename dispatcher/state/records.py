@@ -21,7 +21,7 @@ from gt.wire.principals import OWN_PROCESS, Principal, ProgramIdentity
 from .config_resolution import ConfigChange, ConfigResolution, SharedComputation
 from .gpu_health import GpuHealth
 from .message_state import DONE, MessageState
-from .plan_cache import CachedPlan, Entry, PlanCache
+from .plan_cache import CachedPlan, Entry, PlanCache, UnderwayRun
 from .session_marks import SessionRecovery
 from .worker_duty import IN_SERVICE, WorkerDuty
 
@@ -122,6 +122,8 @@ class ClientRecord:
     """Of the last run of which some input had no value: the segment, the inputs, and the survivors without a value, by number."""
     picked: PickedPlan | None = None
     """The plan of the run at the head of the queue, if that waits for more than a plan."""
+    underway: UnderwayRun | None = None
+    """The run at the head of the queue, if some parts of its plan are issued."""
     runs: int = 0
     """The number of runs since `verify` was set; it decides which runs check."""
     warned: set[tuple[str, float]] = field(default_factory=set)

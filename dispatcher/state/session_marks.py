@@ -105,6 +105,8 @@ class SessionRecovery:
     """The copy of the session's table for a mark, while it is made."""
     due: bool = False
     """Whether a mark is to be taken as soon as nothing lands."""
+    held_up: bool = False
+    """Whether a mark that is due has to wait until the message at the head of the queue is over."""
     wanted: bool = False
     """Whether the client asks for a mark, as soon as it does not cost too much."""
     updating: set[int] = field(default_factory=set)

@@ -28,7 +28,7 @@ from gt.dispatcher.state.message_state import (
     WAITING_SHARE,
     WAITING_WORKERS,
 )
-from gt.dispatcher.state.plan_cache import CachedPlan
+from gt.dispatcher.state.plan_cache import CachedPart, CachedPlan
 from gt.dispatcher.state.records import ClientRecord, FetchRecord, MeshRecord, WorkerRecord
 from gt.dispatcher.usage.ledger import RowKey
 from gt.dispatcher.usage.rows import UsageRow
@@ -194,7 +194,9 @@ class DispatcherRecorder:
     ) -> None:
         """A plan was made, and the workers were told."""
         plan = cached.planned.plan
-        self._describe(plan, describe(self.now(), client.number, segment, cached.number, plan, members, reason))
+        for each in cached.parts or (cached,):
+            part = each.planned.plan
+            self._describe(part, describe(self.now(), client.number, segment, each.number, part, members, reason))
         if reason in ("new", "placements"):
             site = plan.tags[plan.instructions[0].tag].site[: t.MAX_TEXT_LENGTH] if plan.instructions else ""
             self.recorder.add(
@@ -227,10 +229,10 @@ class DispatcherRecorder:
         """A segment came whole."""
         self.recorder.add(t.CacheMiss(self.now(), t.DISPATCHER, 1, client.number, "definition", "", -1, ""))
 
-    def issued(self, client: ClientRecord, run: m.Run, cached: CachedPlan, order: int) -> None:
+    def issued(self, client: ClientRecord, base: int, cached: CachedPlan | CachedPart, order: int) -> None:
         """A run became an execution of a plan. The hot path: what follows from it is worked out for many at once."""
         issues = self.issues
-        issues.append((order, cached.number, run.base, self.service.now, client.number, cached.planned))
+        issues.append((order, cached.number, base, self.service.now, client.number, cached.planned))
         if len(issues) >= MAX_ISSUES:
             self._settle()
 

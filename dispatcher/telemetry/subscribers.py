@@ -221,9 +221,10 @@ class Subscribers:
         for key, cached in [*client.plans.by_residents.items()]:
             mesh = client.mesh
             if mesh is not None and cached.number:
-                plan, number = cached.planned.plan, cached.number
-                work = PEER_WORK + len(plan.instructions)
-                yield work, partial(describe, now, client.number, key[0], number, plan, mesh.members, "known")
+                for each in cached.parts or (cached,):
+                    plan, number = each.planned.plan, each.number
+                    work = PEER_WORK + len(plan.instructions)
+                    yield work, partial(describe, now, client.number, key[0], number, plan, mesh.members, "known")
 
     # events
 

@@ -37,6 +37,7 @@ from .config_conflicts import contradictions
 from .config_errors import COUNTED, explain, written_key
 from .config_places import from_message, places_of_rules
 from .config_turns import MAX_SOUGHT_MISTAKES, plain_in_turns, rules_in_turns, short_top
+from .duration import LEAST_PLAN_SECONDS, MOST_PLAN_SECONDS, seconds_of
 from .options import LARGEST_WEIGHT, LEAST_WEIGHT
 from .signal_patterns import is_pattern, matches
 from .spelling import are_two, nearest
@@ -65,6 +66,16 @@ Signal = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,200}$")]
 
 _SomeWorkers = Field(strict=False, max_length=MAX_NAMED_WORKERS)
 Stages = Annotated[tuple[Annotated[tuple[Index, ...], _SomeWorkers], ...], _SomeWorkers]
+
+
+PlanSeconds = Annotated[
+    Annotated[float, Field(ge=LEAST_PLAN_SECONDS, le=MOST_PLAN_SECONDS, allow_inf_nan=False)],
+    BeforeValidator(
+        seconds_of,
+        json_schema_input_type=Annotated[float, Field(ge=LEAST_PLAN_SECONDS, le=MOST_PLAN_SECONDS, allow_inf_nan=False)]
+        | Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)? ?(us|µs|ms|s|min)$")],
+    ),
+]
 
 
 class _Strict(BaseModel):
@@ -118,6 +129,12 @@ class Rule(_Strict):
     backward: Signal | None = Field(default=None, description="The rule that holds for the gradients.")
     compile: bool | None = Field(default=None, description="Whether to compile what runs in this signal.")
     device: Literal["cpu", "cuda"] | None = Field(default=None, description="The kind of worker to use, no other.")
+
+    max_plan: PlanSeconds | None = Field(
+        default=None,
+        description="The longest that a plan with work of this signal is predicted to take: a number of seconds, or a text such"
+        " as 20ms. Longer ones are cut.",
+    )
 
     _where: str = PrivateAttr("<config>")
 
@@ -187,6 +204,12 @@ class Config(_Strict):
     weight: Annotated[float, Field(ge=LEAST_WEIGHT, le=LARGEST_WEIGHT)] | None = Field(
         default=None,
         description="What its program weighs among those of its user, where it and GT_WEIGHT say nothing; 1 if not given.",
+    )
+
+    max_plan: PlanSeconds | None = Field(
+        default=None,
+        description="The longest that any plan is predicted to take, where the rules of its signals say nothing; unlimited if not"
+        " given.",
     )
 
     _mesh_where: str = PrivateAttr("<config>")
@@ -358,7 +381,7 @@ class Config(_Strict):
 
 
 _TOP_KEYS: Final = ("mesh", "sharding_config")
-_BESIDE_RULES: Final = {"mesh", "deterministic", "blocks", "priority", "weight"}
+_BESIDE_RULES: Final = {"mesh", "deterministic", "blocks", "priority", "weight", "max_plan"}
 
 
 class _EditorSchema(GenerateJsonSchema):

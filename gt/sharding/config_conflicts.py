@@ -103,6 +103,9 @@ def _misplaced_options(key: Key, rule: Rule, given: list[str]) -> Iterator[Mista
         )
         allowed = ", ".join((*takes, *HINT_KEYS)) + f" (the {take} {name})"
         yield Mistake((*key, name), f"{form} does not take it", allowed)
+    if rule.max_plan is not None and rule.strategy == "pipeline_parallel":
+        text = "given beside the strategy pipeline_parallel, whose plans are not cut: their stages take turns"
+        yield Mistake((*key, "max_plan"), text, "either max_plan or pipeline_parallel")
     if rule.device and (rule.shard or rule.stages):
         names = "stages" if rule.stages else "shard.workers"
         yield Mistake((*key, "device"), f"given beside {names}, which names the workers", f"either device or {names}")
@@ -150,7 +153,7 @@ def _one_axis_each(signal: str, rules: tuple[Rule, ...]) -> Iterator[Mistake]:
             yield Mistake(key, text, "one rule for each mesh axis")
         else:
             axes[rule.axis] = index
-        for hint in ("backward", "compile", "device"):
+        for hint in ("backward", "compile", "device", "max_plan"):
             if getattr(rule, hint) is not None and hints.setdefault(hint, index) != index:
                 yield Mistake((*key, hint), f"also given at {signal}[{hints[hint]}]", "once in a list of rules")
 

@@ -50,7 +50,7 @@ def explain(error: ErrorDetails, key: Key) -> Mistake:
         case "greater_than_equal":
             return Mistake(key, f"{show(given)} is too small", allowed)
         case "less_than_equal":
-            most = "" if key[-1] in ("blocks", "microbatches", "weight") else f" and <= {MAX_NUMBER}"
+            most = "" if key[-1] in ("blocks", "microbatches", "weight", "max_plan") else f" and <= {MAX_NUMBER}"
             return Mistake(key, f"{show(given)} is too large", allowed + most)
         case "too_short":
             return Mistake(key, "is empty", allowed)
@@ -62,9 +62,11 @@ def explain(error: ErrorDetails, key: Key) -> Mistake:
 _KINDS: Final[dict[str, str]] = {
     "bool_type": "a boolean",
     "dict_type": "a mapping",
+    "finite_number": "a finite number",
     "float_type": "a number",
     "int_type": "an integer",
     "model_type": "a mapping",
     "string_type": "a name",
     "tuple_type": "a list",
+    "value_error": "a time",
 }

@@ -41,12 +41,14 @@ STRATEGIES: Final[dict[str, Strategy]] = {
     "replicate": Strategy(None),
     "auto": Strategy(None),
 }
-HINT_KEYS: Final = ("mesh_axis", "backward", "compile", "device")
+HINT_KEYS: Final = ("mesh_axis", "backward", "compile", "device", "max_plan")
 """The keys that every rule takes."""
+
+PLAN_TIME: Final = "a number of seconds, or a text such as 20ms, from 1us to 60min"
 
 #: What a value may be, by key; `*` is any name, `[]` an item of a list.
 ALLOWED_TEXTS: Final[dict[str, str]] = {
-    "": "a mapping with the keys mesh, sharding_config, deterministic, blocks, priority, weight",
+    "": "a mapping with the keys mesh, sharding_config, deterministic, blocks, priority, weight, max_plan",
     "mesh": "a mapping of axis names to sizes, such as {data: 2, model: 2}",
     "mesh.*": f"{AUTO_SIZE}, or an integer >= 1",
     "sharding_config": "a mapping of signals to rules",
@@ -68,10 +70,12 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "sharding_config.*.backward": "the name of another rule",
     "sharding_config.*.compile": "true or false",
     "sharding_config.*.device": "cpu, cuda",
+    "sharding_config.*.max_plan": PLAN_TIME,
     "deterministic": "true or false",
     "blocks": f"a power of two up to {MAX_BLOCKS}",
     "priority": ", ".join(PRIORITIES),
     "weight": f"a number from {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}",
+    "max_plan": PLAN_TIME,
 }
 
 

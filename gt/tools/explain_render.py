@@ -128,6 +128,9 @@ def _title(one: Explanation) -> Text:
     what = "the whole program" if one.update is None else f"update {one.update}"
     runs = "1 plan" if len(one.runs) == 1 else f"{len(one.runs)} plans"
     found.append(f"\n{what}: {runs}, {computing} instructions, {moves} moves", "dim")
+    cut, longest = one.cut
+    if cut:
+        found.append(f"; max_plan cuts {cut}, the longest part {duration(longest)}", "dim")
     if one.stopped:
         found.append(f"; {one.stopped}", "dim")
     return found

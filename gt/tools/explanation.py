@@ -78,6 +78,12 @@ class Explanation:
         return max((sum(column) for column in columns), default=0.0)
 
     @property
+    def cut(self) -> tuple[int, float]:
+        """How many plans are cut because of `max_plan`, and the seconds that the longest part of them is expected to take."""
+        parts = [ran for ran in self.runs if ran.part]
+        return sum(ran.part == 1 for ran in parts), max([ran.expected for ran in parts], default=0.0)
+
+    @property
     def moved(self) -> int:
         """The bytes that workers send each other."""
         return sum(ran.estimate.moved for ran in self.runs)
@@ -137,6 +143,8 @@ class Explanation:
             "seconds": self.seconds,
             "computing": self.computing,
             "alone": self.alone,
+            "plans_cut": self.cut[0],
+            "longest_part": self.cut[1],
             "bytes_moved": self.moved,
             "bytes_to_one": self.most,
             "peak_bytes": self.memory.peak,

@@ -26,6 +26,7 @@ from gt.wire.faults import error_of
 if TYPE_CHECKING:
     from gt.dispatcher.cost.cost_model import Speeds
     from gt.dispatcher.cost.plan_estimate import PlanEstimate
+    from gt.dispatcher.state.plan_cache import CachedPlan
     from gt.sharding.config import Config
 
 CLIENT_IDENTITY: Final = b"client"
@@ -34,11 +35,14 @@ PLANS_PER_REPORT: Final = 16
 
 
 class PlannedRun(NamedTuple):
-    """One run: its plan, and the update of the program in which it came (from 0)."""
+    """One run: its plan, and the update of the program in which it came (from 0). Of a plan that is cut each part is one: `part`
+    is its number, from 1, and `expected` the seconds that it should take."""
 
     update: int
     plan: Plan
     estimate: PlanEstimate
+    part: int = 0
+    expected: float = 0.0
 
 
 class TensorUse(NamedTuple):
@@ -212,7 +216,14 @@ class Shadow:
         found = self.accounts.get(execute.plan)
         if found is None:
             found = self.accounts[execute.plan] = estimate_plan(plan, record.mesh, record.speeds)
-        self.runs.append(PlannedRun(self.update, plan, found))
+        cut = next((each for each in self.client.plans.values() if _part_of(each, execute.plan)), None)
+        part = 0 if cut is None else _part_of(cut, execute.plan)
+        expected = cut.parts[part - 1].run_time.nanoseconds / 1e9 if cut is not None else 0.0
+        self.runs.append(PlannedRun(self.update, plan, found, part, expected))
+        if part > 1:
+            return  # the whole plan is accounted for with its first part
+        if cut is not None:
+            plan = cut.planned.plan
         held, others = (
             sum(
                 (count * local_bytes(value, layout, record.mesh) for (value, layout), count in tensors.items()),
@@ -257,6 +268,11 @@ class Shadow:
         if signal not in self.uses or self.uses[signal].update != self.update:
             self.uses[signal] = SignalUses(self.update)
         self.uses[signal].found[len(self.runs), r] = use
+
+
+def _part_of(cached: CachedPlan, number: int) -> int:
+    """Which part of a plan, from 1, has a number; 0 if none."""
+    return next((at for at, each in enumerate(cached.parts, 1) if each.number == number), 0)
 
 
 def _weightiest(plan: Plan) -> Any:

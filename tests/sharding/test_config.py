@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgpack
 import pytest
-from config_samples import GOOD, RULE_KEYS, TOP, rules
+from config_samples import GOOD, PIPE, RULE_KEYS, TOP, refusal, rules
 from pydantic import ValidationError
 
 from gt.errors import ConfigError, GTError
@@ -223,6 +223,44 @@ def test_names_that_are_alike_on_purpose_are_no_slip() -> None:
         assert config.near_miss(signal) is None
     assert config.near_miss("layerr2") == "layer1"
     assert config.near_miss("hiden.out") == "hidden.out"
+
+
+# The length of plans
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("20ms", 0.02), ("20 ms", 0.02), ("1.5s", 1.5), ("2min", 120.0), ("500us", 5e-4), ("3", 3.0), ("0.5", 0.5)],
+)
+def test_a_plan_s_time_is_seconds_or_a_text_with_a_unit(given: str, seconds: float) -> None:
+    """For all signals or one; what crosses the wire is a number."""
+    config = parse(f"max_plan: {given}\n" + rules(f"net: {{max_plan: {given}}}"))
+    assert config.max_plan == config.rules["net"][0].max_plan == pytest.approx(seconds)
+    assert Config.from_wire(config.to_wire()) == config
+    assert Config().overlay(config).max_plan == config.max_plan
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("fast", "'fast' is not a time"), ("20 parsecs", "'20 parsecs' is not a time"), ("-1", "-1 is too small"),
+        ("0", "0 is too small"),
+        (".inf", "inf is not a finite number"), (".nan", "nan is not a finite number"), ("2h", "'2h' is not a time"),
+        ("90min", "5400.0 is too large"), ("true", "True is not a number"), ("[1]", "a list is not a number"),
+        ("1e-9", "'1e-9' is not a time"),
+    ],
+)  # fmt: skip
+def test_any_other_time_is_refused_in_one_sentence(given: str, says: str) -> None:
+    allowed = "a number of seconds, or a text such as 20ms, from 1us to 60min"
+    assert refusal(f"max_plan: {given}").lower() == f"x.yaml:1: max_plan: {says}; allowed: {allowed}".lower()
+    where = "x.yaml:2: sharding_config.net.max_plan"
+    assert refusal(rules(f"net: {{max_plan: {given}}}")).lower() == f"{where}: {says}; allowed: {allowed}".lower()
+
+
+def test_a_pipeline_takes_no_such_time() -> None:
+    text = refusal(rules(f"net: {{{PIPE}, max_plan: 1s}}"))
+    assert "max_plan: given beside the strategy pipeline_parallel, whose plans are not cut" in text
+    assert text.endswith("allowed: either max_plan or pipeline_parallel")
 
 
 # For editors

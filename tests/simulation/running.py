@@ -139,6 +139,8 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
         known = REPLICATED_CONFIGS if mode.apart and draw.random() < 0.7 else known
         config = draw.choice([each for each in known if workers > 1 or each is None or "mesh" not in each])
         name = f"{draw.choice(['remote-', ''])}program{number}"
+        if random.Random(f"{scheduler.seed} {name} is cut").random() < 0.3:
+            config = {**(config or {}), "max_plan": "3us"}
         acts = draw.randint(5, 60) * (3 if recovers or mode.unkept else 1)
         ends = mode.ends_workers and number == 0
         programs.append(

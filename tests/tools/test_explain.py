@@ -363,3 +363,19 @@ def test_gpus_that_need_not_exist_have_a_card_each(
     """And what joins them is NCCL where it is here."""
     monkeypatch.setattr("gt.tools.explain._measured_speeds", lambda: ("cuda", 1e13, 8e11, nccl))
     assert speeds_of((2,), facts_of(2, "measured")).links == (link,)
+
+
+def test_how_many_plans_are_cut_and_how_long_the_parts_are() -> None:
+    """The parts have the instructions, bytes and peak of the plans that are not cut."""
+    whole, _ = explained()
+    cut, seen = explained(config={**GRID, "max_plan": "300us"})
+    assert [words[:2] for words in seen] == [("loss", 0), ("loss", 1)]
+    assert whole.cut == (0, 0.0)
+    count, longest = cut.cut
+    assert 0 < count <= len(whole.plans) < len(cut.plans)
+    assert 0 < longest <= 300e-6
+    texts = [[i.op for plan in each.plans for i in plan.instructions] for each in (whole, cut)]
+    assert texts[0] == texts[1]
+    assert (cut.moved, cut.memory, cut.placed) == (whole.moved, whole.memory, whole.placed)
+    assert f"max_plan cuts {count}, the longest part {duration(longest)}" in cut.text
+    assert "max_plan" not in whole.text
