@@ -25,7 +25,7 @@ import numpy as np
 import zmq
 
 import gt
-from gt.dispatcher.__main__ import DispatcherShell
+from gt.dispatcher.shell import DispatcherShell
 from gt.service.launch import Local
 from gt.wire import messages as m
 from gt.wire import transport

@@ -25,9 +25,9 @@ from gt.sharding.config import Config, load, parse
 from gt.sharding.placement import uniform_mesh
 from gt.wire import bulk, messages, reliable_stream
 from gt.wire.messages.documentation import text_of
-from gt.worker.__main__ import CONNECTION_HANDLERS
 from gt.worker.core import SENDERS, Sender
 from gt.worker.execution import plan_state
+from gt.worker.shell import CONNECTION_HANDLERS
 
 REPOSITORY = Path(__file__).parent.parent
 DOCUMENTS = (

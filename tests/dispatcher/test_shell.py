@@ -8,7 +8,7 @@ import pytest
 from daemons import Machine
 
 from gt.daemon.host import host_facts
-from gt.dispatcher.__main__ import DispatcherShell
+from gt.dispatcher.shell import DispatcherShell
 from gt.dispatcher.state.events import JobTurn, Received
 from gt.wire import messages as m
 from gt.wire.messages import codec
@@ -59,7 +59,7 @@ def test_who_knows_the_address_finds_the_key(machine: Machine) -> None:
     """The process that serves metrics is told the address as soon as there is one. It found no key then, and ended."""
     program = machine.program("""
         from gt.daemon.registry import services
-        from gt.dispatcher.__main__ import DispatcherShell
+        from gt.dispatcher.shell import DispatcherShell
         from gt.wire.keys import keys_for
         shell = DispatcherShell("tcp://127.0.0.1:*", workers=1)
         found = keys_for(shell.address)

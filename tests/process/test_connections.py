@@ -12,7 +12,7 @@ from daemons import Machine, Process, free_port
 
 DISPATCHER = """
 import signal, sys
-from gt.dispatcher.__main__ import DispatcherShell
+from gt.dispatcher.shell import DispatcherShell
 shell = DispatcherShell("tcp://127.0.0.1:*", workers=int(sys.argv[1]))
 signal.signal(signal.SIGTERM, shell.stop)
 print("at", shell.address, shell.relay.address, flush=True)

@@ -93,7 +93,7 @@ def test_a_member_of_a_large_group_is_killed_or_stopped(machine: Machine, number
 DISPATCHER = """
 import signal, sys
 from gt.daemon.logs import DaemonLog
-from gt.dispatcher.__main__ import DispatcherShell
+from gt.dispatcher.shell import DispatcherShell
 from gt.dispatcher.state import multicast
 from gt.wire import transport
 

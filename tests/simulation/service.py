@@ -26,15 +26,17 @@ import gt.client.session.session
 import gt.client.session.sessions
 import gt.client.session.sigint_lock
 import gt.client.session.socket_link
-import gt.dispatcher.__main__
 import gt.dispatcher.bulk_relay
 import gt.dispatcher.handlers.disconnect
 import gt.dispatcher.handlers.recovery
+import gt.dispatcher.peer_processes
+import gt.dispatcher.shell
 import gt.dispatcher.state.shared_parts
 import gt.monitor.stream
 import gt.service.session
 import gt.wire.connection
-import gt.worker.__main__
+import gt.worker.pulse
+import gt.worker.shell
 import gt.worker.transfer.peer_connections
 from gt.daemon import file_thread
 from gt.daemon.active_clock import ActiveClock
@@ -63,8 +65,8 @@ RESTART_SECONDS = 1.0
 """After so long a process that was killed is started again."""
 
 session, sessions = gt.client.session.session, gt.client.session.sessions
-dispatcher = gt.dispatcher.__main__
-worker = gt.worker.__main__
+dispatcher, processes = gt.dispatcher.shell, gt.dispatcher.peer_processes
+worker, pulse = gt.worker.shell, gt.worker.pulse
 
 
 class DefaultSessions:
@@ -243,10 +245,10 @@ class Service:
         put("transport", self.network, gt.wire.connection, link, dispatcher, gt.dispatcher.bulk_relay, worker)
         put("transport", self.network, gt.worker.transfer.peer_connections, gt.monitor.stream)
         put("time", time, session, link, gt.client.session.idle_flush, gt.service.session, dispatcher, worker)
-        put("time", time, gt.dispatcher.bulk_relay, gt.monitor.stream)
+        put("time", time, gt.dispatcher.bulk_relay, gt.monitor.stream, pulse)
         put("threading", threading, session, sessions, gt.client.session.sigint_lock, gt.dispatcher.bulk_relay, worker)
-        put("os", VirtualOs(scheduler, self.descriptors), dispatcher, worker)
-        put("select", VirtualSelect(scheduler, self.descriptors), dispatcher, link)
+        put("os", VirtualOs(scheduler, self.descriptors), dispatcher, processes, worker)
+        put("select", VirtualSelect(scheduler, self.descriptors), processes, link)
         put("ActiveClock", lambda: ActiveClock(time.monotonic), gt.wire.connection, link, dispatcher, worker)
         put("environment_number", self._number, link, dispatcher, worker)
         put("host_facts", self._host_facts, link, dispatcher, worker, gt.service.session, gt.monitor.stream)
@@ -255,7 +257,7 @@ class Service:
         put("Access", self._access, dispatcher)
         put("ConnectionLimit", NoConnectionLimit, dispatcher, worker)
         put("MemoryGuard", NoMemoryGuard, dispatcher)
-        put("kill_sibling", self._kill, dispatcher)
+        put("kill_sibling", self._kill, processes)
         put("measured", lambda _backend, _now: {"speed": [1e10, 1e10], "host_memory": 1 << 34}, worker)
         put("mark_facts", lambda folder: {"marks": True, "mark_folder": folder.name if self.apart else "one"}, worker)
         put("threads", lambda: 1, worker)

@@ -64,7 +64,7 @@ class Pipe:
 
 
 class Worker:
-    """A peer's end of its stream and of its subscription, as `worker/__main__.py` has it."""
+    """A peer's end of its stream and of its subscription, as `worker/shell.py` has it."""
 
     def __init__(self) -> None:
         self.direct: deque[list[Any]] = deque()
