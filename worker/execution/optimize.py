@@ -19,11 +19,12 @@ from gt.worker.fusion.cpu import chain_lowering, strip_executor
 from gt.worker.fusion.cpu.background_matmul import ActionSteps, set_aside
 from gt.worker.fusion.cpu.row_parallel import RowParallelAction, RowParallelGroup, with_row_parallel_groups
 from gt.worker.fusion.cpu.scalar_batch import ScalarBatch, compile_batch, scalar_batch
+from gt.worker.fusion.cpu.vector_batch import VectorBatch, compile_vectors, vector_batch
 from gt.worker.fusion.cuda import fused_kernel
 from gt.worker.fusion.incremental import Incremental, at_once, finished
 from gt.worker.program.compiler import Action, Program, ProgramStep, Slots, action_of
 
-Unit = Chain | int | RowParallelGroup | ScalarBatch
+Unit = Chain | int | RowParallelGroup | ScalarBatch | VectorBatch
 """What runs as one action: a chain, a group, a batch, or a step by its number."""
 HOT_RUN: Final = 3
 """The run from which on a program is fused: from then on this saves more than it costs. It changes only the time. (On a GPU it
@@ -94,14 +95,20 @@ def _fused_block(
     steps: list[ProgramStep], wanted: set[int], executor: ChainExecutor
 ) -> Incremental[tuple[list[ProgramStep], list[Action], list[int]]]:
     """The steps of a block in the order in which they run as chains, the actions, and the index of each action's first step."""
-    order = yield from fusing(steps, wanted, executor.able, executor.worth, loose=executor.loose)
+    vectors = None if executor.thread_pool is None else (yield from vector_batch(steps, wanted))
+    last = set() if vectors is None else set(vectors.steps)
+    shown = [replace(step, call=None) if at in last else step for at, step in enumerate(steps)] if last else steps
+    order = yield from fusing(shown, wanted, executor.able, executor.worth, loose=executor.loose)
     units: Sequence[Unit] = order
     if executor.thread_pool is not None:
+        order = [each for each in order if not isinstance(each, int) or each not in last]
         units = with_row_parallel_groups(steps, order, executor.thread_pool)
         batch = yield from scalar_batch(steps, [each for each in units if isinstance(each, int)])
         if batch is not None:
             inside = set(batch.steps)
             units = [batch, *(each for each in units if not isinstance(each, int) or each not in inside)]
+        if vectors is not None:
+            units = [*units, vectors]
     groups = yield from _grouped(steps, units, wanted, executor)
     if executor.thread_pool is not None:
         groups = yield from set_aside(groups, wanted, executor.thread_pool)
@@ -145,6 +152,10 @@ def _grouped(
             beside = {slot for step in flat[at + len(members) :] for slot in step.reads}
             dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead if slot not in inside))
             compiled = compile_batch(members, (wanted | beside) & inside, dies)
+        elif isinstance(each, VectorBatch):
+            inside = {step.writes for step in members}
+            dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead))
+            compiled = compile_vectors(members, each.sizes, wanted & inside, dies, _one_by_one(members, dies))
         elif isinstance(each, Chain):
             dies = tuple(dict.fromkeys(slot for step in members for slot in step.dead))
             compiled = yield from executor.compile(each, dies, _one_by_one(members, dies))
