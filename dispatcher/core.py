@@ -70,7 +70,7 @@ from gt.dispatcher.state.events import (
     WorkerLoss,
 )
 from gt.dispatcher.state.mark_bytes import SessionCard
-from gt.dispatcher.state.message_state import WAITING_MARK, WAITING_READER
+from gt.dispatcher.state.message_state import WAITING_ANSWERS, WAITING_MARK, WAITING_READER
 from gt.dispatcher.state.numbers import Numbers, first_numbers
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
@@ -236,6 +236,9 @@ class DispatcherCore:
             self._look_at_limits()
         if self.service.pacer.due:
             self._release()
+        if self.fetches.freed:
+            freed, self.fetches.freed = self.fetches.freed, []
+            self.queues.wake(each for each in freed if each.head is WAITING_ANSWERS)
 
     def _release(self) -> None:
         """Let sessions whose turns have come release their plans; a job goes on with the rest."""
@@ -692,7 +695,7 @@ class DispatcherCore:
 
     def _part(self, worker: WorkerRecord, part: m.Part) -> None:
         client = self.fetches.part(worker, part)
-        if client is not None and client.head is WAITING_READER:
+        if client is not None and client.head in WAITS_FOR_ANSWERS:
             self.queues.pump(client)
 
     def _linked(self, worker: WorkerRecord, linked: m.Linked) -> None:
@@ -777,6 +780,8 @@ class DispatcherCore:
             self.queues.pump(client)
 
 
+WAITS_FOR_ANSWERS: Final = frozenset({WAITING_READER, WAITING_ANSWERS})
+"""The waits that the answer of a worker may end."""
 HEARD_BEFORE_RESUME: Final = (m.Ping, m.Goodbye, m.Resume)
 """What a client may say while its session waits for its `Resume`."""
 

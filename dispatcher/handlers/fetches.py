@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
 from gt.bounds import MAX_INLINE_BYTES
 from gt.dispatcher.state.events import Send
-from gt.dispatcher.state.message_state import DONE, WAITING_PUT, MessageState
+from gt.dispatcher.state.message_state import DONE, WAITING_ANSWERS, WAITING_PUT, MessageState
 from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.records import ClientRecord, FetchRecord, MeshRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
@@ -19,6 +20,9 @@ from gt.sharding.placement import Replicate
 from gt.wire import messages as m
 from gt.wire.faults import Fault, error_of
 
+MAX_UNDER_WAY: Final = 64
+"""The most fetches of one principal that workers are to answer at a time, of all its sessions together; each session may have
+one in any case. Workers answer them in the order in which all are asked."""
 ANSWER_OVERHEAD_BYTES: Final = 1024
 """The most bytes of the answer to a fetch besides the values."""
 FETCHES_PER_TURN: Final = 256
@@ -36,6 +40,10 @@ class FetchHandler:
         self.collections: dict[int, FetchRecord] = {}
         self.of: dict[int, dict[int, FetchRecord]] = {}
         """The same by client; none is empty."""
+        self.under_way: Counter[str] = Counter()
+        """How many of them each principal has, if any."""
+        self.freed: list[ClientRecord] = []
+        """Clients that have waited until one of theirs was over."""
         self.held: dict[int, list[tuple[WorkerRecord, m.Part]]] = {}
         """By client: the errors of a session that has lost a worker, which it is not told if it goes back."""
 
@@ -48,6 +56,9 @@ class FetchHandler:
             raise error_of(*entry.fault)
         if entry.landing:
             return WAITING_PUT
+        principal = client.program.principal
+        if self.under_way[principal] >= MAX_UNDER_WAY and client.number in self.of:
+            return WAITING_ANSWERS
         record = self.service.meshes[entry.mesh]
         mesh = record.mesh
         holders, silent, boxes = self._sources(record, entry)
@@ -57,9 +68,18 @@ class FetchHandler:
         client.asked_bytes += nbytes
         self.service.ledger.fetched(client.account, entry.spec.nbytes)
         collection = self.collections[number] = FetchRecord(
-            client.number, message.request, entry.spec, parts, set(mesh.members), boxes, len(silent), nbytes
+            client.number,
+            message.request,
+            entry.spec,
+            parts,
+            set(mesh.members),
+            boxes,
+            len(silent),
+            nbytes,
+            principal,
         )
         self.of.setdefault(client.number, {})[number] = collection
+        self.under_way[principal] += 1
         for group, quiet in ((holders, False), (silent, True)):
             if group:
                 collect = m.Collect(number, message.request, client.number, message.tensor, quiet, client.bulk)
@@ -130,6 +150,9 @@ class FetchHandler:
     def _over(self, number: int) -> None:
         """A fetch is no longer in progress."""
         collection = self.collections.pop(number)
+        self.under_way[collection.principal] -= 1
+        if not self.under_way[collection.principal]:
+            del self.under_way[collection.principal]
         others = self.of[collection.client]
         del others[number]
         if not others:
@@ -137,6 +160,8 @@ class FetchHandler:
         client = self.service.by_number.get(collection.client)
         if client is not None:
             client.asked_bytes -= collection.nbytes
+            if client.head is WAITING_ANSWERS:
+                self.freed.append(client)
 
     def forget(self, client: ClientRecord) -> None:
         """Drop the fetches of a client that has left."""

@@ -8,7 +8,7 @@ its own client.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -191,7 +191,11 @@ class MessageQueues:
     def wake_all(self) -> None:
         """There are other workers: let a job process the queues of all clients as far as possible, in turns."""
         clients = self.service.clients.values()
-        self.waking.update((each.number, each) for each in clients if each.queue or each.recovery.begins)
+        self.wake(each for each in clients if each.queue or each.recovery.begins)
+
+    def wake(self, clients: Iterable[ClientRecord]) -> None:
+        """Let a job process the queues of some clients as far as possible, in turns."""
+        self.waking.update((each.number, each) for each in clients)
         jobs = self.plan_selection.jobs
         if self.waking and not jobs.has(SERVICE, WAKE):
             jobs.add(Job(SERVICE, SERVICE, WAKE, self._wake(), lambda _: None))
@@ -302,6 +306,12 @@ class MessageQueues:
         landing = any(entry.landing for entry in client.table.values())
         if client.number in self.waking or client.undecided:
             return True  # it is looked at anew in its turn
+        waiting: dict[MessageState, Container[int]] = {
+            MessageState.WAITING_SHARE: service.pacer.waiting, MessageState.WAITING_RATE: service.rates.waits,
+            MessageState.WAITING_ANSWERS: self.fetches.of, MessageState.WAITING_COMPILATION: admission.waiting,
+        }  # fmt: skip
+        if client.head in waiting:
+            return client.number in waiting[client.head]
         match client.head:
             case MessageState.WAITING_READER:
                 return client.asked_bytes + client.unread_bytes > 0
@@ -311,12 +321,8 @@ class MessageQueues:
                 return any(client.table[tensor].landing for tensor in tensors_read_by(message))
             case MessageState.WAITING_CREDIT:
                 return mesh is not None and bool(mesh.pending)
-            case MessageState.WAITING_SHARE:
-                return client.number in service.pacer.waiting
             case MessageState.WAITING_OPERATOR:
                 return client.paused
-            case MessageState.WAITING_RATE:
-                return client.number in service.rates.waits
             case MessageState.WAITING_IDLE:
                 return landing or (mesh is not None and bool(mesh.pending))
             case MessageState.WAITING_MIGRATION:
@@ -325,8 +331,6 @@ class MessageQueues:
                 return client.recovery.due and landing
             case MessageState.WAITING_RESTORE:
                 return bool(client.recovery.restoring)
-            case MessageState.WAITING_COMPILATION:
-                return client.number in admission.waiting
         return jobs.has(client.number, JOB_NAMES[client.head])
 
     def _fail(self, client: ClientRecord, message: Any, fault: Fault) -> None:

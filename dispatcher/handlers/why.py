@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gt.dispatcher.state.message_state import (
+    WAITING_ANSWERS,
     WAITING_COMPILATION,
     WAITING_CREDIT,
     WAITING_MIGRATION,
@@ -106,6 +107,8 @@ def describe_wait(service: DispatcherState, client: ClientRecord) -> str:
         return f"others' plans have their turns first on workers {list(record.mesh.members[:MAX_WORKERS])}"
     if state is WAITING_OPERATOR:
         return "an operator has paused the session, until one lets it go on"
+    if state is WAITING_ANSWERS:
+        return "workers have yet to answer earlier fetches, as many as its principal may have at a time"
     if state is WAITING_RATE:
         rate = service.limits.of(client.program.principal).instructions_per_second
         return f"its principal, {client.program.principal}, may issue {rate or 0:,.0f} instructions a second"

@@ -54,6 +54,7 @@ class MessageState(StrEnum):
     WAITING_PUT = "waiting for a put"
     WAITING_CREDIT = "waiting for credit"
     WAITING_SHARE = "waiting for its share"
+    WAITING_ANSWERS = "waiting for earlier fetches"
     WAITING_OPERATOR = "waiting for an operator"
     WAITING_RATE = "waiting for its rate"
     WAITING_IDLE = "waiting for an idle mesh"
@@ -76,6 +77,7 @@ WAITING_SEARCH, WAITING_COMPILATION = MessageState.WAITING_SEARCH, MessageState.
 WAITING_PUT, WAITING_CREDIT = MessageState.WAITING_PUT, MessageState.WAITING_CREDIT
 WAITING_OPERATOR = MessageState.WAITING_OPERATOR
 WAITING_SHARE, WAITING_RATE = MessageState.WAITING_SHARE, MessageState.WAITING_RATE
+WAITING_ANSWERS = MessageState.WAITING_ANSWERS
 WAITING_IDLE, WAITING_MIGRATION = MessageState.WAITING_IDLE, MessageState.WAITING_MIGRATION
 WAITING_MARK, WAITING_RESTORE = MessageState.WAITING_MARK, MessageState.WAITING_RESTORE
 DONE, FAILED, DROPPED = MessageState.DONE, MessageState.FAILED, MessageState.DROPPED
@@ -120,6 +122,9 @@ WAITS: Final[dict[MessageState, Wait]] = {
     ),
     WAITING_CREDIT: Wait((m.Run, m.Put, m.Restore), "as many plans and puts of the mesh are in flight as may be"),
     WAITING_SHARE: Wait((m.Run,), "its workers have no room for a plan, or others' plans have their turns first"),
+    WAITING_ANSWERS: Wait(
+        (m.Fetch,), "workers answer as many fetches of its principal as may be, and some of the session"
+    ),
     WAITING_OPERATOR: Wait(PAUSED_MESSAGES, "an operator has paused the session"),
     WAITING_RATE: Wait(
         (m.Run,), "its principal has issued as many instructions as it may for now, or others of it are first"
@@ -144,7 +149,7 @@ TRANSITIONS: Final[dict[MessageState, frozenset[MessageState]]] = {
     QUEUED: frozenset({ACTING, WAITING_TURN, DROPPED}),
     ACTING: frozenset({
         WAITING_READER, WAITING_TURN, WAITING_WORKERS, WAITING_CONFIG, WAITING_DEFINITION, WAITING_STRATEGY, WAITING_PLAN,
-        WAITING_SEARCH, WAITING_COMPILATION, WAITING_PUT, WAITING_CREDIT, WAITING_SHARE, WAITING_OPERATOR,
+        WAITING_SEARCH, WAITING_COMPILATION, WAITING_PUT, WAITING_CREDIT, WAITING_SHARE, WAITING_ANSWERS, WAITING_OPERATOR,
         WAITING_RATE, WAITING_IDLE, WAITING_MIGRATION, WAITING_MARK, WAITING_RESTORE, DONE, FAILED,
     }),
     WAITING_READER: frozenset({ACTING, DROPPED}),
@@ -159,6 +164,7 @@ TRANSITIONS: Final[dict[MessageState, frozenset[MessageState]]] = {
     WAITING_PUT: frozenset({ACTING, DROPPED}),
     WAITING_CREDIT: frozenset({ACTING, DROPPED}),
     WAITING_SHARE: frozenset({ACTING, DROPPED}),
+    WAITING_ANSWERS: frozenset({ACTING, DROPPED}),
     WAITING_OPERATOR: frozenset({ACTING, DROPPED}),
     WAITING_RATE: frozenset({ACTING, DROPPED}),
     WAITING_IDLE: frozenset({ACTING, DROPPED}),

@@ -222,6 +222,8 @@ class FetchRecord:
     """How many of those others have yet to report."""
     nbytes: int
     """The most bytes that the dispatcher passes on for it."""
+    principal: str
+    """Whose it is."""
     failed: bool = False
 
 

@@ -6,7 +6,8 @@ import pytest
 from one_dispatcher import Service, started
 
 from gt.bounds import MAX_INLINE_BYTES, MAX_PRINCIPAL_UNREAD_BYTES, MAX_UNREAD_BYTES
-from gt.dispatcher.state.events import Received
+from gt.dispatcher.handlers.fetches import MAX_UNDER_WAY
+from gt.dispatcher.state.events import Lost, Received
 from gt.dispatcher.state.message_state import MessageState
 from gt.ir.dtypes import float32
 from gt.ir.spec import pack_spec, spec
@@ -107,3 +108,36 @@ def test_a_question_why_is_answered_at_once_only_while_its_client_reads() -> Non
     each.event(Received(b"c", m.Ping(), 0))
     assert [answer.request for answer in each.hears("c", m.Answer)] == [1]
     assert each.core.service.clients[b"c"].head is MessageState.DONE
+
+
+def test_workers_are_asked_for_a_bounded_number_of_values_for_one_principal() -> None:
+    """Each of its sessions has one in any case, and nobody else waits for them; all are answered in the end."""
+    each = Service(1)
+    asked: dict[str, list[int]] = {}
+    for peer, user in (("a", "x"), ("b", "x"), ("c", "y")):
+        each.origins[peer] = Origin(Principal(f"user {user}", frozenset({USER})))
+        number = each.client(peer)
+        each.put(1, peer)
+        each.done()
+        each.say("w0", m.Landed(number, 1))
+        each.hears("w0")
+        each.say(peer, *(m.Fetch(request, 1) for request in range(1, 2 * MAX_UNDER_WAY + 1)))
+        asked[peer] = [collect.request for collect in each.hears("w0", m.Collect)]
+    assert [len(numbers) for numbers in asked.values()] == [MAX_UNDER_WAY, 1, MAX_UNDER_WAY]
+    for peer, numbers in asked.items():
+        while numbers:
+            each.say("w0", m.Part(numbers.pop(0), [], False, bytes(16)))
+            numbers += [collect.request for collect in each.hears("w0", m.Collect)]
+        values = [value.request for value in each.hears(peer, m.Value)]
+        assert values == list(range(1, 2 * MAX_UNDER_WAY + 1))
+    assert not each.core.fetches.under_way
+
+
+def test_who_waits_for_answers_of_a_worker_that_is_lost_goes_on() -> None:
+    each = started()
+    each.say("c", *(m.Fetch(request, 1) for request in range(1, MAX_UNDER_WAY + 3)))
+    assert each.core.service.clients[b"c"].head is MessageState.WAITING_ANSWERS
+    each.event(Lost(b"w0", "its process ended"))
+    assert each.core.service.clients[b"c"].head is MessageState.FAILED
+    assert len(each.hears("c", m.Failed)) == MAX_UNDER_WAY + 2
+    assert not each.core.fetches.under_way

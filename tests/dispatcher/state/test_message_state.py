@@ -13,6 +13,7 @@ from one_dispatcher import NEG, RULES, Service, started
 
 from gt.bounds import MAX_UNREAD_BYTES
 from gt.dispatcher.core import HANDLERS, MESSAGES, Role
+from gt.dispatcher.handlers.fetches import MAX_UNDER_WAY
 from gt.dispatcher.handlers.message_queues import MESSAGES_PER_TURN
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
 from gt.dispatcher.limits.limit_table import LimitTable, PrincipalLimits
@@ -238,6 +239,12 @@ def waits_for_its_rate() -> Service:
     return each
 
 
+def waits_for_answers() -> Service:
+    each = started()
+    each.say("c", *(m.Fetch(request, 1) for request in range(1, MAX_UNDER_WAY + 2)))
+    return each
+
+
 CASES: dict[MessageState, Callable[[], Service]] = {
     MessageState.WAITING_READER: waits_for_its_reader,
     MessageState.WAITING_TURN: waits_for_a_turn,
@@ -251,6 +258,7 @@ CASES: dict[MessageState, Callable[[], Service]] = {
     MessageState.WAITING_PUT: waits_for_a_put,
     MessageState.WAITING_CREDIT: waits_for_credit,
     MessageState.WAITING_SHARE: waits_for_its_share,
+    MessageState.WAITING_ANSWERS: waits_for_answers,
     MessageState.WAITING_OPERATOR: waits_for_an_operator,
     MessageState.WAITING_RATE: waits_for_its_rate,
     MessageState.WAITING_IDLE: waits_for_an_idle_mesh,
@@ -268,6 +276,8 @@ def test_each_wait_is_one_in_which_messages_are_and_it_ends(state: MessageState)
     each.idle = True
     if state is MessageState.WAITING_READER:
         each.say("c", m.Ping())
+    if state is MessageState.WAITING_ANSWERS:
+        each.say("w0", m.Part(1, [], False, b""))
     if state is MessageState.WAITING_OPERATOR:
         each.say("op", m.ControlSession(1, 1, "resume", ""))
     if state is MessageState.WAITING_WORKERS:
