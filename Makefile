@@ -112,7 +112,7 @@ torch-trainers: $(VENV)/.trainers ## train by Hugging Face's Trainer, accelerate
 	@GT_EFFORT=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:xdist tests/torch_backend/test_trainers.py \
 		tests/torch_backend/test_checkpoints.py tests/torch_backend/test_sharded_models.py tests/process/test_recovery_torch.py
 
-native: $(VENV)/.installed ## compile a few modules of the client, which then cost half; needs a C compiler, half a minute
+native: $(VENV)/.installed ## compile hot modules of the client, which then cost half, and loops of the worker; needs a C compiler, half a minute
 	@$(BIN)/python -m gt.native.build
 
 docs-images: $(VENV)/.browser ## draw the pictures in the documents anew, from real runs

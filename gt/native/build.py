@@ -3,6 +3,7 @@
     python -m gt.native.build [FOLDER]
 
 The sources are what runs without it: a `.pxd` beside a source declares the C types of its fields, and nothing else is different.
+Loops of the worker, each a `.pyx`, have no other form.
 Lines that end with "not compiled" make names that the declarations define in C.
 """
 
@@ -12,6 +13,7 @@ import ast
 import hashlib
 import json
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -25,16 +27,23 @@ from typing import Any, Final
 
 from .modules import FOLDERS, MANIFEST, MODULES, digests, source
 
-CLIENT: Final = Path(__file__).resolve().parents[2] / "client"
+ROOT: Final = Path(__file__).resolve().parents[2]
+"""The folder of client and worker."""
 NOT_COMPILED: Final = "# not compiled\n"
 SUFFIX: Final = EXTENSION_SUFFIXES[0]
+LOOPS: Final = tuple(
+    f"-X{option}" for option in ("boundscheck=False", "wraparound=False", "initializedcheck=False", "cdivision=True")
+)
+"""What Cython is told of loops over elements."""
+MACHINES: Final = {"x86_64": ["-march=x86-64-v3"]}
+"""Options for loops over elements, for processors that have what `worker/element_loops` asks for."""
 
 
 class BuildError(Exception):
     """Compiled modules cannot be built here; the message says why."""
 
 
-def build(folder: Path, root: Path = CLIENT) -> bool:
+def build(folder: Path, root: Path = ROOT) -> bool:
     """Builds all modules into `folder`, at once or not at all; False if what is there is from these sources already."""
     manifest = manifest_of(root)
     made = folder / MANIFEST
@@ -44,7 +53,7 @@ def build(folder: Path, root: Path = CLIENT) -> bool:
     with tempfile.TemporaryDirectory(prefix="gt-native-") as scratch:
         tree, out = Path(scratch, "tree"), Path(scratch, "out")
         out.mkdir()
-        _copy(root, tree / "gt" / "client")
+        _copy(root, tree / "gt")
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             left = [module for module in MODULES if not _copied(module, folder, out, before, manifest)]
             list(threads.map(lambda module: _compile(module, tree, out), left))
@@ -77,14 +86,13 @@ def _copied(module: str, folder: Path, out: Path, before: dict[str, Any], now: d
 
 def _copy(root: Path, to: Path) -> None:
     """The packages of the modules as the compiler is to see them."""
-    to.mkdir(parents=True)
-    (to.parent / "__init__.py").touch()
-    (to / "__init__.py").touch()
     for folder in {source(module, root).parent for module in MODULES}:
         copied = to / folder.relative_to(root)
         copied.mkdir(parents=True, exist_ok=True)
-        (copied.parent / "__init__.py").touch()
-        for path in (*folder.glob("*.py"), *folder.glob("*.pxd")):
+        for parent in copied.relative_to(to.parent).parents:
+            if parent.name:
+                (to.parent / parent / "__init__.py").touch()
+        for path in (*folder.glob("*.py"), *folder.glob("*.pxd"), *folder.glob("*.pyx")):
             text = path.read_text()
             (copied / path.name).write_text(as_compiled(text) if path.suffix == ".py" else text)
 
@@ -119,16 +127,22 @@ def _blank(lines: list[str], first: int, begin: int, until: ast.expr) -> None:
 
 
 def _compile(module: str, tree: Path, out: Path) -> None:
-    path = source(module, tree / "gt" / "client")
+    path = source(module, tree / "gt")
     written = path.with_suffix(".c")
     typed = path.with_suffix(".pxd").is_file()
     # where nothing is declared, annotations are comments: a float keeps being the object that it is
     options = ["-3", "-X", f"annotation_typing={typed}", "-X", "infer_types=False"]
+    optimized = ["-O2"]
+    if path.suffix == ".pyx":  # what is not contracted has the bits of NumPy's calls
+        import numpy as np
+
+        options = ["-3", *LOOPS]
+        optimized = ["-O3", "-ffp-contract=off", *MACHINES.get(platform.machine(), []), f"-I{np.get_include()}"]
     _run([sys.executable, "-m", "cython", *options, str(path.relative_to(tree)), "-o", str(written)], tree)
     known = sysconfig.get_config_vars()
-    flags = shlex.split(f"{known['CCSHARED']} -DNDEBUG -fwrapv -O2 -w -I{sysconfig.get_path('include')}")
+    flags = shlex.split(f"{known['CCSHARED']} -DNDEBUG -fwrapv -w -I{sysconfig.get_path('include')}")
     compiler = shlex.split(os.environ.get("CC") or known["CC"])
-    _run([*compiler, "-shared", *flags, "-o", str(out / f"{module}{SUFFIX}"), str(written)], tree)
+    _run([*compiler, "-shared", *flags, *optimized, "-o", str(out / f"{module}{SUFFIX}"), str(written)], tree)
 
 
 def _run(command: list[str], folder: Path) -> None:

@@ -1,4 +1,5 @@
-"""The finder of compiled modules: it imports them in place of their sources where they were built from these.
+"""The finder of compiled modules: it imports them in place of their sources, or where they have none in Python, where they were
+built from these.
 
 `import gt` installs it, so it is small: what it needs it imports with the client. All modules are taken, or none, since they know
 each other's layout. `GT_NATIVE=0` leaves them aside.
@@ -32,7 +33,7 @@ class NativeChoice:
 
 
 def choose(folders: Sequence[Path], root: Path, wanted: str) -> NativeChoice:
-    """Which form to import. `root` is the folder of the client's sources, `wanted` the value of GT_NATIVE."""
+    """Which form to import. `root` is the folder of client and worker, `wanted` the value of GT_NATIVE."""
     import json
     from importlib.machinery import EXTENSION_SUFFIXES
 
@@ -63,11 +64,11 @@ def choice() -> NativeChoice:
     from importlib.util import find_spec
     from pathlib import Path
 
-    from .modules import FOLDERS, PACKAGE
+    from .modules import FOLDERS
 
-    client = find_spec(PACKAGE)
+    client = find_spec("gt.client")
     assert client is not None, "it is a package of GT"
-    root = Path((client.submodule_search_locations or [""])[0])
+    root = Path((client.submodule_search_locations or [""])[0]).parent
     made = choose(FOLDERS, root, os.environ.get("GT_NATIVE", ""))
     if made.stale:
         logging.getLogger("gt").warning("%s; `make native` compiles them anew", made.reason)
@@ -75,13 +76,13 @@ def choice() -> NativeChoice:
 
 
 class NativeFinder:
-    """Finds the compiled modules of the client, and nothing else."""
+    """Finds the compiled modules of client and worker, and nothing else."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """What `sys.meta_path` asks of a finder."""
-        if not fullname.startswith("gt.client."):
+        if not fullname.startswith(("gt.client.", "gt.worker.element_loops.")):
             return None
         file = choice().files.get(fullname)
         if file is None:

@@ -35,10 +35,14 @@ MODULES: Final = (
     "gt.client.functional.losses",
     "gt.client.tensor_api.tape_methods",
     "gt.client.nn.module",
+    "gt.worker.element_loops.lstm",
+    "gt.worker.element_loops.max_pool",
 )
-"""What an instruction, its gradient and a compiled step cost the client is spent here."""
+"""What an instruction, its gradient and a compiled step cost the client is spent here; and loops of the worker over elements,
+which have no other form."""
 
-PACKAGE: Final = "gt.client"
+PACKAGES: Final = ("gt.client.", "gt.worker.element_loops.")
+"""What the names of modules begin with."""
 MANIFEST: Final = "manifest.json"
 """The file beside compiled modules that says from which sources, and for which Python, they were built."""
 FOLDERS: Final = (Path(__file__).parent / "built", Path(__file__).parents[2] / "build" / "native")
@@ -46,12 +50,12 @@ FOLDERS: Final = (Path(__file__).parent / "built", Path(__file__).parents[2] / "
 
 
 def source(module: str, root: Path) -> Path:
-    """The source of a module, under the folder of the client."""
-    return root.joinpath(*module.removeprefix(f"{PACKAGE}.").split(".")).with_suffix(".py")
+    """The source of a module, under the folder that has those of client and worker."""
+    return root.joinpath(*module.split(".")[1:]).with_suffix(".pyx" if module.startswith(PACKAGES[1]) else ".py")
 
 
 def digests(root: Path) -> dict[str, str]:
-    """The hash of each source, and of the declarations beside it, by its path under the folder of the client."""
+    """The hash of each source, and of the declarations beside it, by its path under the same folder."""
     paths = [source(module, root) for module in MODULES]
     folders = {path.parent for path in paths}
     paths += sorted(path for folder in folders for path in folder.glob("*.pxd"))

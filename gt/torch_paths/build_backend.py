@@ -60,7 +60,7 @@ def get_requires_for_build_wheel(settings: Any = None) -> list[str]:
     """What must be installed to build a wheel."""
     from setuptools import build_meta
 
-    return [*build_meta.get_requires_for_build_wheel(settings), *(["Cython>=3.1"] if _native() else [])]
+    return [*build_meta.get_requires_for_build_wheel(settings), *(["Cython>=3.1", "numpy"] if _native() else [])]
 
 
 def _native() -> bool:

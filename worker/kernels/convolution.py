@@ -11,15 +11,23 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 
+from gt.ir.dtypes import float32
 from gt.ir.infer import conv_extent, window_count
 from gt.worker.base.kernel_call import Kernel, KernelCall
 
 from .elementwise import wide
 from .matmul import product
+
+pool_loops: ModuleType | None
+try:
+    from gt.worker.element_loops import max_pool as pool_loops
+except ImportError:  # they are not built, or not for this processor
+    pool_loops = None
 
 WINDOW_BYTES: Final = 8 << 20
 """Bytes of windows that are copied at once: about what caches hold."""
@@ -266,7 +274,15 @@ def max_pool_grad(call: KernelCall) -> Kernel:
     apart = all(conv_extent(size, dilation) <= stride for _, size, stride, dilation in forms)
     covered = apart and all(size * call.tensor(1).shape[axis] == shape[axis] for axis, size, _, _ in forms)
 
+    sizes = [(axis, size) for axis, size, _, dilation in forms if size > 1 or dilation > 1]
+    pairs = covered and len(shape) > 1 and sizes == [(len(shape) - 2, 2), (len(shape) - 1, 2)]
+    loops = pool_loops if pairs and xp is np and dtype is float32 else None
+
     def part(x: Any, largest: Any, given: Any, out: Any) -> None:
+        if loops is not None:
+            arrays = (x, largest, given.view(bits), out.view(bits))
+            loops.gradient(*[np.ascontiguousarray(each).reshape(-1, *each.shape[-2:]) for each in arrays])
+            return
         unordered = xp is not np or bool(np.isnan(largest).any())
         left = given.view(bits).copy() if xp is np else given
         if not covered:

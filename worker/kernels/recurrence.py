@@ -6,6 +6,8 @@ one stretch of memory. On the way back all that does not wait for a later step i
 takes products with the slopes and one with the weight. The gradients of the weights are no part of it: they are one product of
 all steps each, by `matmul`.
 
+Where loops of machine code are built, all steps of an LSTM of float32 on a CPU are one call of them, with the same bits.
+
 What is kept of a step are its gates and the states before it, so a state is written where the next step reads it; of the step
 behind the last one, only states. Cells are those of PyTorch: Elman's; Hochreiter and Schmidhuber, 1997; Cho et al., 2014, with
 the reset after the product. Half precision is computed in float32. Examples do not meet each other.
@@ -16,6 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,6 +28,12 @@ from gt.worker.base.kernel_call import Kernel, KernelCall
 from .conv_cpu import MAX_SMALL_MULTIPLICATIONS
 from .elementwise import wide
 from .matmul import MIN_SHARED_MULTIPLICATIONS, product
+
+lstm_loops: ModuleType | None
+try:
+    from gt.worker.element_loops import lstm as lstm_loops
+except ImportError:  # they are not built, or not for this processor
+    lstm_loops = None
 
 MAX_WHOLE_FACTOR_BYTES: Final = 64 << 10
 """Bytes of a factor of all gates of a step, at most, that is kept once for each element: NumPy takes less time for two arrays of
@@ -200,8 +209,14 @@ def _lstm(k: RecurrentKernel, call: KernelCall) -> Forward:
     """Gates in the order input, forget, cell, output; these, c and h, or c and h."""
     xp, kept = k.xp, call.attributes["kept"]
     activate = Logistic(k, GATE_FACTORS["lstm"])
+    loops = lstm_loops if k.joined and k.work == np.float32 else None
 
     def forward(out: Any, fed: Any, weight: Any) -> None:
+        if loops is not None:
+            both, gates = k.empty(k.rows, weight.shape[1]), k.empty(k.gates, k.rows, k.size)
+            both[:, k.size + k.inputs :] = 1
+            loops.forward(out, fed, weight, both, gates)
+            return
         gates, add_up = k.summed(weight)
         i, f, g, o = gates
         part, other = k.empty(2, k.rows, k.size)
@@ -383,6 +398,7 @@ def recurrence_grad(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
     columns = slice(cell.products.start * size, cell.products.stop * size)
     passes = call.op == "gru_grad"
     multiply = np.dot if k.multiply is np.matmul else k.multiply  # which takes longer to begin
+    loops = lstm_loops if is_looped(call, k) else None
 
     def kernel(kept: Any, *rest: Any) -> Any:
         weight, given, *last = k.cast(*rest)
@@ -392,10 +408,15 @@ def recurrence_grad(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
         by_gate = rows.reshape(k.steps, k.rows, width // size, size).transpose(0, 2, 1, 3)
         gates = k.empty(*by_gate.shape[1:])
         met = rows[:, :, columns]
-        state = [xp.array(each) for each in last]
+        state = [xp.array(each, order="C") for each in last]
         recalled, gradient, part = state[0], k.empty(k.rows, size), k.empty(k.rows, size)
-        held = k.empty(cell.arrays, span, k.rows, size)
-        for start in reversed(range(0, k.steps, span)):
+        looped = (
+            loops is not None and _is_dense(given) and _is_dense(kept) and (_is_dense(weight) or _is_dense(weight.T))
+        )
+        if loops is not None and looped:
+            loops.backward(kept, given, weight, rows, recalled, state[1], part, states)
+        held = k.empty(cell.arrays, 0 if looped else span, k.rows, size)
+        for start in reversed(range(0, 0 if looped else k.steps, span)):
             stop = min(k.steps, start + span)
             (read,) = k.cast(kept[:, start : stop + 1])
             made = held[:, : stop - start]
@@ -416,6 +437,17 @@ def recurrence_grad(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
         return out.astype(k.dtype, copy=False)
 
     return kernel
+
+
+def is_looped(call: KernelCall, k: RecurrentKernel) -> bool:
+    """Whether loops of machine code may go back over an LSTM: there BLAS multiplies matrices at each step, no vectors."""
+    of_matrices = k.multiply is np.matmul and k.rows > 1 and k.size > 1
+    return call.op == "lstm_grad" and of_matrices and k.dtype == k.work == np.float32
+
+
+def _is_dense(array: Any) -> bool:
+    """Whether the last two dimensions are one stretch of memory."""
+    return bool(array.strides[-2:] == (array.itemsize * array.shape[-1], array.itemsize))
 
 
 def scratch(call: KernelCall) -> int:

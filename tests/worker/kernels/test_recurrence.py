@@ -187,3 +187,15 @@ def test_a_deterministic_session_has_the_same_bits_for_some_rows(op: str) -> Non
     assert computed(8, 16).tobytes() == np.ascontiguousarray(whole[:, :, 8:]).tobytes()
     np.testing.assert_allclose(whole, run(op, *operands, **attributes), rtol=1e-4, atol=1e-6)
     assert KERNELS[op] is not DETERMINISTIC_KERNELS[op]
+
+
+@pytest.mark.parametrize("op", ["lstm", "gru", "rnn"])
+def test_gradients_of_the_last_states_may_lie_turned(op: str) -> None:
+    """As those of a transposed state do."""
+    operands = [each.astype(np.float32) for each in operands_of(op, True)]
+    kept = run(op, *operands, **attributes_of(op, False, False, **({} if op == "rnn" else {"kept": True})))
+    given = [R.standard_normal(shape, dtype=np.float32) for shape in [(STEPS, ROWS, SIZE), *[(ROWS, SIZE)] * COUNT[op]]]
+    attributes = attributes_of(op, False, False, states=True)
+    found = run(f"{op}_grad", kept, operands[2], *given, **attributes)
+    again = run(f"{op}_grad", kept, operands[2], *map(np.asfortranarray, given), **attributes)
+    np.testing.assert_allclose(again, found, rtol=1e-6, atol=1e-6)

@@ -1,0 +1,24 @@
+"""Loops of machine code, where `make native` built them: what NumPy would take many short calls for, with the same bits.
+
+Each is a `.pyx`, which has no other form: a kernel that finds none takes NumPy's calls. They add, multiply and compare in the
+same order as these do, without contraction, and take products and functions such as tanh from NumPy itself, so no bit tells which
+form ran. Imports nothing of `gt`.
+"""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Final
+
+REQUIRED: Final = {"x86_64": "avx2"}
+"""The feature of a processor, as Linux calls it, that the loops are compiled for."""
+
+
+def supported(machine: str, processor: str) -> bool:
+    """Whether a processor of that architecture, described by `/proc/cpuinfo`, runs what was compiled."""
+    return machine not in REQUIRED or REQUIRED[machine] in processor.split()
+
+
+if not supported(platform.machine(), Path("/proc/cpuinfo").read_text("utf-8", "replace")[:8192]):
+    raise ImportError(f"the processor lacks {REQUIRED[platform.machine()]}")
