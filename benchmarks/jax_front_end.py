@@ -6,13 +6,12 @@ Each contender is alone in a process of its own, one is active at a time, and th
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
+
+from front_end import compare
 
 CONTENDERS: Final = ("jax", "gt")
 WARM_STEPS: Final = 5
@@ -125,31 +124,5 @@ def measured(contender: str, size: Size) -> float:
     return statistics.median(found)
 
 
-def main() -> None:
-    """Run contenders in turns and print medians, and the median ratio of turns that follow each other."""
-    parser = argparse.ArgumentParser(description="Measure JAX's programs on GT beside JAX alone.")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--sizes", default=",".join(SIZES), help="a comma-separated choice of: %(default)s")
-    parser.add_argument("--alone", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    sizes = options.sizes.split(",")
-    if options.alone:
-        print(measured(options.alone, SIZES[sizes[0]]))
-        return
-    for name in sizes:
-        seconds: dict[str, list[float]] = {contender: [] for contender in CONTENDERS}
-        for _ in range(options.rounds):
-            for contender in CONTENDERS:
-                command = [sys.executable, "-W", "ignore", __file__, "--alone", contender, "--sizes", name]
-                out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-                seconds[contender].append(float(out.split()[-1]))
-        for contender, found in seconds.items():
-            ratios = [a / b for a, b in zip(found, seconds["jax"], strict=True)]
-            print(
-                f"{name:6} {contender:4} {statistics.median(found) * 1e3:8.2f} ms a step   / JAX "
-                f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-            )
-
-
 if __name__ == "__main__":
-    main()
+    compare(__file__, "JAX", CONTENDERS, SIZES, measured, rounds=3)

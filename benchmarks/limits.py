@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import sharing
+from forked_programs import Program, together
 
 import gt
 from gt.service.launch import Local
@@ -32,7 +33,7 @@ FILES: Final = (
 """By row: its name, the text of the limits file, and the ratio of the first user's plans to the second's that is due."""
 
 
-def with_key(key: Path, program: sharing.Program) -> sharing.Program:
+def with_key(key: Path, program: Program) -> Program:
     """A program of whoever has a key."""
 
     def run(address: str, start: int, report: int) -> None:
@@ -68,7 +69,7 @@ def main() -> None:
             local = Local(1, address=free_address(), options=["--limits", str(file)])
             try:
                 programs = [with_key(key, sharing.trainer(count, options.seconds)) for key in keys]
-                (first, _), (second, _) = sharing.together(local.address, programs)
+                (first, _), (second, _) = together(local.address, programs)
             finally:
                 local.close()
             print(f"{name:15} {first:6} and {second:6} plans: {first / second:5.2f}, due {due:5.2f}")

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import zmq
+from forked_programs import together
 
 import gt
 from gt.dispatcher.shell import DispatcherShell
@@ -46,6 +47,7 @@ import sys
 import zmq
 from gt.wire import messages as m, transport
 from gt.wire.connection import Connection
+from gt.wire.messages import codec
 
 control, acknowledged, first, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 done = transport.context().socket(zmq.PUSH)
@@ -209,45 +211,6 @@ def _memory(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def _lines(descriptor: int, count: int) -> list[str]:
-    text = b""
-    while text.count(b"\n") < count:
-        more = os.read(descriptor, 1 << 16)
-        assert more, "a client ended early"
-        text += more
-    return text.decode().split("\n")[:count]
-
-
-def programs(address: str, count: int) -> list[list[float]]:
-    """Run `count` clients at once: the seconds of their fetches, and last the number of their turns."""
-    started: list[tuple[int, int, int]] = []
-    for _ in range(count):  # forked, so that a hundred of them need not import everything anew
-        (waiting, start), (reading, report) = os.pipe(), os.pipe()
-        pid = os.fork()
-        if not pid:
-            status = 1
-            try:
-                os.close(start)
-                client(address, waiting, report)
-                status = 0
-            finally:
-                os._exit(status)
-        os.close(waiting)
-        os.close(report)
-        started.append((pid, start, reading))
-    for _, _, reading in started:
-        _lines(reading, 1)
-    for _, start, _ in started:
-        os.write(start, b"x")
-    found = [json.loads(_lines(reading, 1)[0]) for _, _, reading in started]
-    for pid, start, reading in started:
-        os.write(start, b"x")
-        os.waitpid(pid, 0)
-        os.close(start)
-        os.close(reading)
-    return found
-
-
 def clients(rounds: int) -> Rows:
     """One service and more and more programs."""
     rows: Rows = []
@@ -257,12 +220,12 @@ def clients(rounds: int) -> Rows:
     local = Local(2)
     dispatcher = local.children[0][1].pid
     try:
-        programs(local.address, 1)
+        together(local.address, [client])
         for count in CLIENTS:
             rates, middle, slow, spread = [], [], [], []
             before = 0.0
             for turn in range(max(2, rounds // 2)):
-                found = programs(local.address, count)
+                found = together(local.address, [client] * count)
                 turns = [each[-1] for each in found]
                 fetches = sorted(seconds for each in found for seconds in each[:-1])
                 rates.append(sum(turns) * CHAIN / SECONDS)

@@ -19,12 +19,12 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import scale
+from forked_programs import Program, together
 
 import gt
 from gt.service.launch import Local
@@ -43,10 +43,6 @@ IN_FLIGHT: Final = 24
 """The plans that a program has queued: fewer than its credits."""
 CALIBRATION_SECONDS: Final = 0.4
 """The seconds for which a program runs plans alone, so that it is known what one takes."""
-
-Program = Callable[[str, int, int], None]
-"""The body of a forked process, called with the address of the service: it writes a byte when it is ready, reads one when all
-are, and writes what it has found in a line."""
 
 
 def products(count: int, side: int = SIDE) -> Callable[[], None]:
@@ -148,35 +144,6 @@ def fetcher(seconds: float) -> Program:
         gt.disconnect()
 
     return run
-
-
-def together(address: str, programs: Sequence[Program]) -> list[Any]:
-    """Run programs at once, each in a forked process: what they have found."""
-    started: list[tuple[int, int, int]] = []
-    for program in programs:
-        (waiting, start), (reading, report) = os.pipe(), os.pipe()
-        pid = os.fork()
-        if not pid:
-            status = 1
-            try:
-                os.close(start)
-                program(address, waiting, report)
-                status = 0
-            finally:
-                os._exit(status)
-        os.close(waiting)
-        os.close(report)
-        started.append((pid, start, reading))
-        scale._lines(reading, 1)  # one after the other, so that workers are given out in turn
-    for _, start, _ in started:
-        os.write(start, b"x")
-    found = [json.loads(scale._lines(reading, 1)[0]) for _, _, reading in started]
-    for pid, start, reading in started:
-        os.write(start, b"x")
-        os.waitpid(pid, 0)
-        os.close(start)
-        os.close(reading)
-    return found
 
 
 def figures(taken: list[float]) -> dict[str, float]:

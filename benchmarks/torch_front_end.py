@@ -6,12 +6,11 @@ Each contender is alone in a process of its own, one is active at a time, and th
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import subprocess
-import sys
 import time
 from typing import Any, Final, NamedTuple
+
+from front_end import compare
 
 CONTENDERS: Final = ("pytorch", "device", "compiled", "step")
 WARM_STEPS: Final = 10
@@ -105,31 +104,5 @@ def measured(contender: str, size: Size) -> float:
     return statistics.median(found)
 
 
-def main() -> None:
-    """Run contenders in turns and print medians, and the median ratio of turns that follow each other."""
-    parser = argparse.ArgumentParser(description="Measure PyTorch's programs on GT beside PyTorch alone.")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sizes", default=",".join(SIZES), help="a comma-separated choice of: %(default)s")
-    parser.add_argument("--alone", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    sizes = options.sizes.split(",")
-    if options.alone:
-        print(measured(options.alone, SIZES[sizes[0]]))
-        return
-    for name in sizes:
-        seconds: dict[str, list[float]] = {contender: [] for contender in CONTENDERS}
-        for _ in range(options.rounds):
-            for contender in CONTENDERS:
-                command = [sys.executable, "-W", "ignore", __file__, "--alone", contender, "--sizes", name]
-                out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-                seconds[contender].append(float(out.split()[-1]))
-        for contender, found in seconds.items():
-            ratios = [a / b for a, b in zip(found, seconds["pytorch"], strict=True)]
-            print(
-                f"{name:6} {contender:9} {statistics.median(found) * 1e3:7.2f} ms a step   / PyTorch "
-                f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-            )
-
-
 if __name__ == "__main__":
-    main()
+    compare(__file__, "PyTorch", CONTENDERS, SIZES, measured, rounds=5)
