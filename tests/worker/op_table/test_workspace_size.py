@@ -16,6 +16,7 @@ from gt.ir import dtypes
 from gt.ir.infer import infer
 from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.buffers import HostBuffers
+from gt.worker.kernels import recurrence
 from gt.worker.memory_limit.limiter import MemoryLimiter
 from gt.worker.memory_limit.low_memory_run import LowMemoryRun
 from gt.worker.op_table.op_table import KERNELS, WORKSPACE_RULES, workspace
@@ -101,7 +102,19 @@ def test_kernels_use_no_more_than_is_said(number: int, dtype: str) -> None:
         call = call_of(name, operands, attributes)
     except DTypeError:
         pytest.skip(f"{name} takes no {dtype}")
-    kernel = KERNELS[name](call)
+    used = used_by(call, operands)
+    assert used <= workspace(call) + SLACK
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recurrence, "lstm_loops", None)  # which use less, where operands lie as they need
+        used = used_by(call, operands)
+    assert used <= workspace(call) + SLACK
+    if name not in LIBRARY:
+        assert workspace(call) <= 2 * used + SLACK
+
+
+def used_by(call: KernelCall, operands: tuple[Array, ...]) -> int:
+    """The bytes that a kernel uses beside its result, at most."""
+    kernel = KERNELS[call.op](call)
     with np.errstate(all="ignore"):
         kernel(*operands)  # what is kept for later calls is there
         tracemalloc.start()
@@ -110,10 +123,7 @@ def test_kernels_use_no_more_than_is_said(number: int, dtype: str) -> None:
             _, most = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    used = most - result.nbytes
-    assert used <= workspace(call) + SLACK
-    if name not in LIBRARY:
-        assert workspace(call) <= 2 * used + SLACK
+    return int(most - result.nbytes)
 
 
 EMPTY: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
