@@ -31,7 +31,9 @@ MAX_MANIFEST_BYTES: Final = 8 * MIB
 MAX_PIECE_BYTES: Final = 1 << 31
 MAX_INSTRUCTION_BYTES: Final = 64 * KIB
 MAX_TAG_BYTES: Final = 256 * KIB
+MAX_PRINCIPAL_DEFINITIONS_BYTES: Final = 2048 * MIB
 MAX_WAITING_BYTES: Final = 256 * MIB
+MAX_PRINCIPAL_WAITING_BYTES: Final = 1024 * MIB
 MAX_UNREAD_BYTES: Final = 64 * MIB
 MAX_UNREAD_BULK_BYTES: Final = 128 * MIB
 MAX_PRINCIPAL_UNREAD_BYTES: Final = 512 * MIB
@@ -87,6 +89,7 @@ BOUNDS: Final = (
     Bound("MAX_BULK_BYTES", "bytes", "a chunk of larger values, and so any frame on the dispatcher's bulk socket"),
     Bound("MAX_DEFINITION_BYTES", "bytes", "the segment of a `Define`, and so any frame on the dispatcher's control socket"),
     Bound("MAX_ALL_DEFINITIONS_BYTES", "bytes", "the segments of all definitions that one session has at a time"),
+    Bound("MAX_PRINCIPAL_DEFINITIONS_BYTES", "bytes", "the same of one principal; beyond it each session has an equal part"),
     Bound("MAX_SNAPSHOT_BYTES", "bytes", "the first frame of a `WriteSnapshot` or `ConfirmTensors`, which list ids"),
     Bound("MAX_STATE_BYTES", "bytes", "what is no tensor in a `WriteSnapshot`, and the names of its tensors"),
     Bound("MAX_MANIFEST_BYTES", "bytes", "the manifest of a snapshot, in its file and in a worker's `SnapshotReport`"),
@@ -99,6 +102,7 @@ BOUNDS: Final = (
     Bound("MAX_PRINCIPAL_UNREAD_BULK_BYTES", "bytes", "the same of the second"),
     Bound("MAX_SENT_BULK_BYTES", "bytes", "what one client has sent there and workers have not read"),
     Bound("MAX_WAITING_BYTES", "bytes", "the messages in the queue of one client, behind the first"),
+    Bound("MAX_PRINCIPAL_WAITING_BYTES", "bytes", "the same of one principal; beyond it each client has an equal part"),
     Bound("MAX_UNFINISHED_BYTES", "bytes", "growth of the dispatcher; beyond it, connections with endless messages are ended"),
     Bound("MAX_FRAMES", "frames", "one message on a control socket; further ones are dropped"),
     Bound("MAX_IDS", "tensors", "each list of ids in a message: inputs, dying, freed"),

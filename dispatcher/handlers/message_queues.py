@@ -17,11 +17,14 @@ from gt.bounds import (
     MAX_ALL_DEFINITIONS_BYTES,
     MAX_CONFIG_BYTES,
     MAX_CONTROL_BYTES,
+    MAX_PRINCIPAL_DEFINITIONS_BYTES,
     MAX_PRINCIPAL_UNREAD_BYTES,
+    MAX_PRINCIPAL_WAITING_BYTES,
     MAX_QUEUED_MESSAGES,
     MAX_SEGMENTS,
     MAX_UNREAD_BYTES,
     MAX_WAITING_BYTES,
+    MIB,
 )
 from gt.dispatcher.state.events import OWN_MESSAGES, Effects, Loss, Marking, Recovery, Reload, Remesh
 from gt.dispatcher.state.message_state import (
@@ -67,6 +70,8 @@ from .why import explain_tensor, tensors_read_by
 
 LEAST_UNREAD_BYTES: Final = 512 * KIB
 """What any client may leave unread, however many sessions its principal has."""
+LEAST_HELD_BYTES: Final = MIB
+"""What any client may have waiting, and what it may have in definitions, however much its principal has."""
 MESSAGES_PER_TURN: Final = 64
 """How many messages of one client are acted on in one event, if they are short."""
 WOKEN_PER_TURN: Final = 4
@@ -148,6 +153,11 @@ class MessageQueues:
             client.waiting_bytes += _bytes(message)
             if client.waiting_bytes > MAX_WAITING_BYTES:
                 raise ProtocolError(f"more than {MAX_WAITING_BYTES} bytes waiting: credits were ignored")
+            if self._exceeds_part(
+                client, client.waiting_bytes, MAX_PRINCIPAL_WAITING_BYTES, lambda each: each.waiting_bytes
+            ):
+                name = client.program.principal
+                raise ProtocolError(f"more than {MAX_PRINCIPAL_WAITING_BYTES} bytes waiting in all sessions of {name}")
             queue.append(message)
             if client.head is WAITING_READER:
                 self.pump(client)
@@ -283,6 +293,17 @@ class MessageQueues:
         principal = client.program.principal
         sessions = sum(each.program.principal == principal for each in self.service.clients.values())
         return unread <= equal_part(MAX_UNREAD_BYTES, MAX_PRINCIPAL_UNREAD_BYTES, sessions)
+
+    def _exceeds_part(
+        self, client: ClientRecord, held: int, most: int, each_has: Callable[[ClientRecord], int]
+    ) -> bool:
+        """Whether a client's `held` bytes are more than its equal part of `most`, and its principal holds more than `most`."""
+        if held <= LEAST_HELD_BYTES:
+            return False
+        principal = client.program.principal
+        clients = self.service.clients.values()
+        others = [each_has(each) for each in clients if each.program.principal == principal and each is not client]
+        return held + sum(others) > most and held > most // (1 + len(others))
 
     def _cancel(self, client: ClientRecord, message: Any) -> None:
         """Fail the message at the head of a client's queue, as its work is cancelled."""
@@ -424,6 +445,14 @@ class MessageQueues:
     def _define(self, client: ClientRecord, message: m.Define) -> MessageState:
         """Let a job read a definition."""
         _check_definition(client, message)
+        held = client.recovery.definition_bytes + len(message.body)
+        if self._exceeds_part(
+            client, held, MAX_PRINCIPAL_DEFINITIONS_BYTES, lambda each: each.recovery.definition_bytes
+        ):
+            name = client.program.principal
+            raise ProtocolError(
+                f"more than {MAX_PRINCIPAL_DEFINITIONS_BYTES} bytes of definitions in all sessions of {name}"
+            )
         body, key = message.body, ("definition", message.segment)
         found = self.plan_selection.worked_out(
             client, JOB_NAMES[WAITING_DEFINITION], key, lambda: definition_in_turns(body)

@@ -18,6 +18,7 @@ from gt.ir.instruction_bytes import pack_segment
 from gt.sharding.config import Config
 from gt.wire import messages as m
 from gt.wire.messages import codec
+from gt.wire.principals import USER, Origin, Principal
 
 
 def nonsense() -> dict[str, list[Any]]:
@@ -128,6 +129,58 @@ def test_the_bytes_of_all_definitions_of_a_session_are_bounded(monkeypatch: pyte
     assert recovery.definition_bytes == 3 * len(body)
     recovery.keep_definitions({1, 3})
     assert recovery.definition_bytes == 2 * len(body)
+
+
+def three_sessions() -> Service:
+    """Two of one principal, "a" and "b", and one of another, "o"."""
+    each = Service(1)
+    for peer, name in (("a", "many"), ("b", "many"), ("o", "one")):
+        each.origins[peer] = Origin(Principal(name, frozenset({USER})))
+        each.client(peer)
+        each.say(peer, m.Define(1, pack_segment(NEG)))
+        each.hears(peer)
+    return each
+
+
+def test_the_bytes_of_all_definitions_of_a_principal_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once its sessions have too many together, those are refused more that have more than an equal part; nobody else is."""
+    each = three_sessions()
+    body = pack_segment(NEG)
+    monkeypatch.setattr(message_queues, "LEAST_HELD_BYTES", len(body))
+    monkeypatch.setattr(message_queues, "MAX_PRINCIPAL_DEFINITIONS_BYTES", 4 * len(body))
+
+    def failed(peer: str, number: int) -> int:
+        each.say(peer, m.Define(number, body))
+        return len(each.hears(peer, m.Failed))
+
+    assert [failed("a", number) for number in range(2, 6)] == [0, 0, 1, 1]
+    assert [failed("b", number) for number in range(2, 4)] == [0, 1], "an equal part is two, whatever others have"
+    assert [failed("o", number) for number in range(2, 6)] == [0, 0, 0, 1]
+
+
+def test_what_all_sessions_of_a_principal_have_waiting_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session that has more than its part when it is too much ends; the others of that principal go on."""
+    each = three_sessions()
+    each.hears("w0")
+    for peer in ("a", "b", "o"):
+        each.put(1, peer, bulk=True)  # it does not land, so all else waits behind a first message
+        each.say(peer, m.Fetch(20, 1))
+        each.say(peer, m.Fetch(1, 1))
+    per_message = each.core.service.clients[b"a"].waiting_bytes
+    monkeypatch.setattr(message_queues, "LEAST_HELD_BYTES", per_message)
+    monkeypatch.setattr(message_queues, "MAX_PRINCIPAL_WAITING_BYTES", 8 * per_message)
+    for request in range(2, 8):
+        each.say("a", m.Fetch(request, 1))
+    assert b"a" in each.core.service.clients, "seven of its own, and one of b"
+    each.say("b", m.Fetch(2, 1))
+    assert b"b" in each.core.service.clients, "the ninth of the two is not beyond the part of b"
+    for request in range(2, 9):
+        each.say("o", m.Fetch(request, 1))
+    each.say("a", m.Fetch(8, 1))
+    assert b"a" not in each.core.service.clients
+    (goodbye,) = each.hears("a", m.Goodbye)
+    assert "in all sessions of many" in goodbye.text
+    assert {b"b", b"o"} <= each.core.service.clients.keys()
 
 
 def test_roles_may_say_what_is_theirs() -> None:

@@ -163,12 +163,12 @@ def many_tensors(each: Service, count: int) -> list[int]:
 def test_a_new_plan_costs_no_more_beside_many_tensors() -> None:
     """What its client holds besides is counted, not looked at one by one."""
     steps = []
-    for count in (10, 20_000):
+    for count in (10, 10, 20_000):
         each = started()
         many_tensors(each, count)
         steps.append(most_steps(each, "c", m.Run(1, 1 << 60, [1], [], [], [])))
         each.done()
-    assert max(steps) < min(steps) + 500
+    assert max(steps[1:]) < min(steps[1:]) + 500, "the first one also fills caches that all sessions share"
 
 
 def wide(count: int) -> m.Define:
