@@ -118,14 +118,22 @@ NO_WORKER_LOSS: Final = WorkerLoss()
 
 
 class DispatcherCore:
-    """One dispatcher. `workers_expected`: how many must have joined before the first tensor is placed. `boot` says which
-    workers have its clock, `capabilities` which orders operators may give (`operators/orders.py`). A client's first tensor waits
-    `patience` seconds for the workers to join. A peer whose process cannot be watched is lost after `lease` seconds of silence,
-    and any worker after `worker_lease`. Between two marks of a session are at least `mark_seconds`. `numbers` go on from those of
-    the dispatcher before; `cards` are of the sessions that it has left, None if the shell has no folder for them. `facts` are
-    what all peers are told in a `Welcome`, `worker_facts` what workers are told besides. `running_plan` says what a worker that
-    is lost was computing, if that is known. `supervised`: another one is started when this one ends. `limits` are those of
-    principals. `accounts`: the shell keeps a file of what was used. `policy` says whose plans go first, if not the fair one."""
+    """One dispatcher.
+
+    * `config`: the sharding config of sessions that bring none.
+    * `workers_expected`: how many must have joined before the first tensor is placed, which waits `patience` seconds for them.
+    * `lease`, `worker_lease`: the seconds of silence after which a peer whose process cannot be watched is lost, and any worker.
+    * `mark_seconds`: the least time between two marks of a session.
+    * `facts`: what all peers are told in a `Welcome`; `worker_facts`: what workers are told besides.
+    * `boot`: which workers have its clock.
+    * `capabilities`: which orders operators may give (`operators/orders.py`).
+    * `numbers`: those of the dispatcher before, from which its own go on.
+    * `cards`: of the sessions that the dispatcher before has left; None if the shell has no folder for them.
+    * `running_plan`: says what a worker that is lost was computing, if that is known.
+    * `supervised`: another dispatcher is started when this one ends.
+    * `limits`: those of principals. `accounts`: the shell keeps a file of what was used.
+    * `policy`: whose plans go first, if not the fair one.
+    """
 
     def __init__(
         self, *, config: Config | None = None, workers_expected: int = 1, facts: dict[str, Any] | None = None,

@@ -1,4 +1,7 @@
-"""How a program's first operation starts a session: `gt` binds it, so the client need not know services."""
+"""How a program's first operation starts a session: `gt` binds it, so the client need not know services.
+
+The sessions themselves are in `client/session/sessions.py`.
+"""
 
 from __future__ import annotations
 

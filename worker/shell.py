@@ -85,14 +85,15 @@ TICK_SECONDS: Final = 1.0
 CROWDED_SLOTS: Final = 8
 """The number of slots of shared memory in use from which on a sender waits a moment for its readers."""
 PAUSE_MS: Final = 2
+"""The milliseconds of that moment."""
 EAGER_POLL_SECONDS: Final = 0.002
 """The seconds after an arrival from a GPU for which it is polled without pause; later it is polled every millisecond."""
 LOOK_SECONDS: Final = 0.25
 """The seconds between two looks at the connections."""
+JOIN_SECONDS: Final = 0.02
+"""The seconds between two looks while the worker waits for a dispatcher."""
 HAND_OUT_SECONDS: Final = 10.0
 """The seconds that a drained worker has to send the rest of fetched tensors."""
-JOIN_SECONDS: Final = 0.02
-"""The same while it waits for a dispatcher."""
 
 
 class WorkerShell:

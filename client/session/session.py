@@ -82,6 +82,7 @@ class Session:
         self.builders: WeakSet[Builder] = WeakSet()
         every_session.add(self)
         self.orphans: list[int] = []
+        """Tensors that nobody holds any more, of builders that are gone themselves."""
         self.kept = ResendBuffer(link.resend_bytes) if link.resend_bytes else None
         """The messages since the last mark, which are sent again after a rewind; None for a session that cannot go back."""
         self.reported: Counter[tuple[str, str]] = Counter()
@@ -99,12 +100,16 @@ class Session:
         self.waits: set[int] = set()
         """Threads that wait for the service."""
         self.requests: dict[int, Future] = {}
+        """What was asked and is not answered yet, by the number of the request."""
         self.request_numbers = itertools.count(1)
         self.sent = 0
+        """How many runs and puts were sent."""
         self.credited = 0
+        """How many of them the workers have finished."""
         self.uncounted = 0
         """Runs and puts of before the service forgot the session, which it does not count."""
         self.credits = 64
+        """How many runs and puts may be sent that are not finished; the service says another number in its `Welcome`."""
         self.ahead: deque[tuple[int, int]] = deque()
         """Large puts of which workers may not have heard: how many runs and puts were sent with it, and its bytes."""
         self.history: deque[tuple[int, m.Run | m.Put]] = deque(maxlen=MAX_HISTORY_MESSAGES)
@@ -112,8 +117,11 @@ class Session:
         self.outcomes: dict[int, GTError | None] = {}
         """Of the tensors fetched last, for `gt.why`: the error that came, None for a value."""
         self.facts: dict[str, Any] = {}
+        """What the service says of itself: its `Welcome`, and the mesh of the session's config."""
         self.failure: GTError | None = None
+        """The error with which it has ended; everything that is asked of it raises that."""
         self.pending_error: GTError | None = None
+        """An error that no request reports: the next call raises it."""
         self.welcomed = False
         self.queued: m.Queued | None = None
         """Its place in the queue of sessions, before it has begun."""
@@ -242,7 +250,12 @@ class Session:
                 self.wait_for(lambda: kept.requested < 2, "a mark of the session", NEW_MEMORY_SECONDS)
 
     def put(self, array: np.ndarray[Any, Any], path: tuple[str, ...]) -> TensorValue:
-        """A tensor with the values of `array`, which the caller may change as soon as this returns."""
+        """A tensor with the values, shape and dtype of `array`, which the caller may change as soon as this returns.
+
+        `path` are the signals in which it is put, outermost first. A large array is shown to the workers in memory or goes by the
+        bulk socket, a small one lies in the message. Waits for credit, and where a mark must make room. Raises `ShapeError` if it
+        has too many dimensions or elements, `DTypeError` for a dtype that GT lacks, and the session's own error after its end.
+        """
         from gt.ir.dtypes import as_dtype  # not at the top: this is the only use
 
         self.usable()
@@ -281,7 +294,7 @@ class Session:
             self.history.append((position, m.Put(value.id, [], list(path), put is not None, b"")))
         if put is not None:
             try:
-                self.wait_for(lambda: self._put(value, position), f"a put of {known} to reach the workers", None)
+                self.wait_for(lambda: self._may_return(value, position), f"a put of {known} to reach the workers", None)
             except BaseException:
                 with self.exclusive():
                     self.link.cancel(value.id)  # nobody will hold the tensor
@@ -291,7 +304,7 @@ class Session:
         self.pace()
         return value
 
-    def _put(self, value: TensorValue, position: int) -> bool:
+    def _may_return(self, value: TensorValue, position: int) -> bool:
         """Whether a put may return: its array is not needed any more, and not too much is under way besides it."""
         with self.lock:  # another thread may be acting on what it heard
             while self.ahead and self.ahead[0][0] <= self.credited:
@@ -300,7 +313,8 @@ class Session:
             return ahead <= MAX_UNHEARD_PUT_BYTES and not self.link.sending(value.id)
 
     def fetch(self, value: TensorValue) -> Future:
-        """The value, as a future. Flushes first."""
+        """The value, as a future. Flushes first. Raises `SessionError` for a tensor of another session; an error of the value
+        itself, or of what it was computed from, is the future's."""
         owner = value.owner
         if owner.session is not self:
             raise SessionError(

@@ -64,7 +64,7 @@ def better_plan(start: PlanningPass, known: Planned) -> Iterator[Planned | None]
             break
         if path.so_far.moved > usual.moved and path.so_far.seconds >= (1 - LEAST_GAIN_OF_MORE_BYTES) * usual.seconds:
             continue
-        planned = yield from start.again(path.script, known.survivors).turns()
+        planned = yield from start.restarted(path.script, known.survivors).turns()
         if planned.inputs == known.inputs:
             yield planned
             return

@@ -43,8 +43,8 @@ TURN_INSTRUCTIONS: Final = 16
 OUTPUT_RANGES: Final = [range(n, n + 1) for n in range(MAX_SEARCHED)]
 """The outputs of an instruction that has one, made once."""
 LAYOUT_BITS: Final = 20
-named = tuple.__new__
-"""A named tuple out of its fields, in half the time."""
+new_tuple = tuple.__new__
+"""Makes a named tuple out of a tuple of its fields, in half the time that its class takes."""
 
 
 def copy_of(r: int, layout: int) -> int:
@@ -55,7 +55,7 @@ def copy_of(r: int, layout: int) -> int:
 class Planned(NamedTuple):
     """A plan, and the resident placements of its survivors (in their order) and of all its inputs after it.
 
-    `hindered` says why what was asked to run as 1f1b runs as gpipe.
+    `hindered` says why a pipeline runs as GPipe that its config asks to run as 1F1B; empty where that is not so.
     """
 
     plan: Plan
@@ -91,7 +91,8 @@ class Planner:
         return self.speeds
 
     def plan(self, segment: Segment, residents: tuple[ResidentPlacement, ...]) -> Planned:
-        """Place every value of `segment`, whose inputs are at `residents`."""
+        """A plan of `segment`: a layout for every value, and the moves between layouts. `residents` has for each input its spec
+        and resident placement."""
         return finish(self.plan_in_turns(segment, residents))
 
     def plan_in_turns(
@@ -161,7 +162,7 @@ class PlanningPass(PlacementWalk):
         piped: tuple[int, RequestedPlacement] | None, script: Sequence[int] = (), ends: Sequence[ResidentPlacement] | None = None,
     ) -> None:  # fmt: skip
         self.script = script
-        """For each instruction which of its choices to take; the best where nothing is said."""
+        """For each instruction the number of the choice to take; empty: the best one of each."""
         self.ends = ends
         """The resident placements that survivors must have in the end; where their plan leaves them, if nothing is said."""
         self.values: list[Spec] = []
@@ -171,15 +172,18 @@ class PlanningPass(PlacementWalk):
         """The plan's references to copies elsewhere, by `copy_of` value and layout."""
         super().__init__(policy, tables, segment, residents, piped)
         self.here: dict[int, int] = {}
-        """By the segment's reference the plan's reference to a value where it is at home, and to a scalar."""
+        """For each reference in the segment the plan's: to the value in its resident placement, or to a run-time scalar."""
 
     def begin(self) -> None:
         super().begin()
         self.here = dict(zip(self.states, self.states, strict=True))
 
     def in_turns(self) -> Generator[None, None, Planned]:
-        """The whole plan, `TURN_INSTRUCTIONS` instructions at each turn. What is known and has one result, which stays where it
-        is computed, is one look-up."""
+        """The whole plan, `TURN_INSTRUCTIONS` instructions at each turn.
+
+        An instruction with one result, which stays where it is computed, takes one look-up if the choice for such operands was
+        made before (`ChoiceCache.plain`). All others go through `decision` and `take`.
+        """
         states, here, plain, request_keys = self.states, self.here, self.tables.plain, self.request_keys
         instructions, values, placed, unbound = self.instructions, self.values, self.placed, self.unbound
         often = self.segment.read_often
@@ -215,7 +219,7 @@ class PlanningPass(PlacementWalk):
                 read = (here[one],) if count else tuple([here[r] for r in inputs])
             at = len(values)
             number = OUTPUT_RANGES[at] if at < MAX_SEARCHED else range(at, at + 1)
-            instructions.append(named(Instruction, (op, number, read, attributes, tag)))
+            instructions.append(new_tuple(Instruction, (op, number, read, attributes, tag)))
             values.append(spec)
             placed.append(layout)
             r = outputs.start << 2 | OUTPUT
@@ -231,7 +235,7 @@ class PlanningPass(PlacementWalk):
             yield
         return (yield from self.ended())
 
-    def again(self, script: Sequence[int], ends: Sequence[ResidentPlacement]) -> PlanningPass:
+    def restarted(self, script: Sequence[int], ends: Sequence[ResidentPlacement]) -> PlanningPass:
         """The same pass from the start, with these choices and ends."""
         made = PlanningPass(self.policy, self.tables, self.segment, self.residents, self.piped, script, ends)
         made.requests, made.request_keys, made.forgets = self.requests, self.request_keys, self.forgets
@@ -274,7 +278,7 @@ class PlanningPass(PlacementWalk):
         for step in steps:
             number = len(values)
             outputs = OUTPUT_RANGES[number] if number < MAX_SEARCHED else range(number, number + 1)
-            self.instructions.append(named(Instruction, (MOVE, outputs, (at,), {}, tag)))
+            self.instructions.append(new_tuple(Instruction, (MOVE, outputs, (at,), {}, tag)))
             at = copies[copy_of(r, step)] = number << 2 | OUTPUT
             values.append(spec)
             self.placed.append(tables.layouts[step])

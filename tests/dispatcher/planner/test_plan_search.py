@@ -131,7 +131,7 @@ def test_no_combination_of_choices_is_better(
     if better is None:
         assert not best or least >= (1 - searching.LEAST_GAIN) * usual
     elif best:
-        assert str(better.plan) in {str(retaken(start.again(script, known.survivors)).plan) for script in best}
+        assert str(better.plan) in {str(retaken(start.restarted(script, known.survivors)).plan) for script in best}
     assert better is None or seconds(made, better) < seconds(made, known)
     if better is not None and moved(made, better) > moved(made, known) * 1.01:  # whose shards may be uneven
         assert seconds(made, better) < (1 - searching.LEAST_GAIN_OF_MORE_BYTES) * seconds(made, known) * 1.01
