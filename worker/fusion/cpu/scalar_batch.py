@@ -71,7 +71,7 @@ def _able(step: ProgramStep) -> bool:
     return all(each == call.result for each in call.operands if isinstance(each, Spec))
 
 
-class _VectorCall(NamedTuple):
+class _ScalarCall(NamedTuple):
     """One call: the function, whether of vectors, and of each operand either the vector of an earlier call with the places in it
     (None: all, in order), or the slots to pack."""
 
@@ -96,7 +96,7 @@ def compile_batch(members: Sequence[ProgramStep], wanted: set[int], dead: tuple[
             runs.append([])
         runs[-1].append(step)
         last = form
-    calls: list[_VectorCall] = []
+    calls: list[_ScalarCall] = []
     places: dict[int, tuple[int, int]] = {}
     for number, run in enumerate(runs):
         operands = tuple(_operand([step.reads[k] for step in run], places) for k in range(len(run[0].reads)))
@@ -104,7 +104,7 @@ def compile_batch(members: Sequence[ProgramStep], wanted: set[int], dead: tuple[
         assert call is not None, "a member has a call"
         function = EXACT.get(call.op) or ONE_BY_ONE[call.op]
         kept = [(at, step.writes) for at, step in enumerate(run) if step.writes in wanted]
-        calls.append(_VectorCall(function, call.op in EXACT, call.result.dtype.numpy, operands, kept))
+        calls.append(_ScalarCall(function, call.op in EXACT, call.result.dtype.numpy, operands, kept))
         places.update((step.writes, (number, at)) for at, step in enumerate(run))
 
     def action(slots: Slots) -> None:
