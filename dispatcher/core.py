@@ -86,6 +86,7 @@ from gt.wire.reliable_stream import LEASE_SECONDS
 from gt.wire.shared_memory.running_plan import RunningPlan
 
 from .limit_handler import LimitHandler
+from .session_mover import SessionMover
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config
@@ -178,6 +179,7 @@ class DispatcherCore:
         self.hand_overs = HandOvers(service, self.marks, supervised=supervised)
         self.usage = UsageReports(service, keeps=accounts)
         self.orders = OperatorOrders(service, self.queues, self.drains, self.hand_overs, self.facts)
+        self.mover = SessionMover(service, self.queues, self.meshes, self.orders.audit)
         self.patience = patience
         self.lease = lease
         self.worker_lease = min(worker_lease, lease)
@@ -624,6 +626,10 @@ class DispatcherCore:
             if now - client.heard > self.lease and not watched:
                 self._lost(client.identity, f"no sign of life for {self.lease:g} s")
         self.snapshots.tick()
+        try:
+            self.mover.look()
+        except Exception as error:  # noqa: BLE001 — a bug, for which no session is to blame
+            self.service.internal_error("a look at sessions that may move", error)
         if self.service.is_short and now - self.service.expected_since > self.patience:
             self.service.log(
                 "error",

@@ -34,6 +34,9 @@ def _session(session: dict[str, Any]) -> Iterator[str]:
         yield f"  {_workers(part['workers'])}: {_running(part['flights'], session)}; its share there is {part['share']:.0%} now"
     if session["first"]:
         yield f"  first have their turns: {', '.join(_who(number, principal, session) for number, principal in session['first'])}"
+    if session.get("moved"):
+        text, ago = session["moved"]
+        yield f"  it has moved {text}, {_seconds(ago)} ago"
     yield f"  granted: {_granted(session)}"
 
 

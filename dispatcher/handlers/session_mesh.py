@@ -82,10 +82,13 @@ class SessionMeshes:
         client.config, client.planner = config, planner
         return planner
 
-    def _planner(self, client: ClientRecord, config: Config | None) -> tuple[Planner, MeshRecord] | MessageState:
-        """A planner for a config on the present workers, with a mesh of which they have not been told yet; or what it waits
-        for. Everything is looked at anew after a wait: workers may have joined or left, or been given to other sessions."""
-        present = self._allowed(client)
+    def _planner(
+        self, client: ClientRecord, config: Config | None, to: int = -1
+    ) -> tuple[Planner, MeshRecord] | MessageState:
+        """A planner for a config on the present workers, or on the one that is named, with a mesh of which they have not been
+        told yet; or what it waits for. Everything is looked at anew after a wait: workers may have joined or left, or been given
+        to other sessions."""
+        present = self.allowed(client)
         if not present:
             raise error_of("WorkerLost", "no worker has joined this service: start one with `gt worker --address …`")
         resolution = None if config is None else self._resolution(client, config)
@@ -97,7 +100,9 @@ class SessionMeshes:
             size *= length
         workers = {worker.number: worker.facts for worker in present}
         numbers = side_by_side(sorted(workers), workers, groups_of(workers))
-        if size == 1:
+        if size == 1 and to in workers:
+            numbers = [to]
+        elif size == 1:
             here = client.mesh.members if client.mesh else ()
             best = soonest(
                 self.service.pacer,
@@ -135,7 +140,7 @@ class SessionMeshes:
         """The axes that a config asks for on the workers in service, or what the session waits for."""
         if config is None:
             return {"workers": 1}
-        present = len(self._allowed(client))
+        present = len(self.allowed(client))
         shape = self._resolution(client, config).axes(present)
         if not shape.over:
             return self.wait(client, shape)
@@ -150,7 +155,7 @@ class SessionMeshes:
         name = client.program.principal
         return f"{name} may use {self.service.limits.of(name).workers} with all its sessions"
 
-    def _allowed(self, client: ClientRecord) -> list[WorkerRecord]:
+    def allowed(self, client: ClientRecord) -> list[WorkerRecord]:
         """The workers in service that a session may use: if its principal is granted fewer, those that the principal uses, and
         as many others as it may use besides, the least used ones."""
         present, principal = self.service.in_service, client.program.principal
@@ -313,14 +318,30 @@ class SessionMeshes:
         if self.service.is_short:
             return WAITING_WORKERS
         config, mesh = client.config, client.planner.mesh
+        if message.to >= 0 and not self._may_go(client, mesh, message.to):
+            return self._stays(client)
         if self.service.in_service and not client.displaced:
             axes = self._axes(client, config)
             if isinstance(axes, MessageState):
                 return axes
             stay = all(worker.duty is IN_SERVICE for worker in self.service.meshes[mesh.number].workers)
-            if stay and axes == dict(zip(mesh.axes, mesh.sizes, strict=True)):
-                return DONE
-        return self._remeshed(client, message, self._shard_by(client, config))
+            same = axes == dict(zip(mesh.axes, mesh.sizes, strict=True))
+            if (
+                (same and stay) if message.to < 0 else not same
+            ):  # it is not moved to where it would have several workers
+                return self._stays(client)
+        return self._remeshed(client, message, self._shard_by(client, config, message.to))
+
+    def _stays(self, client: ClientRecord) -> MessageState:
+        """A session keeps its mesh; what was seen of its tensors, if another one was thought of before, counts no more."""
+        client.survey = None
+        return DONE
+
+    def _may_go(self, client: ClientRecord, mesh: Mesh, to: int) -> bool:
+        """Whether a session on one worker, which may have changed since it was told to go on on another one, can do so now."""
+        known = {worker.number: kind_of(worker) for worker in self.allowed(client)}
+        here = kind_of(self.service.meshes[mesh.number].workers[0]) if len(mesh.members) == 1 else None
+        return not client.displaced and to not in mesh.members and here is not None and known.get(to) == here
 
     def _remeshed(self, client: ClientRecord, message: Remesh, state: MessageState) -> MessageState:
         """Tell if a session is on another mesh now, and have a mark taken: from one before, what follows would be computed on the
@@ -355,8 +376,8 @@ class SessionMeshes:
         config = self._over_service(client, change, own)
         return config if isinstance(config, MessageState) else self._shard_by(client, config)
 
-    def _shard_by(self, client: ClientRecord, config: Config | None) -> MessageState:
-        """Shard a session by a config from here on, on the workers that are in service now."""
+    def _shard_by(self, client: ClientRecord, config: Config | None, to: int = -1) -> MessageState:
+        """Shard a session by a config from here on, on the workers that are in service now, or on the one that is named."""
         if self.service.is_short:  # with those that are coming the config may fit
             return WAITING_WORKERS
         old = client.mesh
@@ -370,7 +391,7 @@ class SessionMeshes:
         if survey.landing:
             client.survey = None
             return WAITING_IDLE
-        found = self._planner(client, config)
+        found = self._planner(client, config, to)
         if isinstance(found, MessageState):
             return found
         planner, record = found
@@ -480,6 +501,11 @@ class SessionMeshes:
             entry = client.table[each.tensor]
             resident = replace(entry.resident, layout=layout_on(new, old, each.layout), bound=False)
             client.table[each.tensor] = replace(entry, mesh=new.number, resident=resident, root=None)
+
+
+def kind_of(worker: WorkerRecord) -> tuple[str, str]:
+    """What workers have in common between which a running session may move: kind and model."""
+    return str(worker.facts.get("kind", "cpu")), str(worker.facts.get("model", ""))
 
 
 def _nothing() -> Generator[None, None, None]:

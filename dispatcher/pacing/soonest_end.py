@@ -67,7 +67,7 @@ def _stretch(pacer: Pacer, lanes: Iterable[Lane], principal: Hashable, session: 
         if lane.session == session:
             continue
         whose = lane.key[0]
-        demand = _demand(lane, now)
+        demand = demand_of(lane, now)
         if whose == principal:
             own += demand
         else:
@@ -78,7 +78,7 @@ def _stretch(pacer: Pacer, lanes: Iterable[Lane], principal: Hashable, session: 
     return (1.0 + rest / weight) * (1.0 + own)
 
 
-def _demand(lane: Lane, now: float) -> float:
+def demand_of(lane: Lane, now: float) -> float:
     """How much of a worker's time a session would use if it had it alone, from 0 to 1, as far as is known."""
     if lane.active:
         return 1.0

@@ -174,9 +174,11 @@ class FileRead(NamedTuple):
 
 
 class Remesh(NamedTuple):
-    """A session makes its mesh anew on the workers that are in service now, because one has joined or is to leave."""
+    """A session makes its mesh anew on the workers that are in service now, because one has joined or is to leave; or it goes on
+    on another worker, `to`, because it would be faster there."""
 
     why: str
+    to: int = -1
 
 
 class Recovery(NamedTuple):

@@ -80,6 +80,8 @@ class Counters:
     marks: int = 0
     recoveries: int = 0
     """How often a session went back and on."""
+    moves: int = 0
+    """How often a running session went on on another worker, because it was faster there."""
     plans_refused: int = 0
     """Runs that were not issued, because workers had ended while they computed them."""
     internal_errors: int = 0
@@ -462,6 +464,7 @@ class DispatcherState:
             "puts": counters.puts,
             "marks": counters.marks,
             "recoveries": counters.recoveries,
+            "moves": counters.moves,
             "plans_refused": counters.plans_refused,
             "session": {"tensors": len(client.table), "segments": len(client.segments), "plans_made": client.made,
                         "plan_hits": client.hits, "queued": len(client.queue), "gpipe": dict(client.gpipe),

@@ -36,7 +36,10 @@ class RowKey(NamedTuple):
 class SessionAccount:
     """What one session has used since it was last written down."""
 
-    __slots__ = ("held_bytes", "is_open", "looked_at", "number", "principal", "program", "since", "sum", "tallies")
+    __slots__ = (
+        "began", "held_bytes", "is_open", "looked_at", "moved", "moved_at", "number", "principal", "program", "since", "sum",
+        "tallies",
+    )  # fmt: skip
 
     def __init__(self, principal: str = "", program: str = "", number: int = 0, now: float = 0.0) -> None:
         self.principal = principal
@@ -51,6 +54,10 @@ class SessionAccount:
         self.held_bytes = 0
         """At the last look at its tensors."""
         self.looked_at = now
+        self.began = now
+        self.moved = ""
+        """From where to where the session has moved last, and why."""
+        self.moved_at = now
         self.is_open = True
 
 

@@ -40,6 +40,7 @@ def main() -> int:
         action="store_true",
         help="two users have few sessions and instructions, as a file says that changes",
     )
+    parser.add_argument("--moves", action="store_true", help="as --recovers, and sessions move between workers")
     parser.add_argument("--watches", action="store_true", help="some watch, whatever happens")
     said = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -48,7 +49,7 @@ def main() -> int:
     waited = 0
     answers = errors = reconnects = recoveries = marks = refused = drained = shrunk = kept = delivered = events = (
         subscribed
-    ) = 0
+    ) = moved = 0
     seconds = 0.0
     for seed in range(said.first, said.first + said.seeds):
         try:
@@ -67,6 +68,7 @@ def main() -> int:
                 watches=said.watches,
                 publishes=said.publishes,
                 limits=said.limits,
+                moves=said.moves,
             )
         except SimulationFailed as error:
             failed.append(seed)
@@ -85,6 +87,7 @@ def main() -> int:
         events += outcome.events
         subscribed += outcome.subscribed
         waited += outcome.waited
+        moved += outcome.moved
         seconds += outcome.seconds
     took = time.monotonic() - began
     print(
@@ -94,7 +97,7 @@ def main() -> int:
         f"{drained:,} workers drained, {shrunk:,} sessions that went on with fewer workers, "
         f"{kept:,} that kept some tensors without marks, {delivered:,} parcels of marks that peers sent, "
         f"{events:,} events read by watchers, {subscribed:,} versions read of what was published, "
-        f"{waited:,} sessions that waited in the queue"
+        f"{waited:,} sessions that waited in the queue, {moved:,} moved to other workers"
     )
     if failed:
         print(f"{len(failed)} failed: {' '.join(map(str, failed))}", file=sys.stderr)

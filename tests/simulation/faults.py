@@ -45,7 +45,8 @@ class Mode(NamedTuple):
     what peers hold of their marks, and lose what none does; what has a value must have the right one. With `watches` some watch,
     whatever happens. In `elastic` services and those that are watched an operator pauses sessions and weighs them anew, and in
     these ends some. With `publishes` programs publish what they hold, and subscribe to what others have published. With
-    `limits` two users have few sessions and few instructions a second, as an operator's file says, which changes."""
+    `limits` two users have few sessions and few instructions a second, as an operator's file says, which changes. With `moves`
+    sessions on one worker are told to go on on another one, whether it pays or not."""
 
     saves: bool = False
     recovers: bool = False
@@ -60,6 +61,7 @@ class Mode(NamedTuple):
     watches: bool = False
     publishes: bool = False
     limits: bool = False
+    moves: bool = False
 
 
 class Faults:
@@ -111,6 +113,23 @@ class Faults:
             orders._prioritise(client, draw.choice(PRIORITIES))
         else:
             orders._weigh(client, str(4 * draw.random() + 0.1))
+
+    def plan_moves(self, draw: Random, until: float) -> None:
+        """Let sessions on one worker be told to go on on another one."""
+        for _ in range(draw.randint(5, 40)):
+            self.service.scheduler.at(self.service.scheduler.now + draw.random() * until, partial(self._move, draw))
+
+    def _move(self, draw: Random) -> None:
+        """Tell a session that can move to do so."""
+        shell = self.service.dispatcher_shell
+        core = None if shell is None else shell.core
+        movable = [] if core is None else [each for each in core.service.clients.values() if core.mover.can_move(each)]
+        if core is None or not movable or self.service.heals:
+            return
+        client = draw.choice(movable)
+        others = [each.number for each in core.service.in_service if each.number not in client.mesh.members]
+        if others:
+            core.mover.order(client, draw.choice(others), "somebody says so")
 
     def _end_worker(self) -> None:
         if not self.service.heals:

@@ -65,6 +65,8 @@ class Outcome(NamedTuple):
     """How many versions were read of what programs have published."""
     waited: int = 0
     """How many sessions waited in the queue."""
+    moved: int = 0
+    """How many sessions went on on another worker because they were told to."""
 
 
 class SimulationFailed(AssertionError):
@@ -139,8 +141,7 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
         known = REPLICATED_CONFIGS if mode.apart and draw.random() < 0.7 else known
         config = draw.choice([each for each in known if workers > 1 or each is None or "mesh" not in each])
         name = f"{draw.choice(['remote-', ''])}program{number}"
-        if random.Random(f"{scheduler.seed} {name} is cut").random() < 0.3:
-            config = {**(config or {}), "max_plan": "3us"}
+        config = _changed(config, mode, f"{scheduler.seed} {name}")
         acts = draw.randint(5, 60) * (3 if recovers or mode.unkept else 1)
         ends = mode.ends_workers and number == 0
         programs.append(
@@ -154,6 +155,8 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
     happens.plan(draw.randint(1, 8) * (2 if elastic else 1), span)
     if mode.shrinks:
         happens.plan_ends(span)
+    if mode.moves:
+        happens.plan_moves(random.Random(f"{scheduler.seed} moves"), span)
     if elastic or mode.watches:
         happens.plan_orders(random.Random(f"{scheduler.seed} orders"), span)
     _until_ended(service, programs)
@@ -199,7 +202,15 @@ def _simulate(service: Service, mode: Mode) -> Outcome:
         sum(watcher.events for watcher in watchers),
         sum(program.subscribed for program in programs),
         0 if service.limits is None else len(service.limits.waited),
+        _core(service).service.counters.moves,
     )
+
+
+def _changed(config: dict[str, Any] | None, mode: Mode, seed: str) -> dict[str, Any] | None:
+    """The config of a program, of which some are told to cut plans, and, where sessions move, most to have any worker."""
+    if mode.moves and random.Random(f"{seed} may move").random() < 0.6:
+        config = None
+    return {**(config or {}), "max_plan": "3us"} if random.Random(f"{seed} is cut").random() < 0.3 else config
 
 
 def _watchers(service: Service, count: int, name: str = "watcher", levels: Sequence[int] = LEVELS) -> list[Watcher]:

@@ -110,6 +110,14 @@ def test_what_is_published_is_whole_and_stays(seeds: range) -> None:
     PROVED["versions read of what was published"] += sum(outcome.subscribed for outcome in outcomes)
 
 
+@pytest.mark.parametrize("seeds", BATCHES[1::20], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_sessions_that_move_keep_their_values(seeds: range) -> None:
+    """Sessions on one worker are told to go on on others, while workers and dispatchers die: no program hears of anything."""
+    outcomes = [simulate(seed, moves=True) for seed in seeds[::5]]
+    PROVED["simulated services whose sessions move"] += len(outcomes)
+    PROVED["sessions that moved to another worker"] += sum(outcome.moved for outcome in outcomes)
+
+
 @pytest.mark.parametrize("seed", LIMITS_FAILED)
 def test_limits_hold_whatever_happens(seed: int) -> None:
     """Nobody ever has more sessions than granted, and every program gets to its end."""
