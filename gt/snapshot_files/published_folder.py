@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -34,6 +35,9 @@ MAX_CARDS: Final = 1 << 14
 MAX_RECENT: Final = 16
 """Of how many of the last versions it is known with which part files they were published: who publishes again, because no answer
 came, gets the number that was given."""
+LOCK_SECONDS: Final = 10.0
+"""How long who publishes or revokes waits for others who do so under the same name. They take milliseconds."""
+LOCK_POLL_SECONDS: Final = 0.005
 _LAST_FILE: Final = "last"
 _VERSION_KEY, _FIRST_KEY, _TO_KEY, _RECENT_KEY = "version", "first", "to", "recent"
 _LAYOUTS_KEY, _SIZES_KEY = "layouts", "sizes"
@@ -69,9 +73,11 @@ class PublishedInfo(NamedTuple):
 
 
 class PublishedFolder:
-    """What one principal has published, under a folder `root` of all. Raises `SnapshotError`, `PublishConflict` and `OSError`."""
+    """What one principal has published, under a folder `root` of all. Who publishes or revokes waits at most `patience` seconds
+    for others who do. Raises `SnapshotError`, `PublishConflict` and `OSError`."""
 
-    def __init__(self, root: Path, owner: str) -> None:
+    def __init__(self, root: Path, owner: str, patience: float = LOCK_SECONDS) -> None:
+        self.patience = patience
         self.snapshots = SnapshotFolder(principal_folder(root, published_by(owner)))
 
     def publish(
@@ -145,10 +151,27 @@ class PublishedFolder:
         folder = self.snapshots.made(name)
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._lock(descriptor, folder)
             yield folder
         finally:
             os.close(descriptor)
+
+    def _lock(self, descriptor: int, folder: Path) -> None:
+        """Lock a folder once nobody else has the lock. Raises `SnapshotError` if that takes too long: a process that stands still
+        may have it, or a file system may keep it for a machine that is gone."""
+        until = time.monotonic() + self.patience
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise SnapshotError(
+                        f"another process has had the lock of {folder} for {self.patience:g} s: a worker that publishes or "
+                        f"revokes {folder.name!r} there and does not go on (lslocks names it); nothing was changed"
+                    ) from None
+                time.sleep(LOCK_POLL_SECONDS)
+            else:
+                return
 
     def _last(self, folder: Path, now: Manifest | None) -> tuple[int, list[list[Any]]]:
         """The number of the last version, and the part files of the last ones with their numbers."""

@@ -3,6 +3,8 @@ else."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -187,3 +189,28 @@ def test_versions_against_a_list(acts: list[tuple[Any, ...]]) -> None:
                         find(root, [OWNER], "", "w", version)
             if newest:
                 assert value_of(root, [OWNER]) == readable[newest]
+
+
+@pytest.mark.parametrize("act", ["publish", "revoke"])
+def test_who_publishes_does_not_wait_without_end(tmp_path: Path, act: str) -> None:
+    """For a process that stands still with the lock: the error says what was waited for, and nothing is changed. When that
+    process is gone, it is as before."""
+    publish(tmp_path, 1.0, 1)
+    folder = PublishedFolder(tmp_path, OWNER, patience=0.0)
+    held = os.open(folder.snapshots.path / "w", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    share = VersionTerms((), -1, 1, ("R",), (1,))
+    written = write_part(
+        folder.snapshots.part("w", parts_of(2), "part-1-0"), iter([(0, KNOWN, WHOLE, np.full(4, 2.0, np.float32))])
+    )
+
+    def again() -> object:
+        if act == "revoke":
+            return folder.revoke("w", again=False)
+        return folder.publish("w", parts_of(2), [written], [KNOWN], BODY, share)[0]
+
+    with pytest.raises(SnapshotError, match=r"another process has had the lock of .*/w for 0 s: .*'w'.*lslocks"):
+        again()
+    assert [each.version for each in everything(tmp_path, [OWNER])] == [1]
+    os.close(held)
+    assert again() == (2 if act == "publish" else (parts_of(1),))
