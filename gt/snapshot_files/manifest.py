@@ -86,16 +86,22 @@ def _first_line(text: bytes) -> bytes:
 
 def unpack_manifest(data: bytes, path: object) -> Manifest:
     """A manifest from its bytes. Raises `SnapshotError` that names the file at `path`."""
+    text = checked_text(data, path)
+    try:
+        return _checked(json.loads(text))
+    except (ValueError, TypeError, KeyError, RecursionError, GTError):
+        raise SnapshotError(f"{path} is damaged: it is no manifest of a snapshot") from None
+
+
+def checked_text(data: bytes, path: object) -> bytes:
+    """What the checksum of a manifest's bytes covers. Raises `SnapshotError` that names the file at `path` unless it matches."""
     line, _, text = data[:MAX_MANIFEST_BYTES].partition(b"\n")
     words = line.split(b" ")
     if len(words) == 4 and words[0] == b"gt-snapshot" and words[1].isdigit() and words[1] != b"%d" % FORMAT:
         raise SnapshotError(f"{path} has the format {words[1][:8].decode()}; this version reads format {FORMAT}")
     if len(data) > MAX_MANIFEST_BYTES or line + b"\n" != _first_line(text):
         raise SnapshotError(f"{path} is damaged: its checksum does not match")
-    try:
-        return _checked(json.loads(text))
-    except (ValueError, TypeError, KeyError, RecursionError, GTError):
-        raise SnapshotError(f"{path} is damaged: it is no manifest of a snapshot") from None
+    return text
 
 
 def _checked(said: Any) -> Manifest:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gt.errors import SnapshotError
 from gt.ir.spec import unpack_spec
-from gt.snapshot_files.manifest import pack_manifest
+from gt.snapshot_files.manifest import checked_text, pack_manifest
 from gt.snapshot_files.part_file import PartSummary, write_part
 from gt.snapshot_files.published_folder import (
     PublishedCatalogue,
@@ -54,7 +54,7 @@ class SnapshotFiles:
             if isinstance(message, m.DiscardParts):
                 folder.discard(message.name, message.parts)
                 return None
-            body = folder.manifest_bytes(message.name)[0] if message.name else pack_list(folder.list())
+            body = _manifest(folder, message.name) if message.name else pack_list(folder.list())
             return m.SnapshotReport(message.request, [], [], body)
         except Exception as error:  # noqa: BLE001 — whatever it is, somebody waits for the answer
             fault = file_fault(error)
@@ -114,6 +114,13 @@ class SnapshotFiles:
         if self.opened is not None:
             self.opened[1].close()
             self.opened = None
+
+
+def _manifest(folder: SnapshotFolder, name: str) -> bytes:
+    """The manifest of a snapshot as its file has it. Its checksum is compared here, where it is known which file that is."""
+    data, path = folder.manifest_bytes(name)
+    checked_text(data, path)
+    return data
 
 
 def file_fault(error: Exception) -> Fault:

@@ -154,3 +154,15 @@ def test_a_thread_answers_in_order_and_wakes_who_waits(tmp_path: Path) -> None:
     assert [written.request, listed.request, missing.request] == [1, 4, 4]
     assert "no snapshot 'b'" in missing.fault[1]
     assert thread.answers() == []
+
+
+def test_a_damaged_manifest_is_named_by_its_file(tmp_path: Path) -> None:
+    """To whoever restores it, as to whoever lists: the program knows no folders."""
+    files = saved(tmp_path)
+    path = tmp_path / "user%201" / "a" / "manifest.json"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    answer = files.do(look(name="a"))
+    assert isinstance(answer, m.SnapshotReport)
+    assert answer.fault == ["SnapshotError", f"{path} is damaged: its checksum does not match"]
