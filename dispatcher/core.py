@@ -225,14 +225,14 @@ class DispatcherCore:
         self._let_go_on(now)
         if self.service.ending:
             self._end_sessions()
-        if self.service.disposed or self.service.reshaped or self.service.recording is not None:
+        if self.service.disposed or self.service.unsaved or self.service.recording is not None:
             self._go_on()
         return self._sent()
 
     def _go_on(self) -> None:
         """Let jobs of the service do what is left of what it does by itself."""
-        if self.service.reshaped:
-            self.marks.save_shapes()
+        if self.service.unsaved:
+            self.marks.save_cards()
         if self.service.disposed:
             self._work(DISPOSAL, self.service.disposed, self.service.dispose_some)
         recording = self.service.recording

@@ -27,7 +27,7 @@ from gt.dispatcher.state.events import (
     SessionWritten,
     WriteSession,
 )
-from gt.dispatcher.state.mark_bytes import SessionCard
+from gt.dispatcher.state.mark_bytes import SessionCard, SessionOrders
 from gt.dispatcher.state.mark_wait import MarkWait
 from gt.dispatcher.state.message_state import ACTING, DONE, WAITING_TURN, MessageState, begin, enter
 from gt.dispatcher.state.session_marks import SessionMark, TableCopy, capture
@@ -297,6 +297,7 @@ class MarkHandler:
         recovery = client.recovery
         recovery.begins = False
         recovery.recoveries += 1
+        self.service.unsaved.append(client)
         self.service.counters.recoveries += 1
         recovery.recovery_seconds = self.service.now - recovery.since
         place = f"mark {mark}" if mark else "its beginning"
@@ -331,9 +332,10 @@ class MarkHandler:
         else:
             self.undropped.append(mark)
 
-    def save_shapes(self) -> None:
-        """Save how the meshes of sessions are shaped now: what they compute again shall have the same bits."""
-        fresh, self.service.reshaped = self.service.reshaped, []
+    def save_cards(self) -> None:
+        """Save what the next dispatcher is to know of sessions, with or without a mark: how their meshes are shaped, so that what
+        they compute again has the same bits, and what operators have ordered."""
+        fresh, self.service.unsaved = self.service.unsaved, []
         for client in fresh:
             now = self.service.clients.get(client.identity)
             if now is None or now.recovery is not client.recovery:
@@ -436,7 +438,14 @@ def _card(client: ClientRecord, mark: int) -> SessionCard:
     """What the file of a mark says of its session."""
     recovery = client.recovery
     process = {fact: client.facts.get(fact) for fact in ("pid", *MACHINE_FACTS)}
-    return SessionCard(recovery.key, client.principal.name, mark, dict(recovery.shapes), process)
+    orders = SessionOrders(
+        client.paused,
+        str(client.priority) if "priority" in client.ordered else "",
+        client.weight if "weight" in client.ordered else 0.0,
+    )
+    return SessionCard(
+        recovery.key, client.principal.name, mark, dict(recovery.shapes), process, orders, recovery.recoveries
+    )
 
 
 def folder_of(worker: WorkerRecord) -> str:

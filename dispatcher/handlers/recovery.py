@@ -320,6 +320,8 @@ class RecoveryHandler:
                 if isinstance(segment, Segment) and segment.updates:
                     client.recovery.updating.add(number)
         client.own, client.config = mark.own, mark.config
+        if mark.own is not None:
+            self.meshes.take_sharing(client, mark.own)
         client.verify, client.tf32, client.runs = mark.verify, mark.tf32, mark.checked
         client.warned = set(mark.warned)
 

@@ -14,8 +14,9 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from gt.dispatcher.pacing.priority import Priority
 from gt.dispatcher.state.events import ReadSession, SessionRead
-from gt.dispatcher.state.mark_bytes import SessionCard
+from gt.dispatcher.state.mark_bytes import SessionCard, SessionOrders
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire.bulk import ALL_WORKERS
@@ -102,8 +103,11 @@ class ReturningSessions:
         recovery = client.recovery
         recovery.awaited, recovery.since, recovery.taken = True, self.service.now, client.facts.get("sent", 0)
         cards = self.service.away.pop(recovery.key, [])
+        if cards:
+            _follow_orders(client, min(cards, key=_age).orders)
         for card in cards:
             recovery.shapes |= card.shapes
+            recovery.recoveries = max(recovery.recoveries, card.recoveries)
             if mark and card.mark == mark:
                 self.reading[client.number] = card
         self.marks.drop_all(card for card in cards if card.mark not in (0, mark))
@@ -143,6 +147,20 @@ class ReturningSessions:
         self.service.log(
             "warning", f"client {client.number} comes back from the dispatcher before", "rewind", client.number
         )
+
+
+def _age(card: SessionCard) -> tuple[bool, int]:
+    """The least one is that of the card of a session that was written last: what holds without a mark, or else its last mark."""
+    return card.mark > 0, -card.mark
+
+
+def _follow_orders(client: ClientRecord, orders: SessionOrders) -> None:
+    """Have what operators have ordered of a session hold on, whatever its program says now."""
+    client.paused = orders.paused
+    if orders.priority:
+        client.priority, client.ordered = Priority(orders.priority), client.ordered | {"priority"}
+    if orders.weight:
+        client.weight, client.ordered = orders.weight, client.ordered | {"weight"}
 
 
 def _key_and_mark(facts: dict[str, Any]) -> tuple[bytes, int | None]:

@@ -213,7 +213,7 @@ class SessionMeshes:
             shapes, key = client.recovery.shapes, (mesh.axes, mesh.sizes, blocks)
             if key not in shapes:
                 shapes[key] = FrozenShape(mesh.weights, speeds)
-                self.service.reshaped.append(client)
+                self.service.unsaved.append(client)
             shape = shapes[key]
             mesh, speeds = replace(mesh, weights=shape.weights), shape.speeds
         identities = tuple(worker.identity for worker in members)
@@ -267,13 +267,13 @@ class SessionMeshes:
         if state is not DONE:
             return state
         client.own, client.change = change.own.result(), None
-        self._take_sharing(client, client.own)
+        self.take_sharing(client, client.own)
         assert client.mesh is not None
         axes = dict(zip(client.mesh.axes, client.mesh.sizes, strict=True))
         self.service.send(client.identity, m.Answer(message.request, {"mesh": axes}))
         return DONE
 
-    def _take_sharing(self, client: ClientRecord, config: Config) -> None:
+    def take_sharing(self, client: ClientRecord, config: Config) -> None:
         """Take what a config of a program says of its class and weight, but for what an operator has ordered."""
         priority = None if "priority" in client.ordered else config.priority
         weight = None if "weight" in client.ordered else config.weight

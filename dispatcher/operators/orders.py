@@ -119,10 +119,7 @@ class OperatorOrders:
 
     def _control(self, watcher: Watcher, message: m.ControlSession) -> Facts:
         client = self._client(message.client)
-        act = CONTROLS.get(message.action)
-        if act is None:
-            raise SessionError(f"{message.action[:20]!r} is none of {', '.join(CONTROLS)}")
-        said = act(self, client, message.value)
+        said = self.control(client, message.action, message.value)
         text = f"client {client.number} {said}, by order of {watcher.program.principal}"
         self.service.log("warning", text, "operator", client.number)
         return {
@@ -131,6 +128,15 @@ class OperatorOrders:
             "weight": client.weight,
             "paused": client.paused,
         }
+
+    def control(self, client: ClientRecord, action: str, value: str) -> str:
+        """Act on an order to a session. Returns what is so now, in words. Raises `SessionError`."""
+        act = CONTROLS.get(action)
+        if act is None:
+            raise SessionError(f"{action[:20]!r} is none of {', '.join(CONTROLS)}")
+        said = act(self, client, value)
+        self.service.unsaved.append(client)
+        return said
 
     def _pause(self, client: ClientRecord, _value: str) -> str:
         if client.paused:

@@ -28,6 +28,7 @@ from gt.ir.instruction import INPUT, OUTPUT, Instruction, Segment
 from gt.ir.instruction_bytes import pack_plan, pack_tag, unpack_tag
 from gt.ir.refusals import UNKNOWN_SPEC
 from gt.ir.spec import Spec, pack_spec, unpack_spec
+from gt.sharding.options import LARGEST_WEIGHT, LEAST_WEIGHT, PRIORITIES
 from gt.sharding.placement import Mesh, format_layout, parse_layout
 from gt.wire.faults import Fault
 
@@ -51,9 +52,21 @@ SCALAR_KINDS: Final[dict[type, str]] = {bool: "b", int: "i", float: "f", complex
 SCALAR_TYPES: Final = {kind: known for known, kind in SCALAR_KINDS.items()}
 
 
+class SessionOrders(NamedTuple):
+    """What operators have ordered of a session: whether it is paused, its class and its weight (empty and 0: as its program
+    says)."""
+
+    paused: bool = False
+    priority: str = ""
+    weight: float = 0.0
+
+
+NO_ORDERS: Final = SessionOrders()
+
+
 class SessionCard(NamedTuple):
     """Whose session a file is of: the key by which its client finds it again, and the principal's name. `mark` is the number of
-    the mark, 0 if the session has none yet."""
+    the mark, 0 for what holds without one, which is written anew when it changes."""
 
     key: bytes
     principal: str
@@ -62,6 +75,9 @@ class SessionCard(NamedTuple):
     """As in `SessionRecovery`."""
     process: dict[str, Any]
     """What its client says of its process."""
+    orders: SessionOrders = NO_ORDERS
+    recoveries: int = 0
+    """How often it went back and on."""
 
 
 class PackedParts:
@@ -105,7 +121,9 @@ def pack_session(card: SessionCard, mark: SessionMark | None, parts: PackedParts
     shapes = [
         [list(axes), list(sizes), blocks, _pack_shape(shape)] for (axes, sizes, blocks), shape in card.shapes.items()
     ]
-    head: bytes = msgpack.packb([card.key, card.principal, card.mark, shapes, card.process])
+    head: bytes = msgpack.packb(
+        [card.key, card.principal, card.mark, shapes, card.process, list(card.orders), card.recoveries]
+    )
     body: list[bytes] = []
     if mark is not None:
         body = [*_state_in_pieces(_pack_mark(mark, parts))]
@@ -119,20 +137,26 @@ def pack_session(card: SessionCard, mark: SessionMark | None, parts: PackedParts
 def read_card(data: bytes) -> SessionCard:
     """Whose session some bytes are. Raises `SnapshotError` if they are not whole."""
     try:
-        key, principal, mark, shapes, process = msgpack.unpackb(_parts(data)[0])
+        key, principal, mark, shapes, process, ordered, recoveries = msgpack.unpackb(_parts(data)[0])
         known = {
             (tuple(axes), tuple(sizes), blocks): FrozenShape(_nested(weights), _unpack_speeds(speeds))
             for axes, sizes, blocks, (weights, speeds) in shapes
         }
         if not (isinstance(key, bytes) and key and isinstance(principal, str) and isinstance(process, dict)):
             raise ValueError
-        if type(mark) is not int or mark < 0:
+        if not all(type(count) is int and count >= 0 for count in (mark, recoveries)):
             raise ValueError
+        paused, priority, weight = ordered
+        if type(paused) is not bool or priority not in ("", *PRIORITIES) or type(weight) is not float:
+            raise ValueError
+        if not (weight == 0 or LEAST_WEIGHT <= weight <= LARGEST_WEIGHT):
+            raise ValueError
+        orders = SessionOrders(paused, priority, weight)
     except SnapshotError:
         raise
     except Exception:  # noqa: BLE001 — whatever is wrong with it, nobody can say whose it is
         raise SnapshotError("its card is malformed") from None
-    return SessionCard(key, principal, mark, known, process)
+    return SessionCard(key, principal, mark, known, process, orders, recoveries)
 
 
 def read_mark(data: bytes) -> SessionMark:

@@ -153,8 +153,9 @@ class DispatcherState:
         """What is not needed any more and is freed in turns, because there is much of it."""
         self.away: dict[bytes, list[SessionCard]] = {}
         """Sessions of the dispatcher before, which may come back, by their keys."""
-        self.reshaped: list[ClientRecord] = []
-        """Sessions whose meshes have shapes that are not saved yet."""
+        self.unsaved: list[ClientRecord] = []
+        """Sessions of which something has changed that the next dispatcher is to know, and is not saved yet: how their meshes are
+        shaped, what operators have ordered, how often they went back."""
         self.held: dict[tuple[str, str, str], HeldVersion] = {}
         """What workers keep in memory of what is published, by its place, name and part files."""
         self.standby = StandbyCopies()

@@ -96,23 +96,31 @@ class Faults:
         """Order something of one session."""
         service, shell = self.service, self.service.dispatcher_shell
         clients = [] if shell is None else [*shell.core.service.clients.values()]
-        if not clients or (service.heals and action != "resume"):
+        if not clients or service.heals:
             return
         orders, client = shell.core.orders, draw.choice(clients)
-        if action == "resume":
-            for each in clients:
-                orders._resume(each, "")
-        elif action == "pause":
-            orders._pause(client, "")
-            service.scheduler.at(service.scheduler.now + 3 * draw.random(), partial(self._order, draw, "resume"))
+        value = ""
+        if action == "pause":
+            service.scheduler.at(service.scheduler.now + 3 * draw.random(), self._resume)
         elif action == "end":
             for name in service.programs:
                 service.interrupted(name, 0.0, fatal=True)
-            orders._end(client, "")
         elif action == "priority":
-            orders._prioritise(client, draw.choice(PRIORITIES))
+            value = draw.choice(PRIORITIES)
         else:
-            orders._weigh(client, str(4 * draw.random() + 0.1))
+            value = str(4 * draw.random() + 0.1)
+        orders.control(client, action, value)
+
+    def _resume(self) -> None:
+        """Let all paused sessions go on, also those that have yet to come back to the next dispatcher, and look again later: a
+        dispatcher may have been killed before it has saved the order."""
+        service, shell = self.service, self.service.dispatcher_shell
+        state = None if shell is None else shell.core.service
+        paused = [] if state is None else [each for each in state.clients.values() if each.paused]
+        for each in paused:
+            shell.core.orders.control(each, "resume", "")
+        if state is None or paused or state.away or state.unsaved:
+            service.scheduler.at(service.scheduler.now + 1.0, self._resume)
 
     def plan_moves(self, draw: Random, until: float) -> None:
         """Let sessions on one worker be told to go on on another one."""

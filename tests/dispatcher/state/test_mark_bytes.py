@@ -23,6 +23,7 @@ from gt.dispatcher.state.mark_bytes import (
     TABLE_FIELD,
     PackedParts,
     SessionCard,
+    SessionOrders,
     _read_state,
     _state_in_pieces,
     pack_session,
@@ -43,10 +44,13 @@ def made(name: str) -> SessionMark:
     return MADE[name]()
 
 
+ORDERS = SessionOrders(True, "batch", 0.5)
+
+
 def card_of(mark: SessionMark) -> SessionCard:
     mesh = mark.mesh
     shapes = {(mesh.axes, mesh.sizes, mark.policy.deterministic): FrozenShape(mesh.weights, mark.speeds)}
-    return SessionCard(KEY, "uid 1000", mark.number, shapes, {"pid": 7, "host": "here"})
+    return SessionCard(KEY, "uid 1000", mark.number, shapes, {"pid": 7, "host": "here"}, ORDERS, 3)
 
 
 def packed(mark: SessionMark, parts: PackedParts | None = None) -> bytes:
