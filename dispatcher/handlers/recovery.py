@@ -15,6 +15,7 @@ A worker that sees no file with its parts gets them from peers that do (`dispatc
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence, Set
 from dataclasses import replace
 from functools import partial
@@ -192,7 +193,7 @@ class RecoveryHandler:
             return self.recover(client, message)
         if client.planner is not None or mark not in recovery.marks:
             return DONE  # all is there, or nothing will come back
-        if not self.service.ready(client):
+        if not self.service.ready(client) and not self._has_idle_workers(mark, recovery.avoided):
             return WAITING_WORKERS
         members = self._members(mark, recovery.avoided)
         self._set_state(client, mark)
@@ -304,6 +305,16 @@ class RecoveryHandler:
             else:
                 return None
         return found
+
+    def _has_idle_workers(self, mark: SessionMark, avoided: Set[int]) -> bool:
+        """Whether workers that no session uses can take all ranks of a mark whose workers are lost, from the same folders: then
+        nobody need wait until these are started again, and nobody shares a worker who would not have to."""
+        there = {worker.number: worker for worker in self.service.in_service if worker.number not in avoided}
+        used = {*mark.mesh.members}.union(*(record.mesh.members for record in self.service.meshes.values()))
+        idle = Counter(folder_of(worker) for number, worker in there.items() if number not in used)
+        folders = mark.folders or ("",) * len(mark.mesh.members)
+        ranks = zip(mark.mesh.members, folders, strict=True)
+        return Counter(folder for number, folder in ranks if number not in there) <= idle
 
     def _near(self, others: list[WorkerRecord], folder: str) -> WorkerRecord | None:
         """Take the last of these workers that has a folder; None if none of them has."""

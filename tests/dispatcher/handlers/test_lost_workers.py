@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from marking_dispatcher import mark_due, service
+from marking_dispatcher import mark_due, restore, service, settled_mark
 from one_dispatcher import RULES, Service
 
 from gt.dispatcher.state.events import JobTurn, Lost, Tick
@@ -269,3 +269,47 @@ def test_every_session_is_told_whatever_comes_before_its_turn(
         assert client.recovery.awaited or all(
             entry.fault is not None or not each.core.service.meshes[entry.mesh].fault for entry in client.table.values()
         )
+
+
+@pytest.mark.parametrize("others", [(), ("d",), ("d", "e")])
+def test_an_idle_worker_takes_the_place_of_one_that_is_to_return(others: tuple[str, ...]) -> None:
+    """At once, as a spare does; where other sessions use all that are left, it is waited for, so nobody shares one for good."""
+    each = Service(0, expected=3)
+    for number in range(3):
+        each.join(f"w{number}", marks=True)
+    for name in ("c", *others):
+        each.client(name, resends=True)
+        each.put(1, name)
+    each.done()
+    mark = settled_mark(each)
+    (lost,) = client_of(each).mesh.members  # type: ignore[union-attr]
+    lose(each, f"w{lost}")
+    go_on(each)
+    (rewind,) = each.hears("c", m.Rewind)
+    each.say("c", m.Resume(rewind.session, mark))
+    waits = len(others) == 2
+    assert client_of(each).head is (MessageState.WAITING_WORKERS if waits else MessageState.WAITING_RESTORE)
+    if waits:
+        each.join("w3", marks=True, supervised=True)
+    restore(each, mark)
+    members = {name: client_of(each, name).mesh.members for name in ("c", *others)}  # type: ignore[union-attr]
+    assert len({*members.values()}) == len(members), "each session has a worker of its own"
+
+
+def test_an_idle_worker_that_cannot_read_the_files_is_no_replacement() -> None:
+    """One that is started again on the same machine can."""
+    each = Service(0, expected=2)
+    for number in range(2):
+        each.join(f"w{number}", marks=True, mark_folder=f"folder{number}")
+    each.client("c", resends=True)
+    each.put(1)
+    each.done()
+    mark = settled_mark(each)
+    (lost,) = client_of(each).mesh.members  # type: ignore[union-attr]
+    lose(each, f"w{lost}")
+    go_on(each)
+    (rewind,) = each.hears("c", m.Rewind)
+    each.say("c", m.Resume(rewind.session, mark))
+    assert client_of(each).head is MessageState.WAITING_WORKERS
+    each.join("w3", marks=True, supervised=True, mark_folder=f"folder{lost}")
+    assert client_of(each).mesh.members == (2,)  # type: ignore[union-attr]
