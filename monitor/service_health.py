@@ -43,7 +43,11 @@ def troubles(snapshot: Snapshot) -> list[str]:
                 f"worker {worker.number} has waited for pieces of the {waiting.kind} from {waiting.peers} "
                 f"for {(waiting.time - waiting.since) / 1e9:.0f} s"
             )
-    return found
+    return found + [
+        f"client {client.number} waits for a worker in the place of one that was lost"
+        for client in snapshot.clients
+        if client.state is not None and client.state.phase == "workers"
+    ]
 
 
 def status(snapshot: Snapshot) -> int:

@@ -42,7 +42,8 @@ def top(
     """Watch a service: workers, clients, what they do and why they wait. F1 shows the keys.
 
     With --once or --json, into a pipe or on a dumb terminal it prints one frame. Its exit status: 0 the service is well, 1
-    there is none or it does not answer, 3 it is not well (a worker is lost, silent or stuck; none has joined).
+    there is none or it does not answer, 3 it is not well (a worker is lost, silent or stuck; none has joined;
+    a session waits for one).
     """
     import sys
 

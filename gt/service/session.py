@@ -93,7 +93,8 @@ def connect(
     address: str | None = None, *, workers: int | None = None, config: Any = None, key: str | Path | None = None,
     priority: str | None = None, weight: float | None = None, timeout: float | None = None,
 ) -> Session:  # fmt: skip
-    """Join the service at `address` ('tcp://127.0.0.1:7000'), or run one in the calling thread ('inproc').
+    """Join the service at `address` ('tcp://127.0.0.1:7000'), or run one in the calling thread ('inproc'). That one has no
+    processes that could be lost, so it takes no marks: it ends with the program, as do its tensors (docs/reliability.md).
 
     Without an address, join the service that you started last on this machine, or one that is open to a group of yours.
 

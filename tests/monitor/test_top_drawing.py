@@ -388,6 +388,21 @@ def test_health_is_an_exit_status() -> None:
     assert service_health.troubles(stuck) == ["worker 0 has waited for pieces of the all-reduce from [1] for 20 s"]
 
 
+@pytest.mark.parametrize(
+    ("phase", "healthy"), [("workers", False), ("restoring", True), ("repeating", True), ("", True)]
+)
+def test_a_service_in_which_a_session_waits_for_a_worker_is_not_well(phase: str, healthy: bool) -> None:
+    """Whoever looks only now has not heard that one was lost."""
+    (first, *others) = RECOVERING.clients
+    assert first.state is not None
+    seen = replace(BUSY, clients=(replace(first, state=first.state._replace(phase=phase)), *others))
+    assert service_health.status(seen) == (0 if healthy else 3)
+    if not healthy:
+        assert service_health.troubles(seen) == [
+            f"client {first.number} waits for a worker in the place of one that was lost"
+        ]
+
+
 @pytest.mark.parametrize("snapshot", SNAPSHOTS)
 def test_the_document_is_json_with_a_version(snapshot: object) -> None:
     assert isinstance(snapshot, type(BUSY))
