@@ -32,7 +32,7 @@ from gt.dispatcher.cost.cost_model import LinkProfile, rounded
 from gt.dispatcher.handlers.disconnect import Disconnect
 from gt.dispatcher.handlers.drain import DrainHandler
 from gt.dispatcher.handlers.fetches import FetchHandler
-from gt.dispatcher.handlers.handshake import Handshake
+from gt.dispatcher.handlers.handshake import EarlyPulse, Handshake
 from gt.dispatcher.handlers.job_scheduler import SERVICE, Job
 from gt.dispatcher.handlers.marks import DISPATCHER, MARK_SECONDS, STANDBY, MarkHandler
 from gt.dispatcher.handlers.memory_survey import MemorySurveys
@@ -493,15 +493,19 @@ class DispatcherCore:
         for survey in self.surveys.surveys.values():
             assert survey.waiting <= there, "who is asked what it holds is there"
 
-    def _refuse(self, peer: bytes, reason: str) -> None:
-        """Answer nonsense once, count it, and end the session of a peer whose stream can no longer be trusted."""
-        self.service.counters.refused += 1
+    def _refuse(self, peer: bytes, reason: str, *, early: bool = False) -> None:
+        """Answer nonsense once, count it, and end the session of a peer whose stream can no longer be trusted. What came too
+        `early` is said again, and nobody's fault."""
+        self.service.counters.refused += not early
         if peer not in self.confused:
             if len(self.confused) > 10_000:
                 self.confused.clear()
             self.confused.add(peer)
-            self.service.log("warning", f"refused a message: {reason}", "refused")
-            if self.service.recording is not None:
+            if early:
+                self.service.detail(f"refused a message: {reason}")
+            else:
+                self.service.log("warning", f"refused a message: {reason}", "refused")
+            if self.service.recording is not None and not early:
                 self.service.recording.failed(t.DISPATCHER, -1, -1, "ProtocolError", reason)
         self.service.send(peer, m.Goodbye("ProtocolError", f"{reason}; start afresh with Hello"))
         self.handshake.pulses.pop(peer, None)
@@ -569,7 +573,7 @@ class DispatcherCore:
             except SessionError as error:
                 self.service.send(peer, m.Goodbye("SessionError", str(error)))
             except ProtocolError as error:
-                self._refuse(peer, str(error))
+                self._refuse(peer, str(error), early=isinstance(error, EarlyPulse))
 
     def _goes_on(self, client: ClientRecord, peer: bytes, hello: m.Hello, origin: Origin) -> bool:
         """The client of a session that is here has opened another connection, because it has given up the one before. Returns

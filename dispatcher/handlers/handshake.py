@@ -55,6 +55,10 @@ PRINCIPAL_RATE: Final = (512, 32.0)
 """The same for all programs of one principal; the last tenth is for programs that have opened none."""
 
 
+class EarlyPulse(ProtocolError):
+    """A pulse whose worker is not there: as a rule it is faster than its worker, at the next dispatcher, and says hello again."""
+
+
 class Handshake:
     """Gives numbers to peers that join. `facts` are what every peer is told about the service, `worker_facts` what workers are
     told besides."""
@@ -313,7 +317,7 @@ class Handshake:
         address = str(hello.facts.get("address"))
         found = next((worker for worker in self.service.workers.values() if worker.address == address), None)
         if found is None or found.principal.name != origin.principal.name:
-            raise ProtocolError("a pulse of no worker")
+            raise EarlyPulse("a pulse of no worker")
         self.service.send(peer, m.Welcome(0, {}))
         self.without(found)
         self.pulses[peer] = found

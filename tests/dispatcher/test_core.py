@@ -241,6 +241,19 @@ def test_a_wrong_hello_is_answered(hello: m.Hello, says: str) -> None:
     assert b"x" not in {*each.core.service.clients, *each.core.service.workers, *each.core.handshake.pulses}
 
 
+def test_a_pulse_that_is_faster_than_its_worker_is_no_fault() -> None:
+    """It is so at each next dispatcher. It hears that it shall begin afresh, and nobody is warned."""
+    each = Service(1)
+    each.say("x", m.Hello(m.VERSION, "pulse", {"address": "ipc:///w1"}))
+    each.say("x", m.Ping())
+    assert [type(told) for told in each.hears("x")] == [m.Goodbye]
+    assert each.core.service.counters.refused == 0
+    assert not [line for line in each.log if "refused" in line]
+    each.join("w1")
+    each.hello("y", "pulse", address="ipc:///w1")
+    assert each.hears("y", m.Welcome)
+
+
 def test_a_second_hello_is_a_confused_peer() -> None:
     """Hello is said once on a connection; a second one ends the session."""
     each = started(1)
