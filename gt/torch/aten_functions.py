@@ -334,6 +334,56 @@ def log_softmax_backward(given: Tensor, out: Tensor, dim: int, dtype: Any) -> Te
     return (given - out.exp() * given.sum(dim, keepdim=True)).to(dtype)
 
 
+def gelu_backward(given: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
+    """The gradient of GELU (Hendrycks and Gimpel, 2016, arXiv:1606.08415), exact or by the hyperbolic tangent."""
+    wide = gt.float32 if x.dtype.itemsize == 2 else x.dtype
+    given, value = given.to(wide), x.to(wide)
+    if approximate == "tanh":
+        square = value * value
+        bent = gt.tanh((value + square * value * 0.044715) * math.sqrt(2 / math.pi))
+        slope = (square * (3 * 0.044715) + 1) * math.sqrt(2 / math.pi)
+        return (given * ((bent + 1) * 0.5 + value * 0.5 * (1 - bent * bent) * slope)).to(x.dtype)
+    below = (gt.erf(value * math.sqrt(0.5)) + 1) * 0.5
+    density = gt.exp(value * value * -0.5) * (1 / math.sqrt(2 * math.pi))
+    return (given * (below + value * density)).to(x.dtype)
+
+
+def nll_loss(
+    x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
+) -> tuple[Tensor, Tensor]:
+    """The negative likelihoods of the targets, of which the classes are a dimension of `x` (0: one each, 1: their mean, 2: their
+    sum), and the sum of their weights."""
+    classes, counted = min(x.ndim - 1, 1), target != ignore_index
+    places = gt.where(counted, target, 0).unsqueeze(classes)
+    found = -gt.gather(x, classes, places).squeeze(classes)
+    weights = None if weight is None else weight.index_select(0, places.reshape(-1)).reshape(found.shape)
+    if weights is not None:
+        found = found * weights
+    found = gt.where(counted, found, 0)
+    if reduction == 0 and x.ndim > 1:
+        return found, gt.zeros((), dtype=x.dtype)
+    whole = counted.sum().to(x.dtype) if weights is None else gt.where(counted, weights, 0).sum()
+    if reduction == 0:
+        return found, whole
+    return (found.sum() / whole if reduction == 1 else found.sum()), whole
+
+
+def nll_loss_backward(
+    given: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int, whole: Tensor
+) -> Tensor:
+    """The gradient of `nll_loss`."""
+    classes = min(x.ndim - 1, 1)
+    if x.ndim == 1 and target.ndim:
+        target = target[0]
+    slope = -given / whole if reduction == 1 else -given
+    counted = target != ignore_index
+    places = gt.where(counted, target, 0)
+    if weight is not None:
+        slope = slope * weight.index_select(0, places.reshape(-1)).reshape(target.shape)
+    slope = gt.where(counted, slope, gt.zeros((), dtype=x.dtype)).unsqueeze(classes)
+    return gt.zeros(tuple(x.shape), dtype=x.dtype).scatter(classes, places.unsqueeze(classes), slope)
+
+
 def total(x: Tensor, *, dtype: Any = None) -> Tensor:
     """The sum of all elements."""
     return x.sum() if dtype is None else x.sum(dtype=dtype)

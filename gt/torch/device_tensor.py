@@ -48,6 +48,8 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
         if held is None:
             offset = offset or traced.storage_offset()
             made = wrapper(cls, traced.shape, strides or traced.stride(), offset, traced.dtype)
+        elif strides is not None:  # which were known
+            made = wrapper(cls, held.shape, strides, offset, TORCH_DTYPES[held.dtype])
         elif held._view is None:
             made = dense_wrapper(cls, held.shape, TORCH_DTYPES[held.dtype])
         else:

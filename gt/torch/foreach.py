@@ -5,10 +5,13 @@ PyTorch calls one of them for all parameters, where it would call an operator fo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
+
+from gt.client.tensor import call_site, emission_context
 
 from .device_tensor import Rule
 
@@ -56,13 +59,22 @@ def foreach(operator: Any, rule_of: Callable[[Any], Rule]) -> Rule | None:
         else:
             named = [kwargs] * count
         given = zip(*[_for_each(each, count) for each in args], strict=True)
-        made = [rule(each, more) for each, more in zip(given, named, strict=True)]
-        if copy is not None:
-            for target, source in zip(args[0], made, strict=True):
-                copy((target, source), {})
+        with _at_one_line():
+            made = [rule(each, more) for each, more in zip(given, named, strict=True)]
+            if copy is not None:
+                for target, source in zip(args[0], made, strict=True):
+                    copy((target, source), {})
         return None if in_place else made
 
     return computed
+
+
+def _at_one_line() -> emission_context.using:
+    """A context in which all instructions are of the program's line, which is so looked for once."""
+    context = emission_context.current()
+    if context.site is not None:
+        return emission_context.using(context)
+    return emission_context.with_changes(site=call_site.site_of(call_site.user_frame(sys._getframe(1))))
 
 
 def _for_each(given: Any, count: int) -> list[Any]:

@@ -6,6 +6,7 @@ in-place method of GT of the same name, for GT has PyTorch's names; what PyTorch
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -37,7 +38,7 @@ def operator_of(operator: Any) -> Rule:
     name, overload = operator._schema.name.removeprefix("aten::"), operator._overloadname
     if name.startswith(PREFIX):
         return foreach(operator, operator_of) or _other_way(operator)
-    special = _SPECIAL.get(name)
+    special = _SPECIAL.get(name) or _VIEWS.get(f"{name}.{overload}")
     if special is not None:
         return special
     if (
@@ -334,6 +335,63 @@ def _index_put_in_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _index_put(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _index_put_in_place((DeviceTensor(args[0].held.clone()), *args[1:]), kwargs)
+
+
+def _view(function: Function, strides: Callable[..., tuple[Any, int]]) -> Rule:
+    """A view whose strides, and where it begins, follow from those that PyTorch knows of the tensor: that takes less than to ask
+    for them."""
+
+    def rule(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        x = args[0]
+        out = function(*[_operand(each) for each in args])
+        if out._view is None or type(x) is not DeviceTensor:
+            return DeviceTensor(out)
+        known, offset = strides(x, *args[1:])
+        return DeviceTensor(out) if known is None else DeviceTensor(out, None, known, offset)
+
+    return rule
+
+
+def _reshaped(x: Any, size: Any) -> tuple[Any, int]:
+    if not x.is_contiguous():
+        return None, 0
+    steps, step = [], 1
+    for each in reversed(size):
+        if each < 0:
+            each = x.numel() // max(1, -math.prod(size))
+        steps.append(step)
+        step *= max(1, each)
+    return steps[::-1], x.storage_offset()
+
+
+def _transposed(x: Any, first: int, second: int) -> tuple[Any, int]:
+    steps = list(x.stride())
+    if steps:
+        steps[first], steps[second] = steps[second], steps[first]
+    return steps, x.storage_offset()
+
+
+def _permuted(x: Any, dims: Any) -> tuple[Any, int]:
+    steps = x.stride()
+    return [steps[each] for each in dims], x.storage_offset()
+
+
+def _selected(x: Any, dim: int, index: int) -> tuple[Any, int]:
+    steps = list(x.stride())
+    start = index if index >= 0 else index + x.shape[dim]
+    offset = x.storage_offset() + start * steps[dim]
+    del steps[dim]
+    return steps, offset
+
+
+_VIEWS: Final[dict[str, Rule]] = {
+    "view.default": _view(gt.reshape, _reshaped),
+    "t.default": _view(gt.t, lambda x: (x.stride()[::-1], x.storage_offset())),
+    "transpose.int": _view(gt.transpose, _transposed),
+    "permute.default": _view(gt.permute, _permuted),
+    "select.int": _view(gt.select, _selected),
+}
+"""Operators that only look at a tensor in another way."""
 
 
 def _resized(x: Tensor, size: Any) -> Tensor:
