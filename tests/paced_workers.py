@@ -1,21 +1,20 @@
-"""Workers and sessions in virtual time, between which a pacer decides: for tests of what sessions get, and how late."""
+"""The simulated service of `dispatcher/pacing_simulator`, as tests of the pacer need it.
+
+Programs come and leave while it runs, or get another entitlement, and the pacer's invariants are looked at.
+"""
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from gt.dispatcher.pacing.pacer import Pacer
 from gt.dispatcher.pacing.priority import AUTO, Entitlement, Priority
-from gt.dispatcher.pacing.run_time import RunTime
+from gt.dispatcher.pacing_simulator.policies import POLICIES
+from gt.dispatcher.pacing_simulator.programs import SimulatedProgram, Step
+from gt.dispatcher.pacing_simulator.service import WAY_SECONDS, SimulatedService, SimulatedSession
 
-WAY = 100e-6
-"""The seconds of a message between the dispatcher and a worker or client."""
-MOST_TURNS = 8
 CHECKED_EVENTS = 16
 """After so many events the invariants are looked at."""
 
@@ -31,33 +30,46 @@ class Program:
     principal: str = "somebody"
     name: str = ""
     thinks: Callable[[], float] | None = None
-    ready: bool = True
-    """Whether it has a plan for the pacer."""
-    asked: float = 0.0
-    seconds: float = 0.0
-    """Of its workers, in all."""
-    runs: int = 0
-    waits: list[float] = field(default_factory=list)
-    """How long each of its plans took from when it was asked for until its value was there."""
-    times: dict[float, RunTime] = field(default_factory=dict)
+    service: SimulatedService | None = None
+
+    def steps(self) -> Iterator[Step]:
+        """What it asks for. Plans that take equally long are one and the same."""
+        known: dict[float, int] = {}
+        for count, seconds in enumerate(self.plans):
+            pause = None if self.thinks is None else 2 * WAY_SECONDS + self.thinks() if count else 0.0
+            yield Step(known.setdefault(seconds, len(known)), seconds, pause)
+
+    @property
+    def session(self) -> SimulatedSession:
+        assert self.service is not None, "it was added to a service"
+        return self.service.sessions[self.number]
+
+    @property
+    def seconds(self) -> float:
+        """What its workers have computed for it, all together."""
+        assert self.service is not None, "it was added to a service"
+        now = self.service.now
+        return sum(max(0.0, min(end, now) - begin) for _, begin, end, of in self.service.spans if of == self.number)
+
+    @property
+    def runs(self) -> int:
+        """Its plans that are done."""
+        return self.session.finished
+
+    @property
+    def waits(self) -> list[float]:
+        """How long each plan for which it waits took from when it was asked for until its value was there."""
+        return [request.seconds + WAY_SECONDS for request in self.session.requests]
 
 
-class PacedWorkers:
-    """A service of some workers."""
+class PacedWorkers(SimulatedService):
+    """A service of some workers, with the fair policy."""
 
     def __init__(self, workers: int) -> None:
-        self.pacer = Pacer()
-        self.now = 0.0
-        self.events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self.count = itertools.count()
-        self.orders = itertools.count(1)
-        self.checks = itertools.count()
+        super().__init__((), workers, POLICIES["fair"])
         self.programs: dict[int, Program] = {}
-        self.free = [0.0] * workers
-        """When each worker has done all that it has."""
-        self.left: dict[int, int] = {}
-        """How many workers have yet to run a plan, by order."""
-        self.busy: dict[int, float] = defaultdict(float)
+        self.checks = itertools.count()
+        self.at = self._at
 
     def entitle(self, principal: str, entitlement: Entitlement) -> None:
         """A principal is granted this from now on."""
@@ -67,70 +79,33 @@ class PacedWorkers:
 
     def add(self, program: Program, *, weight: float = 1.0, priority: Priority = AUTO, at: float = 0.0) -> Program:
         """A session begins at a time."""
-        self.programs[program.number] = program
-        self.at(at, self._join, program, weight, priority)
+        number = program.number
+        made = SimulatedProgram(number, "", program.principal, program.members, program.steps, at, priority, weight)
+        self.programs[number], self.sessions[number], program.service = program, SimulatedSession(made), self
+        self.at(at, self._join, self.sessions[number])
         return program
 
-    def _join(self, program: Program, weight: float, priority: Priority) -> None:
-        self.pacer.add_mesh(
-            program.number, program.members, program.number, program.principal, program.name or program.number
-        )
-        self.pacer.declare(program.number, priority, weight)
-        self._ask(program)
-
     def leave(self, program: Program) -> None:
-        """A session ends."""
+        """A session ends, whatever it has under way."""
         self.pacer.drop_mesh(program.number)
         del self.programs[program.number]
-        self._turns()
 
-    def at(self, when: float, what: Callable[..., None], *about: Any) -> None:
-        heapq.heappush(self.events, (when, next(self.count), what, about))
+    def step(self) -> None:
+        super().step()
+        if not next(self.checks) % CHECKED_EVENTS:
+            self.pacer.check()
 
-    def run(self, until: float) -> None:
-        """Go on until a time."""
-        while self.events and self.events[0][0] <= until:
-            self.now, _, what, about = heapq.heappop(self.events)
-            what(*about)
-            if not next(self.checks) % CHECKED_EVENTS:
-                self.pacer.check()
-        self.now = until
+    def _join(self, session: SimulatedSession) -> None:
+        number = session.program.number
+        of = self.programs[number]
+        self.pacer.add_mesh(number, of.members, number, of.principal, of.name or number)
+        self.pacer.declare(number, session.program.priority, session.program.weight)
+        self._go_on(session)
 
-    def _ask(self, program: Program) -> None:
-        if program.number not in self.programs:
-            return
-        program.asked, program.ready = self.now, True
-        self._pump(program)
-        self._turns()
+    def _begin(self, session: SimulatedSession) -> None:
+        if session.program.number in self.programs:
+            super()._begin(session)
 
-    def _pump(self, program: Program) -> None:
-        while program.ready and self.pacer.admits(program.number, self.now):
-            self._release(program)
-
-    def _turns(self) -> None:
-        while self.pacer.due:
-            for number in self.pacer.turns(self.now, MOST_TURNS):
-                self._pump(self.programs[number])
-
-    def _release(self, program: Program) -> None:
-        seconds, order = next(program.plans), next(self.orders)
-        known = program.times.setdefault(seconds, RunTime())
-        self.pacer.released(program.number, order, known, self.now)
-        starts = max(self.now + WAY, *(self.free[member] for member in program.members))
-        for member in program.members:
-            self.free[member] = starts + seconds
-            self.busy[member] += seconds
-        self.at(starts + seconds + WAY, self._done, program, order, seconds, self.now)
-        program.ready = program.thinks is None
-
-    def _done(self, program: Program, order: int, seconds: float, _since: float) -> None:
-        if program.number not in self.programs:
-            return
-        self.pacer.measured(program.number, order, [int(seconds * 1e9)])
-        self.pacer.finished(program.number, 1)
-        program.seconds += seconds * len(program.members)
-        program.runs += 1
-        program.waits.append(self.now + WAY - program.asked)
-        self._turns()
-        if program.thinks is not None:
-            self.at(self.now + 2 * WAY + program.thinks(), self._ask, program)
+    def _done(self, session: SimulatedSession, *about: Any) -> None:
+        if session.program.number in self.programs:
+            super()._done(session, *about)
