@@ -42,6 +42,8 @@ class SessionFiles:
         self.clock = clock
         self.parts: dict[bytes, PackedParts] = {}
         """By the key of each session: what was packed for its last file."""
+        self.warned = False
+        """Whether the last card without a mark could not be written: nobody waits for these, so it is logged, once."""
 
     def cards(self) -> list[SessionCard]:
         """The cards of all sessions that an earlier dispatcher has left. What it left besides, and files that are damaged, are
@@ -64,13 +66,21 @@ class SessionFiles:
     def do(self, work: FileWork) -> FileAnswer | None:
         """Do some work. Raises nothing: an error is part of the answer."""
         if isinstance(work, WriteSession):
-            began = self.clock()
+            began, path = self.clock(), self._path(work.card.key, work.card.mark)
             try:
-                self._write(work)
+                self._write(work, path)
                 fault = None
             except Exception as error:  # noqa: BLE001 — whatever it is, the core waits for the answer
-                fault = fault_of(SnapshotError(f"a session's file cannot be written: {_said(error)}"))
-            return SessionWritten(work.card.mark, fault, self.clock() - began) if work.card.mark else None
+                fault = fault_of(SnapshotError(f"a session's file cannot be written: {path}: {_said(error)}"))
+            if work.card.mark:
+                return SessionWritten(work.card.mark, fault, self.clock() - began)
+            if fault is not None and not self.warned:
+                log.warning(
+                    "the next dispatcher would not know how meshes are shaped, nor what operators have ordered: %s",
+                    fault[1],
+                )
+            self.warned = fault is not None
+            return None
         if isinstance(work, ListFiles):
             return FilesListed(work.peer, tuple(path.name for path in self._paths()))
         if isinstance(work, ReadFile):
@@ -98,11 +108,10 @@ class SessionFiles:
     def _paths(self) -> list[Path]:
         return sorted((*self.folder.glob(f"*{SUFFIX}"), *self.folder.glob(f"{BEGIN}*")))
 
-    def _write(self, work: WriteSession) -> None:
+    def _write(self, work: WriteSession, path: Path) -> None:
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        key, mark = work.card.key, work.card.mark
-        parts = self.parts.setdefault(key, PackedParts())
-        with whole_file(self._path(key, mark), sync=False) as file:
+        parts = self.parts.setdefault(work.card.key, PackedParts())
+        with whole_file(path, sync=False) as file:
             for piece in pack_session(work.card, work.state, parts):
                 file.write(piece)
 

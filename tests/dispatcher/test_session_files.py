@@ -157,14 +157,19 @@ def blocked(folder: Path) -> Iterator[Path]:
     folder.unlink()
 
 
-def test_an_error_is_the_answer(blocked: Path, mark: SessionMark) -> None:
-    """The thread goes on, and the core hears of it."""
+def test_an_error_is_the_answer(blocked: Path, mark: SessionMark, caplog: pytest.LogCaptureFixture) -> None:
+    """The thread goes on, and the core hears of it; where nobody waits for the answer, it is logged, once."""
     files = files_in(blocked)
     answer = write(files, mark, 3)
     assert answer.fault is not None
     assert answer.fault[0] == "SnapshotError"
-    assert answer.fault[1].startswith("a session's file cannot be written: ")
-    assert files.do(WriteSession(card(0), None)) is None
+    assert answer.fault[1].startswith(f"a session's file cannot be written: {blocked / '3-session'}: ")
+    for _ in range(2):
+        assert files.do(WriteSession(card(0), None)) is None
+    (told,) = caplog.messages
+    assert told.startswith(
+        "the next dispatcher would not know how meshes are shaped, nor what operators have ordered: "
+    )
     said = read(files, 3)
     assert (said.mark, said.fault and said.fault[0]) == (None, "SnapshotError")
     assert files.do(DropSession(KEY, 3)) is None
