@@ -29,7 +29,7 @@ class Row(NamedTuple):
 # fmt: off
 PATHS: dict[str, Row] = {
     "gt.accelerator": Row("What programs ask of PyTorch's `accelerator`: as for `gt.cuda`, this process has none.", {
-        "gt.torch_paths.accelerator": "*",
+        "gt.torch_paths.modules.accelerator": "*",
         "gt.cuda":
             "current_device as current_device_index, device_count, is_available, set_device, set_device as "
             "set_device_index, synchronize",
@@ -57,24 +57,24 @@ PATHS: dict[str, Row] = {
     }),
     "gt.autograd.variable": Row("The older wrapper of tensors.", {"gt.client.torch_compat.legacy_variable": "Variable"}),
     "gt.backends": Row("Settings of PyTorch's `backends`: whether GPUs may round the operands of products to TF32.", {
-        "gt.torch_paths.backends": "*",
+        "gt.torch_paths.modules.backends": "*",
         "gt.backends": "cudnn",
     }),
     "gt.backends.cudnn": Row("What programs set in PyTorch's `backends.cudnn`: kept, and without effect.", {
-        "gt.torch_paths.cudnn": "*",
+        "gt.torch_paths.modules.cudnn": "*",
     }),
     "gt.compiler": Row("What programs ask of PyTorch's `compiler`: whether a call is traced, and what is not to be.", {
-        "gt.torch_paths.compiler":
+        "gt.torch_paths.modules.compiler":
             "allow_in_graph, assume_constant_result, cudagraph_mark_step_begin, disable, is_compiling, is_dynamo_compiling, "
             "is_exporting, list_backends, reset, set_stance",
         "gt.client.compile.compile": "compile",
     }),
     "gt.cuda": Row("What programs ask of PyTorch's `cuda`: workers may have GPUs, this process has none to manage.", {
-        "gt.torch_paths.cuda": "*",
+        "gt.torch_paths.modules.cuda": "*",
         "gt.cuda": "amp",
     }),
     "gt.cuda.amp": Row("Automatic mixed precision under its older path, where nothing takes a kind of device.", {
-        "gt.torch_paths.cuda_amp": "*",
+        "gt.torch_paths.modules.cuda_amp": "*",
     }),
     "gt.data": Row("Data sets, samplers and loaders.", {
         "gt.client.data.datasets": "*",
@@ -82,7 +82,7 @@ PATHS: dict[str, Row] = {
         "gt.client.data.prefetch": "*",
     }),
     "gt.distributed": Row("Counterpart of PyTorch's `distributed`: a program is one process, and needs no process group.", {
-        "gt.torch_paths.distributed": "*",
+        "gt.torch_paths.modules.distributed": "*",
     }),
     "gt.distributions": Row("Distributions of random numbers.", {"gt.client.distributions": "*"}),
     "gt.distributions.constraints": Row("Constraints on the parameters and values of distributions.", {
@@ -99,10 +99,10 @@ PATHS: dict[str, Row] = {
         "gt.client.autograd.func":
             "functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, value_and_grad, vjp",
     }),
-    "gt.fx": Row("What programs say to PyTorch's `fx`.", {"gt.torch_paths.compiler": "wrap"}),
-    "gt.hub": Row("PyTorch's `hub`, which GT has not: what downloads raises an error.", {"gt.torch_paths.hub": "*"}),
+    "gt.fx": Row("What programs say to PyTorch's `fx`.", {"gt.torch_paths.modules.compiler": "wrap"}),
+    "gt.hub": Row("PyTorch's `hub`, which GT has not: what downloads raises an error.", {"gt.torch_paths.modules.hub": "*"}),
     "gt.jit": Row("What programs say to PyTorch's script compiler: functions and modules stay what they are.", {
-        "gt.torch_paths.jit": "*",
+        "gt.torch_paths.modules.jit": "*",
         "gt.client.nn": "Module as ScriptModule",
     }),
     "gt.linalg": Row("Linear algebra.", {
@@ -114,11 +114,11 @@ PATHS: dict[str, Row] = {
     }, out="*"),
     "gt.masked": Row("Reductions of what a mask keeps.", {"gt.client.functional.masked": "*"}),
     "gt.multiprocessing": Row("PyTorch's `multiprocessing`, which GT has not: what starts processes raises an error.", {
-        "gt.torch_paths.multiprocessing": "*",
+        "gt.torch_paths.modules.multiprocessing": "*",
     }),
     "gt.nn": Row("Modules: parameters and the functions that use them.", {"gt.client.nn": "*"}),
     "gt.nn.attention": Row("The choice among PyTorch's kernels for attention: accepted, and without effect.", {
-        "gt.torch_paths.attention_kernels": "*",
+        "gt.torch_paths.modules.attention_kernels": "*",
     }),
     "gt.nn.functional": Row("The functions that modules are made of.", {
         "gt.client.functional.functional": "*",
@@ -186,7 +186,7 @@ PATHS: dict[str, Row] = {
         "gt.client.nn": "Upsample, UpsamplingBilinear2d, UpsamplingNearest2d",
     }),
     "gt.nn.modules.utils": Row("One number, or one for each spatial dimension, as modules written elsewhere ask for it.", {
-        "gt.torch_paths.ntuple": "_ntuple, _single, _pair, _triple, _quadruple",
+        "gt.torch_paths.modules.ntuple": "_ntuple, _single, _pair, _triple, _quadruple",
     }),
     "gt.nn.parallel": Row("Wrappers that spread a module over devices in PyTorch, and only call it here.", {
         "gt.client.nn.data_parallel_stub": "*",
@@ -208,7 +208,7 @@ PATHS: dict[str, Row] = {
     }),
     "gt.nn.utils.rnn": Row("Sequences of different lengths: padded or packed.", {"gt.client.nn.packed_sequence": "*"}),
     "gt.onnx": Row("PyTorch's export to ONNX, which GT has not: `export` raises an error.", {
-        "gt.torch_paths.onnx": "*",
+        "gt.torch_paths.modules.onnx": "*",
     }),
     "gt.optim": Row("Optimizers.", {"gt.client.optim": "*"}),
     "gt.optim.lr_scheduler": Row("Learning-rate schedules.", {"gt.client.optim.lr_scheduler": "*"}),
@@ -242,7 +242,7 @@ PATHS: dict[str, Row] = {
             "BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler",
     }),
     "gt.utils.hooks": Row("Handles of hooks.", {"gt.client.tensor.hooks": "HookHandle as RemovableHandle"}),
-    "gt.version": Row("The version of GT.", {"gt.torch_paths.version": "*, __version__"}),
+    "gt.version": Row("The version of GT.", {"gt.torch_paths.modules.version": "*, __version__"}),
 }
 """By path."""
 _DISTRIBUTIONS: Final = {

@@ -87,11 +87,8 @@ def test_the_public_face_has_every_path_at_the_top() -> None:
 
 def test_what_defines_a_path_alone_is_used() -> None:
     used = {source for row in PATHS.values() for source in row.names if source.startswith("gt.torch_paths.")}
-    machinery = {
-        f"gt.torch_paths.{name}"
-        for name in ("__init__", "build_backend", "finder", "instead", "loader", "stubs", "table")
-    }
-    assert {f"gt.torch_paths.{file.stem}" for file in (REPOSITORY / "gt/torch_paths").glob("*.py")} == used | machinery
+    files = {file.stem for file in (REPOSITORY / "gt/torch_paths/modules").glob("*.py")} - {"__init__"}
+    assert {f"gt.torch_paths.modules.{name}" for name in files} == used
 
 
 @pytest.mark.parametrize(

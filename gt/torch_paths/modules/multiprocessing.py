@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .instead import PROCESSES, refused
+from gt.torch_paths.instead import PROCESSES, refused
 
 __all__ = ["Process", "get_context", "set_start_method", "spawn"]
 

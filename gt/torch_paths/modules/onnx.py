@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .instead import INSTEAD, refused
+from gt.torch_paths.instead import INSTEAD, refused
 
 __all__ = ["export"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .instead import PROCESSES, refused
+from gt.torch_paths.instead import PROCESSES, refused
 
 __all__ = [
     "all_gather", "all_reduce", "barrier", "broadcast", "destroy_process_group", "get_rank", "get_world_size",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .instead import refused
+from gt.torch_paths.instead import refused
 
 __all__ = ["download_url_to_file", "get_dir", "help", "list", "load", "load_state_dict_from_url", "set_dir"]
 
