@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[float32]
 
 def forward(out: Floats, x: Floats, weight: Floats, both: Floats, gates: Floats) -> None: ...
+def recall(out: Floats, brought: Floats, weight: Floats, gates: Floats) -> None: ...
 def backward(
     kept: Floats,
     given: Floats,

@@ -57,25 +57,48 @@ cdef void multiply(Read a, Read b, Floats out, Py_ssize_t size) noexcept nogil:
         out[j] = a[j] * b[j]
 
 
+cdef void add(Floats x, Read y, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t j
+    for j in range(size):
+        x[j] = x[j] + y[j]
+
+
+cdef void activate(
+    float *a, float *kept, Py_ssize_t apart, const float *before, float *new, float *hidden, Py_ssize_t whole
+) noexcept nogil:
+    """One step from the sums of its gates `a`, which become these; `kept`: where each is copied to, so many elements `apart`."""
+    cdef Py_ssize_t gate
+    tanh(a, a, 4 * whole)
+    halved(a, 2 * whole)
+    plain(a + 2 * whole, whole)
+    halved(a + 3 * whole, whole)
+    if kept != NULL:
+        for gate in range(4):
+            memcpy(kept + gate * apart, a + gate * whole, 4 * whole)
+    add_up(a, a + whole, a + 2 * whole, before, new, whole)
+    tanh(new, a, whole)
+    multiply(a + 3 * whole, a, hidden, whole)
+
+
 def forward(float[:, :, :, :] out, const float[:, :, :] x, float[:, :, ::1] weight, float[:, ::1] both, float[:, :, ::1] gates):
     """Fills `out` [k, t + 1, n, h] from the first states in it: of each step i, f, g, o, c and h, or c and h. `x`: [t, n, i];
     `weight`: [4, h + i + 1, h], times the factors of gates; `both` [n, h + i + 1], whose last column is ones, and `gates` [4, n, h]
     are memory. Each [n, h] of `out` is one stretch."""
     cdef Py_ssize_t count = x.shape[0], rows = gates.shape[1], size = gates.shape[2]
-    cdef Py_ssize_t inputs = x.shape[2], width = both.shape[1], whole = rows * size, t, n, j, planes = out.shape[0]
+    cdef Py_ssize_t inputs = x.shape[2], width = both.shape[1], whole = rows * size, t, n, j, last = out.shape[0] - 1
+    cdef Py_ssize_t apart = out.strides[0] // 4
     cdef bint dense = x.strides[2] == 4
     cdef char *args[3]
     cdef Py_ssize_t dimensions[4]
     cdef Py_ssize_t steps[9]
     cdef float *a = &gates[0, 0, 0]
     cdef float *hidden
-    cdef float *new
     dimensions[0], dimensions[1], dimensions[2], dimensions[3] = 4, rows, width, size
     steps[0], steps[1], steps[2] = 0, 4 * width * size, 4 * whole
     steps[3], steps[4], steps[5], steps[6], steps[7], steps[8] = 4 * width, 4, 4 * size, 4, 4 * size, 4
     with nogil:
         for t in range(count):
-            hidden = &out[planes - 1, t, 0, 0]
+            hidden = &out[last, t, 0, 0]
             for n in range(rows):
                 memcpy(&both[n, 0], hidden + n * size, 4 * size)
                 if dense:
@@ -85,17 +108,33 @@ def forward(float[:, :, :, :] out, const float[:, :, :] x, float[:, :, ::1] weig
                         both[n, size + j] = x[t, n, j]
             args[0], args[1], args[2] = <char *>&both[0, 0], <char *>&weight[0, 0, 0], <char *>a
             matmul_loop(args, dimensions, steps, matmul_data)
-            tanh(a, a, 4 * whole)
-            halved(a, 2 * whole)
-            plain(a + 2 * whole, whole)
-            halved(a + 3 * whole, whole)
-            if planes == 6:
-                for n in range(4):
-                    memcpy(&out[n, t, 0, 0], a + n * whole, 4 * whole)
-            new = &out[planes - 2, t + 1, 0, 0]
-            add_up(a, a + whole, a + 2 * whole, &out[planes - 2, t, 0, 0], new, whole)
-            tanh(new, a, whole)
-            multiply(a + 3 * whole, a, &out[planes - 1, t + 1, 0, 0], whole)
+            activate(
+                a, &out[0, t, 0, 0] if last == 5 else NULL, apart,
+                &out[last - 1, t, 0, 0], &out[last - 1, t + 1, 0, 0], &out[last, t + 1, 0, 0], whole,
+            )
+
+
+def recall(float[:, :, :, :] out, const float[:, :, :, :] brought, float[:, :, ::1] weight, float[:, :, ::1] gates):
+    """The same from what inputs bring to the gates, `brought` [t, 4, n, h]. `weight`: [4, h, h]. Each [n, h] of both is one stretch."""
+    cdef Py_ssize_t count = brought.shape[0], rows = gates.shape[1], size = gates.shape[2]
+    cdef Py_ssize_t whole = rows * size, t, gate, last = out.shape[0] - 1, apart = out.strides[0] // 4
+    cdef char *args[3]
+    cdef Py_ssize_t dimensions[4]
+    cdef Py_ssize_t steps[9]
+    cdef float *a = &gates[0, 0, 0]
+    dimensions[0], dimensions[1], dimensions[2], dimensions[3] = 4, rows, size, size
+    steps[0], steps[1], steps[2] = 0, 4 * size * size, 4 * whole
+    steps[3], steps[4], steps[5], steps[6], steps[7], steps[8] = 4 * size, 4, 4 * size, 4, 4 * size, 4
+    with nogil:
+        for t in range(count):
+            args[0], args[1], args[2] = <char *>&out[last, t, 0, 0], <char *>&weight[0, 0, 0], <char *>a
+            matmul_loop(args, dimensions, steps, matmul_data)
+            for gate in range(4):
+                add(a + gate * whole, &brought[t, gate, 0, 0], whole)
+            activate(
+                a, &out[0, t, 0, 0] if last == 5 else NULL, apart,
+                &out[last - 1, t, 0, 0], &out[last - 1, t + 1, 0, 0], &out[last, t + 1, 0, 0], whole,
+            )
 
 
 cdef void step_back(

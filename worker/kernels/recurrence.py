@@ -209,11 +209,15 @@ def _lstm(k: RecurrentKernel, call: KernelCall) -> Forward:
     """Gates in the order input, forget, cell, output; these, c and h, or c and h."""
     xp, kept = k.xp, call.attributes["kept"]
     activate = Logistic(k, GATE_FACTORS["lstm"])
-    loops = lstm_loops if k.joined and k.work == np.float32 else None
+    loops = lstm_loops if k.stacked and k.multiply is np.matmul and k.work == np.float32 else None
 
     def forward(out: Any, fed: Any, weight: Any) -> None:
         if loops is not None:
-            both, gates = k.empty(k.rows, weight.shape[1]), k.empty(k.gates, k.rows, k.size)
+            gates = k.empty(k.gates, k.rows, k.size)
+            if not k.joined:
+                loops.recall(out, fed, weight, gates)
+                return
+            both = k.empty(k.rows, weight.shape[1])
             both[:, k.size + k.inputs :] = 1
             loops.forward(out, fed, weight, both, gates)
             return
