@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +75,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 @given(worlds())
-@settings(max_examples=60)
+@settings(max_examples=cases(250))
 def test_under_a_constant_load_it_ends_and_nobody_goes_back_and_forth(world: World) -> None:
     """Every session is on one worker of its kind to which it may go, and moves after longer and longer times."""
     before = dict(world.sessions)
@@ -92,7 +93,7 @@ def test_under_a_constant_load_it_ends_and_nobody_goes_back_and_forth(world: Wor
 
 
 @given(st.integers(2, 6), st.integers(1, 12), st.randoms())
-@settings(max_examples=30)
+@settings(max_examples=cases(125))
 def test_no_worker_is_idle_while_two_could_share_its_work(workers: int, sessions: int, draw: object) -> None:
     """Sessions that always have work end up on as many workers as there are, evenly within the margin."""
     world = World(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from builders import Lines
+from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +45,7 @@ def test_each_part_takes_what_all_in_it_allow_or_is_one_instruction(steps: list[
 
 
 @given(st.lists(TIMES, min_size=1, max_size=2000), st.floats(1e-9, 1.0))
-@settings(max_examples=30)
+@settings(max_examples=cases(125))
 def test_there_are_never_more_parts_than_may_be(seconds: list[float], limit: float) -> None:
     assert len(finish(part_starts([PlanStep(at, each, limit) for at, each in enumerate(seconds)]))) <= MAX_PARTS + 1
 
