@@ -83,7 +83,8 @@ def _moments(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tens
 
 def _noted(x: Tensor, mean: Tensor, scale: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """The statistics that are given back, off the tape."""
-    first, second = (cast(shape_ops.reshape(each.detach(), shape), x.dtype) for each in (mean, scale))
+    plain = [each.detach() for each in (mean, scale)]
+    first, second = (cast(each if each.shape == shape else shape_ops.reshape(each, shape), x.dtype) for each in plain)
     return first, second
 
 
