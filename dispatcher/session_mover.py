@@ -12,13 +12,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from .cost.cost_model import devices_of, paces
-from .handlers.session_mesh import SessionMeshes, kind_of
+from .handlers.session_mesh import SessionMeshes
 from .operators.audit import AuditRecord, AuditTrail
 from .pacing.session_moves import RunningSession, SessionMoves, WorkerLoads, WorkerState
 from .pacing.soonest_end import demand_of
 from .state.events import Remesh
 from .state.records import ClientRecord
 from .state.shared_state import DispatcherState
+from .state.worker_duty import kind_of
 
 if TYPE_CHECKING:
     from gt.sharding.config import Config

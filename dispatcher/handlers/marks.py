@@ -33,6 +33,7 @@ from gt.dispatcher.state.message_state import ACTING, DONE, WAITING_TURN, Messag
 from gt.dispatcher.state.session_marks import SessionMark, TableCopy, capture
 from gt.dispatcher.state.shared_parts import share_parts
 from gt.dispatcher.state.standby_copies import NUMBERS, mark_of
+from gt.dispatcher.state.worker_duty import kind_of
 from gt.wire import messages as m
 
 from .job_scheduler import JOB_NAMES, Job, JobScheduler
@@ -228,8 +229,10 @@ class MarkHandler:
         """Take a mark with this copy of a session's table."""
         recovery = client.recovery
         recovery.due = recovery.wanted = recovery.awaits_update = False
-        folders = self._folders(planner.mesh.members)
-        mark = capture(client, table, next(self.numbers), planner.known_speeds, self.service.config, folders)
+        by_number = {worker.number: worker for worker in self.service.workers.values()}
+        workers = [by_number[number] for number in planner.mesh.members]
+        folders, kinds = tuple(map(folder_of, workers)), tuple(map(kind_of, workers))
+        mark = capture(client, table, next(self.numbers), planner.known_speeds, self.service.config, folders, kinds)
         mark.wait = MarkWait(self.service.order, mark.table)
         recovery.taking, self.taking[mark.number] = mark, client
         if self.saves and recovery.key:
@@ -347,11 +350,6 @@ class MarkHandler:
         """For each folder of files of marks, one worker that has it."""
         workers = [worker for worker in self.service.workers.values() if worker.facts.get("marks") is True]
         return tuple({folder_of(worker): worker.identity for worker in reversed(workers)}.values())
-
-    def _folders(self, members: tuple[int, ...]) -> tuple[str, ...]:
-        """The folders in which these workers keep files of marks."""
-        by_number = {worker.number: worker for worker in self.service.workers.values()}
-        return tuple(folder_of(by_number[number]) for number in members)
 
     def abandon(self, client: ClientRecord) -> None:
         """Give up the mark that is being taken or written, if there is one."""

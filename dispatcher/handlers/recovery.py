@@ -32,7 +32,7 @@ from gt.dispatcher.state.plan_cache import Entry
 from gt.dispatcher.state.records import ClientRecord, MeshRecord, ReducedSegment, WorkerRecord
 from gt.dispatcher.state.session_marks import SessionMark, entries_on, entries_without, lost_entries
 from gt.dispatcher.state.shared_state import MESH_CREDITS, releases
-from gt.dispatcher.state.worker_duty import LEAVING, SPARE
+from gt.dispatcher.state.worker_duty import LEAVING, SPARE, kind_of
 from gt.errors import GTError, ProtocolError
 from gt.ir.instruction import Segment
 from gt.ir.spec import MAX_ELEMENTS
@@ -308,7 +308,10 @@ class RecoveryHandler:
 
     def _has_idle_workers(self, mark: SessionMark, avoided: Set[int]) -> bool:
         """Whether workers that no session uses can take all ranks of a mark whose workers are lost, from the same folders: then
-        nobody need wait until these are started again, and nobody shares a worker who would not have to."""
+        nobody need wait until these are started again, and nobody shares a worker who would not have to. Only where all workers
+        are of one kind: a CPU gives other bits than the GPU that returns."""
+        if len({*mark.kinds, *map(kind_of, self.service.in_service)}) > 1:
+            return False
         there = {worker.number: worker for worker in self.service.in_service if worker.number not in avoided}
         used = {*mark.mesh.members}.union(*(record.mesh.members for record in self.service.meshes.values()))
         idle = Counter(folder_of(worker) for number, worker in there.items() if number not in used)

@@ -32,7 +32,7 @@ from gt.dispatcher.state.records import ClientRecord, MeshMigration, MeshRecord,
 from gt.dispatcher.state.session_marks import FrozenShape
 from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState, releases
 from gt.dispatcher.state.survivors import Survivors
-from gt.dispatcher.state.worker_duty import IN_SERVICE
+from gt.dispatcher.state.worker_duty import IN_SERVICE, kind_of
 from gt.errors import ConfigError, ProtocolError
 from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec
@@ -501,11 +501,6 @@ class SessionMeshes:
             entry = client.table[each.tensor]
             resident = replace(entry.resident, layout=layout_on(new, old, each.layout), bound=False)
             client.table[each.tensor] = replace(entry, mesh=new.number, resident=resident, root=None)
-
-
-def kind_of(worker: WorkerRecord) -> tuple[str, str]:
-    """What workers have in common between which a running session may move: kind and model."""
-    return str(worker.facts.get("kind", "cpu")), str(worker.facts.get("model", ""))
 
 
 def _nothing() -> Generator[None, None, None]:

@@ -38,7 +38,7 @@ from .session_marks import FrozenShape, SessionMark
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
-HEADER: Final = b"GTsess3\n"
+HEADER: Final = b"GTsess4\n"
 SIZES: Final = struct.Struct("<8sQQI")
 TABLE_FIELD: Final = 8
 """The place of the tensor table in a state: the numbers of tensors, and of their entries."""
@@ -257,12 +257,14 @@ def _pack_mark(mark: SessionMark, parts: PackedParts) -> list[object]:
         mark.number, mark.position, mark.done, _pack_mesh(mark.mesh), _pack_speeds(mark.speeds), _pack_policy(mark.policy),
         residents.packed, entries.packed, table, segments, refused, list(mark.reduced.items()), plans, configs, mark.verify,
         mark.tf32, mark.checked, [list(each) for each in sorted(mark.warned)], mark.seconds, list(mark.folders),
+        list(map(list, mark.kinds)),
     ]  # fmt: skip
 
 
 def _unpack_mark(raw: Sequence[Any]) -> SessionMark:
     (number, position, done, raw_mesh, raw_speeds, raw_policy, raw_residents, raw_entries, raw_table, raw_segments, raw_refused,
-     reduced, raw_plans, raw_configs, verify, tf32, checked, warned, seconds, folders) = raw  # fmt: skip
+     reduced, raw_plans, raw_configs, verify, tf32, checked, warned, seconds, folders,
+     raw_kinds) = raw  # fmt: skip
     mesh = _unpack_mesh(raw_mesh)
     residents = [_unpack_resident(*each) for each in raw_residents]
     entries = [_unpack_entry(value, residents[at], fault, mesh.number) for value, at, fault in raw_entries]
@@ -290,6 +292,7 @@ def _unpack_mark(raw: Sequence[Any]) -> SessionMark:
         {number: _unpack_segment(each) for number, each in raw_segments},
         {segment: table(ids, places) for segment, ids, places in raw_refused}, dict(reduced), plans, own, config, base, verify,
         tf32, checked, {(signal, deadline) for signal, deadline in warned}, set(), seconds, tuple(folders),
+        tuple((kind, model) for kind, model in raw_kinds),
     )  # fmt: skip
 
 

@@ -70,6 +70,8 @@ class SessionMark:
     """What the slowest worker took for that."""
     folders: tuple[str, ...] = ()
     """By rank, the folder in which the worker has written its file; empty where that is not known."""
+    kinds: tuple[tuple[str, str], ...] = ()
+    """By rank, the kind and model of the worker."""
     wait: MarkWait | None = None
     """How long it may take, while it is written."""
     turns: dict[int, int] = field(default_factory=dict)
@@ -300,6 +302,7 @@ def capture(
     speeds: Speeds,
     base: Any,
     folders: tuple[str, ...] = (),
+    kinds: tuple[tuple[str, str], ...] = (),
 ) -> SessionMark:
     """The mark of a session as it is now, with a copy of its `table`: between two of its messages, when none of its tensors lands
     or moves."""
@@ -310,7 +313,7 @@ def capture(
     return SessionMark(
         number, client.recovery.over, client.arrived, mesh, speeds, planner.policy.copy(mesh), table,
         dict(client.segments), dict(client.refused), reduced, client.plans.saved_plans(), client.own, client.config,
-        base, client.verify, client.tf32, client.runs, set(client.warned), set(mesh.members), folders=folders,
+        base, client.verify, client.tf32, client.runs, set(client.warned), set(mesh.members), folders=folders, kinds=kinds,
     )  # fmt: skip
 
 

@@ -66,6 +66,11 @@ def next_spare(workers: Iterable[WorkerRecord]) -> WorkerRecord | None:
     return min((each for each in workers if each.duty is SPARE), key=lambda each: each.number, default=None)
 
 
+def kind_of(worker: WorkerRecord) -> tuple[str, str]:
+    """What workers have in common of which one may take the place of another at once: kind and model."""
+    return str(worker.facts.get("kind", "cpu")), str(worker.facts.get("model", ""))
+
+
 def reads_files_of(gone: WorkerRecord, spare: WorkerRecord) -> bool:
     """Whether a spare has the files that a worker has written for marks, as far as is known."""
     folder = gone.facts.get("mark_folder")

@@ -313,3 +313,20 @@ def test_an_idle_worker_that_cannot_read_the_files_is_no_replacement() -> None:
     assert client_of(each).head is MessageState.WAITING_WORKERS
     each.join("w3", marks=True, supervised=True, mark_folder=f"folder{lost}")
     assert client_of(each).mesh.members == (2,)  # type: ignore[union-attr]
+
+
+def test_an_idle_worker_of_another_kind_is_no_replacement() -> None:
+    """A CPU in the place of a GPU, say, also where all workers that are left are of one kind."""
+    each = Service(0, expected=2)
+    for name, kind in (("w0", "cuda"), ("w1", "cpu")):
+        each.join(name, marks=True, kind=kind)
+    each.client("c", resends=True)
+    each.put(1)
+    each.done()
+    mark = settled_mark(each)
+    assert client_of(each).mesh.members == (0,)  # type: ignore[union-attr]
+    lose(each, "w0")
+    go_on(each)
+    (rewind,) = each.hears("c", m.Rewind)
+    each.say("c", m.Resume(rewind.session, mark))
+    assert client_of(each).head is MessageState.WAITING_WORKERS

@@ -87,6 +87,8 @@ def same(one: SessionMark, other: SessionMark) -> None:
         "checked",
         "warned",
         "seconds",
+        "folders",
+        "kinds",
     )
     for name in plain:
         assert getattr(one, name) == getattr(other, name), name
