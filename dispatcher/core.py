@@ -150,7 +150,7 @@ class DispatcherCore:
         self.service = service = DispatcherState(config, workers_expected, log, numbers)
         service.adopt_limits(limits)
         if policy is not None:
-            service.pacer.policy = policy
+            service.pacer.choose(policy)
         self.subscribers = Subscribers(service, boot)
         self.plan_selection = PlanSelection(service)
         self.meshes = SessionMeshes(service, self.plan_selection)

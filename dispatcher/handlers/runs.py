@@ -111,19 +111,19 @@ class RunHandler:
         assert client.planner is not None
         if not self.service.has_credit(client.planner.mesh):
             return WAITING_CREDIT
-        held = self._held(client, client.planner.mesh.number)
+        held = self._held(client, client.planner.mesh.number, cached.run_time.nanoseconds)
         if held is not None:
             return held
         client.hits += 1
         shared = finish(shared_entries(message, cached, entries)) if cached.changes.viewed else NOTHING_SHARED
         return self._begin(client, message, cached, entries, made, shared)
 
-    def _held(self, client: ClientRecord, mesh: int) -> MessageState | None:
+    def _held(self, client: ClientRecord, mesh: int, expected: int) -> MessageState | None:
         """What a run that could be issued waits for: that its principal may issue instructions, or its share of time."""
         service = self.service
         if service.rates.limited and not service.rates.admits(client.program.principal, client.number, service.now):
             return WAITING_RATE
-        return None if service.pacer.admits(mesh, service.now) else WAITING_SHARE
+        return None if service.pacer.admits(mesh, service.now, expected) else WAITING_SHARE
 
     def _refuse_fatal(self, client: ClientRecord, message: m.Run) -> None:
         """Raise `PlanRefused` for a run that is known to end workers."""
@@ -176,7 +176,7 @@ class RunHandler:
             return self._run_anew(client, message, entries)
         if isinstance(picked, MessageState):
             return picked
-        held = self._held(client, planner.mesh.number)
+        held = self._held(client, planner.mesh.number, picked.cached.run_time.nanoseconds)
         if held is not None:
             client.picked = picked
             return held

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from .run_time import RunTime
 from .shares import WorkerShares
+from .waiting_line import WaitingLine
 
 
 class Flight(NamedTuple):
@@ -27,7 +28,7 @@ class Lane:
 
     __slots__ = (
         "active", "busy", "cells", "flights", "key", "members", "mesh", "nanoseconds", "plans", "reported", "session",
-        "used", "used_at",
+        "turn_left", "used", "used_at",
     )  # fmt: skip
 
     def __init__(self, mesh: int, session: int, key: tuple[Hashable, ...]) -> None:
@@ -48,6 +49,8 @@ class Lane:
         """Whether it has something waiting or in flight."""
         self.busy = 0
         """The nanoseconds that its plans have taken so far, on each of its workers."""
+        self.turn_left = 0
+        """On several workers: the nanoseconds of plans for which it goes on before others with as good a claim."""
         self.used = 0.0
         """The seconds of its last plans, as they count at the time `used_at` (`soonest_end.py`)."""
         self.used_at = 0.0
@@ -75,6 +78,7 @@ class Lane:
         """It has nothing waiting or in flight."""
         if self.active:
             self.active = False
+            self.turn_left = 0
             for cell in self.cells:
                 cell.shares.end(self.key)
 
@@ -82,18 +86,26 @@ class Lane:
 class Cell:
     """Workers that serve the same meshes. All counts are of each of them."""
 
-    __slots__ = ("lanes", "nanoseconds", "owner", "plans", "shared_until", "shares", "size", "waiting")
+    __slots__ = (
+        "ends", "lanes", "late", "nanoseconds", "owner", "plans", "prompt", "shared_until", "shares", "size", "waiting",
+    )  # fmt: skip
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.lanes: set[Lane] = set()
         self.nanoseconds = 0
         self.plans = 0
+        self.ends = 0.0
+        """When all that is in flight will have been done, as far as is known."""
         self.shares = WorkerShares()
+        self.prompt = WaitingLine()
+        """Who waits there."""
+        self.late = WaitingLine()
+        """Those who wait until nobody else does."""
         self.owner = -1
         """The session whose plan was released last."""
         self.waiting = 0
-        """How many sessions wait for their turn on it."""
+        """How many sessions wait for their turn on it, in both lines."""
         self.shared_until = 0.0
         """Until when it counts as shared by several sessions."""
 
@@ -102,6 +114,10 @@ class Cell:
         other = Cell(size)
         other.lanes = set(self.lanes)
         other.nanoseconds, other.plans, other.shares = self.nanoseconds, self.plans, self.shares.copy()
+        for line, before in ((other.prompt, self.prompt), (other.late, self.late)):
+            for lane, (_, urgent) in before.lanes.items():
+                line.add(lane, other.shares.path(lane.key), urgent=urgent)
+        other.ends = self.ends
         other.owner, other.shared_until, other.waiting = self.owner, self.shared_until, self.waiting
         return other
 
@@ -153,6 +169,7 @@ class Cells:
                 merged[cell] = same
                 for other in cell.lanes:
                     other.cells.remove(cell)
+                cell.lanes = set()
         if merged:
             self._replace(merged)
         lane.cells = []
@@ -177,3 +194,6 @@ class Cells:
             assert all(cell in lane.cells for lane in cell.lanes)
             assert cell.nanoseconds == sum(lane.nanoseconds for lane in cell.lanes)
             assert cell.plans == sum(lane.plans for lane in cell.lanes)
+            for line in (cell.prompt, cell.late):
+                assert not line.hidden, "who was looked at is shown again"
+                line.check()

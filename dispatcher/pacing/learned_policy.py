@@ -3,22 +3,23 @@
 It was trained in the simulator (`dispatcher/pacing_simulator/training.py`, which says how, and for what reward); its weights are
 in `learned_weights.json`. What it gives beside others is in `docs/multi-user.md`.
 
-Whoever has waited for `PATIENCE_SECONDS` goes before all others, and those among each other as `FairPolicy` says. So nothing
-starves, whatever the network says.
+Whoever has waited for `PATIENCE_SECONDS` goes before all others, and of those whoever has waited longest. So nothing starves,
+whatever the network says.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from math import asinh, log
+from math import asinh, inf, log
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from .cells import Lane
 from .paced_session import PacedSession
-from .policy import FairPolicy, PacingPolicy, Rank, leads
+from .policy import PacingPolicy, Rank
 from .priority import BATCH, INTERACTIVE
 from .shares import Share
 
@@ -87,18 +88,16 @@ class LearnedPolicy:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self.fair = FairPolicy()
 
     def ranks(self, waiting: Mapping[int, PacedSession], now: float) -> Callable[[PacedSession], Rank]:
-        """Those who have waited long first, as `fair` says, and then by score. All are scored at once, and a session anew after
-        its turn."""
-        fair, floors = self.fair.ranks(waiting, now), dict[Share, float]()
+        """Those who have waited long first, and then by score. All are scored at once, and a session anew after its turn."""
+        floors = dict[Share, float]()
         scores = self.network([features(each, now, floors) for each in waiting.values()]) if waiting else []
         known = {number: (waiting[number].spent, score) for number, score in zip(waiting, scores, strict=True)}
 
         def rank(session: PacedSession) -> Rank:
             if now - session.since >= PATIENCE_SECONDS:
-                return False, *fair(session)
+                return False, session.since, session.number
             spent, score = known[session.number]
             if spent != session.spent:
                 score = self.network([features(session, now, floors)])[0]
@@ -108,6 +107,21 @@ class LearnedPolicy:
         return rank
 
 
-def service_policy(name: str) -> PacingPolicy:
-    """One of `SERVICE_POLICIES`."""
-    return LearnedPolicy(learned_network()) if name == "learned" else FairPolicy()
+def service_policy(name: str) -> PacingPolicy | None:
+    """One of `SERVICE_POLICIES`. None: fair shares."""
+    return LearnedPolicy(learned_network()) if name == "learned" else None
+
+
+def leads(lane: Lane, floors: dict[Share, float]) -> list[float]:
+    """How many virtual nanoseconds the principal, the program and the mesh of a session are before the last of their
+    siblings; on several workers, where each is furthest. `floors` remembers where those are."""
+    found = [-inf, -inf, -inf]
+    for cell in lane.cells:
+        for level, share in enumerate(cell.shares.path(lane.key)):
+            parent = share.parent
+            assert parent is not None, "the whole is nobody's"
+            floor = floors.get(parent)
+            if floor is None:
+                floor = floors[parent] = parent.floor
+            found[level] = max(found[level], share.virtual - floor)
+    return found

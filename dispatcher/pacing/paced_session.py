@@ -12,8 +12,8 @@ class PacedSession:
     """What the pacer knows of a session."""
 
     __slots__ = (
-        "behaviour", "entitlement", "flights", "key", "lanes", "last", "number", "priority", "since", "spent", "waits",
-        "was_idle", "weight",
+        "behaviour", "entitlement", "expected", "flights", "key", "lanes", "last", "late", "number", "priority", "since",
+        "spent", "waits", "was_idle", "weight",
     )  # fmt: skip
 
     def __init__(self, number: int, key: tuple[Hashable, Hashable], entitlement: Entitlement = ORDINARY) -> None:
@@ -32,6 +32,10 @@ class PacedSession:
         """The mesh for which it has a plan that waits for its turn."""
         self.since = 0.0
         """Since when, in seconds."""
+        self.late = False
+        """Whether it waits until nobody else does."""
+        self.expected = 0
+        """The predicted nanoseconds of that plan."""
         self.was_idle = False
         """Whether it had nothing in flight then."""
         self.last = 0

@@ -5,11 +5,10 @@ milliseconds of predicted run time are in flight on a worker that several sessio
 plan; what else sessions have to run waits in their queues at the dispatcher. A worker that one session uses alone has more
 in flight (`LONE_DEPTH_NANOSECONDS`), so that it never waits for the dispatcher.
 
-When there is room, the session that the policy ranks first has a turn (`policy.py`: who is furthest behind its fair share):
-it releases plans of `TURN_NANOSECONDS`, or one.
+When there is room, whoever is furthest behind its fair share has a turn (`turns.py`): it releases plans of
+`TURN_NANOSECONDS`, or one.
 
-A plan for several workers is released when each of them has room. Until then no session that ranks after it has a turn on
-any of them, so it is not overtaken for ever. Its number in the one order of all plans is given when it is released, so
+A plan for several workers is released when each of them has room. Its number in the one order of all plans is given then, so
 nothing that waits here can deadlock: what is in flight needs nothing of it.
 
 Time decides nothing but the order between sessions. Everything is a number or a name; the clock is an argument.
@@ -17,16 +16,19 @@ Time decides nothing but the order between sessions. Everything is a number or a
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
 from .cells import Cell, Cells, Flight, Lane
 from .paced_session import PacedSession
-from .policy import INTERACTIVE_CREDIT, FairPolicy, PacingPolicy
-from .priority import INTERACTIVE, ORDINARY, Entitlement, Priority
+from .policy import PacingPolicy
+from .priority import BATCH, INTERACTIVE, ORDINARY, Entitlement, Priority
 from .run_time import RunTime
 from .soonest_end import USE_SECONDS, note_use
+from .turns import GANG_TURN_NANOSECONDS, FairTurns, RankedTurns, Turns
+from .waiting_line import INTERACTIVE_CREDIT
 
 DEPTH_NANOSECONDS: Final = 5_000_000
 """The nanoseconds in flight on a worker up to which a further plan is released."""
@@ -36,13 +38,19 @@ SHARED_SECONDS: Final = 1.0
 """So long after another session has released a plan there, a worker does not count as one session's alone."""
 TURN_NANOSECONDS: Final = 1_000_000
 """The nanoseconds of plans that a session releases in one turn, if they are short."""
+BATCH_PATIENCE: Final = 1.0
+"""The seconds after which a batch session that waits has its turn like others."""
+MAX_RANKED: Final = 64
+"""The most sessions that wait on a worker which a service's policy ranks in one event."""
+PATIENT_AT_ONCE: Final = 64
+"""The most batch sessions that have waited for so long that are looked at in one event."""
 
 
 class Pacer:
-    """Decides when plans of all sessions are released."""
+    """Decides when plans of all sessions are released: by fair shares, or by a policy."""
 
     def __init__(self, policy: PacingPolicy | None = None) -> None:
-        self.policy = FairPolicy() if policy is None else policy
+        self.turns_of: Turns = FairTurns(self) if policy is None else RankedTurns(self, policy)
         """Says who is first among those that wait."""
         self.cells = Cells()
         self.lanes: dict[int, Lane] = {}
@@ -50,6 +58,8 @@ class Pacer:
         self.sessions: dict[int, PacedSession] = {}
         self.waiting: dict[int, PacedSession] = {}
         """Those that wait for their turn, by number."""
+        self.patient: deque[tuple[float, PacedSession]] = deque()
+        """The batch sessions that wait or have waited, with the times since when."""
         self.principals: Mapping[Hashable, Entitlement] = {}
         """What principals are granted, but those that have the `default`."""
         self.default = ORDINARY
@@ -59,6 +69,10 @@ class Pacer:
         """Whose turn it is."""
         self.left = 0
         """How many nanoseconds of it are left."""
+
+    def choose(self, policy: PacingPolicy) -> None:
+        """Go by a policy, from before the first session on."""
+        self.turns_of = RankedTurns(self, policy, MAX_RANKED)
 
     # sessions and their meshes
 
@@ -81,6 +95,7 @@ class Pacer:
         known.lanes.append(lane)
         self.cells.add(lane, members, self._weights(known), known.entitlement.reserved)
         lane.members = sum(cell.size for cell in lane.cells)
+        self._touch(lane)
 
     def drop_mesh(self, mesh: int) -> None:
         """A session uses a mesh no longer; what is in flight there counts as finished."""
@@ -92,10 +107,10 @@ class Pacer:
         known.flights -= lane.plans
         if known.waits is lane:
             self._waits_no_more(known)
+        self._touch(lane)
         self.cells.drop(lane)
         if not known.lanes:
             del self.sessions[lane.session]
-        self.due = bool(self.waiting)
 
     def declare(self, session: int, priority: Priority, weight: float) -> None:
         """What a session says of itself. A program has the largest weight of its sessions."""
@@ -122,6 +137,10 @@ class Pacer:
         for lane in session.lanes:
             for cell in lane.cells:
                 cell.shares.entitle(lane.key, weights, session.entitlement.reserved)
+        if session.waits is not None:
+            lane = self._leave(session)
+            self._enter(session, lane, late=session.late and session.kind is BATCH)
+            self._touch(lane)
         self.due = bool(self.waiting)
 
     def kind(self, session: int) -> str:
@@ -135,24 +154,28 @@ class Pacer:
 
     # releasing
 
-    def admits(self, mesh: int, now: float) -> bool:
-        """Whether the next plan of a mesh may be released now. If not, its session waits for its turn."""
+    def admits(self, mesh: int, now: float, expected: int = 0) -> bool:
+        """Whether the next plan of a mesh, of so many nanoseconds (0: as the last one), may be released now. If not, its
+        session waits for its turn."""
         lane = self.lanes[mesh]
         session = self.sessions[lane.session]
         if session is self.turn:
             first = self.left > 0
         else:
             first = session.waits is None and not (self.waiting and any(cell.waiting for cell in lane.cells))
-        if first and self._has_room(lane, now):
+        if first and self.has_room(lane, now):
             return True
         if session.waits is None:
-            session.waits, session.since = lane, now
+            session.since = now
+            session.expected = expected or session.last
             session.was_idle = not session.flights
             self.waiting[session.number] = session
             lane.begin()
-            for cell in lane.cells:
-                cell.waiting += 1
-            self.due = True
+            late = session.kind is BATCH
+            if late:
+                self.patient.append((now, session))
+            self._enter(session, lane, late=late)
+            self._touch(lane)
         return False
 
     def released(self, mesh: int, order: int, run_time: RunTime | None, now: float) -> None:
@@ -177,10 +200,13 @@ class Pacer:
             lane.begin()
         if session is self.turn:
             self.left -= nanoseconds
+        if lane.turn_left:
+            lane.turn_left -= nanoseconds
         credit = INTERACTIVE_CREDIT if session.kind is INTERACTIVE else 0
         for cell in lane.cells:
             cell.plans += 1
             cell.nanoseconds += nanoseconds
+            cell.ends = max(cell.ends, now) + nanoseconds / 1e9
             if len(cell.lanes) > 1:
                 if cell.owner != lane.session:
                     cell.owner, cell.shared_until = lane.session, now + SHARED_SECONDS
@@ -200,7 +226,10 @@ class Pacer:
             flight.run_time.tally.measured(each)
             for cell in lane.cells:
                 if len(cell.lanes) > 1:
-                    cell.shares.correct(lane.key, each - flight.nanoseconds)
+                    path = cell.shares.correct(lane.key, each - flight.nanoseconds)
+                    if cell.waiting and each < flight.nanoseconds:
+                        cell.prompt.moved_back(path)
+                        cell.late.moved_back(path)
 
     def also_measured(self, mesh: int, order: int, nanoseconds: Sequence[int]) -> None:
         """Another worker of a mesh than the one whose measurements predict has run the last things up to an order."""
@@ -226,81 +255,94 @@ class Pacer:
                 cell.plans -= plans
                 cell.nanoseconds -= nanoseconds
             self._look_at_activity(lane)
-            self.due = bool(self.waiting)
+            self._touch(lane)
 
     def turns(self, now: float, most: int) -> Iterator[int]:
         """The sessions whose turn has come, at most so many. The caller lets each release its plans before it takes the next;
         it may be `due` again afterwards."""
         while self.due and most > 0:
             self.due = False
-            for session in self._candidates(now):
+            self._look_at_patience(now)
+            for session in self.turns_of.next(now):
                 if most <= 0:
                     self.due = True
                     return
                 most -= 1
                 lane = self._waits_no_more(session)
                 self.turn, self.left = session, TURN_NANOSECONDS
+                if len(lane.cells) > 1 and lane.turn_left <= 0:
+                    lane.turn_left = GANG_TURN_NANOSECONDS
                 yield session.number
                 self.turn = None
                 self._look_at_activity(lane)
                 self.due = bool(self.waiting)
 
     def first(self, session: int, now: float, most: int) -> list[int]:
-        """The sessions that have their turns before one that waits, and need a worker of its; at most so many are looked at."""
+        """The sessions that have their turns before one that waits, on a worker of its, by fair shares; at most so many are
+        looked at."""
         known = self.sessions[session]
         assert known.waits is not None, "it waits for its turn"
-        beside = [
-            each
-            for each in self.waiting.values()
-            if each.waits and not {*each.waits.cells}.isdisjoint(known.waits.cells)
-        ]
-        rank = self.policy.ranks(self.waiting, now)
-        mine = rank(known)
-        return [each.number for each in beside[:most] if each is not known and rank(each) < mine]
+        found: dict[int, None] = {}
+        for cell in known.waits.cells:
+            mine = (cell.late if known.late else cell.prompt).order(known.waits)
+            for line in (cell.prompt, cell.late) if known.late else (cell.prompt,):
+                for lane in itertools.islice(line.lanes, most):
+                    if line.order(lane) < mine or (known.late and line is cell.prompt):
+                        found[lane.session] = None
+        return [*found][:most]
 
-    def _candidates(self, now: float) -> Iterator[PacedSession]:
-        """The sessions that have their turn now, the first one first. What the caller does with each counts for the others."""
-        rank = self.policy.ranks(self.waiting, now)
-        heap = [(rank(session), number, session) for number, session in self.waiting.items()]
-        heapify(heap)
-        reserved: set[Cell] = set()
-        while heap:
-            before, number, session = heap[0]
-            lane = session.waits
-            if lane is None:
-                heappop(heap)
-                continue
-            after = rank(session)
-            if after > before:  # others of its principal have had their turns
-                heapreplace(heap, (after, number, session))
-                continue
-            heappop(heap)
-            if reserved.isdisjoint(lane.cells) and self._has_room(lane, now):
-                yield session
-                if session.waits is not None:
-                    heappush(heap, (rank(session), number, session))
-            else:
-                reserved.update(lane.cells)
-
-    def _has_room(self, lane: Lane, now: float) -> bool:
+    def has_room(self, lane: Lane, now: float) -> bool:
         """Whether each worker of a mesh has room for one more plan."""
-        for cell in lane.cells:
-            if cell.nanoseconds < DEPTH_NANOSECONDS:
-                continue
-            others = cell.waiting - (self.sessions[lane.session].waits is lane)
-            shared = len(cell.lanes) > 1 and (others > 0 or cell.shared_until > now)
-            if shared or (cell.nanoseconds >= LONE_DEPTH_NANOSECONDS and cell.plans > 1):
-                return False
-        return True
+        waits = self.sessions[lane.session].waits is lane
+        return all(self.has_room_on(cell, now, cell.waiting - waits) for cell in lane.cells)
 
-    def _waits_no_more(self, session: PacedSession) -> Lane:
-        """A session waits for its turn no longer. Returns the mesh for which it did."""
+    def has_room_on(self, cell: Cell, now: float, others: int) -> bool:
+        """Whether workers have room for one more plan of one session, where so many others wait."""
+        if cell.nanoseconds < DEPTH_NANOSECONDS:
+            return True
+        shared = len(cell.lanes) > 1 and (others > 0 or cell.shared_until > now)
+        return not (shared or (cell.nanoseconds >= LONE_DEPTH_NANOSECONDS and cell.plans > 1))
+
+    def _touch(self, lane: Lane) -> None:
+        """Something has changed on the workers of a mesh."""
+        if self.waiting:
+            self.due = True
+            self.turns_of.touch(lane.cells)
+
+    def _enter(self, session: PacedSession, lane: Lane, *, late: bool) -> None:
+        """A session stands in the lines of the workers for which it waits."""
+        session.waits, session.late = lane, late
+        urgent = session.kind is INTERACTIVE
+        for cell in lane.cells:
+            cell.waiting += 1
+            (cell.late if late else cell.prompt).add(lane, cell.shares.path(lane.key), urgent=urgent)
+
+    def _leave(self, session: PacedSession) -> Lane:
+        """A session stands in no line any more. Returns the mesh for which it has waited."""
         lane, session.waits = session.waits, None
-        del self.waiting[session.number]
         assert lane is not None, "it has waited for a mesh"
         for cell in lane.cells:
             cell.waiting -= 1
+            (cell.late if session.late else cell.prompt).remove(lane)
         return lane
+
+    def _look_at_patience(self, now: float) -> None:
+        """Batch sessions that have waited for long enough wait like others from now on."""
+        patient = self.patient
+        for _ in range(PATIENT_AT_ONCE):
+            if not patient or now - patient[0][0] < BATCH_PATIENCE:
+                return
+            since, session = patient.popleft()
+            if session.waits is not None and session.late and session.since == since:
+                lane = self._leave(session)
+                self._enter(session, lane, late=False)
+                self._touch(lane)
+        self.due = True
+
+    def _waits_no_more(self, session: PacedSession) -> Lane:
+        """A session waits for its turn no longer. Returns the mesh for which it did."""
+        del self.waiting[session.number]
+        return self._leave(session)
 
     def _look_at_activity(self, lane: Lane) -> None:
         """Note if a mesh has nothing waiting or in flight any more."""
@@ -321,7 +363,14 @@ class Pacer:
             assert session.flights == sum(lane.plans for lane in session.lanes)
             assert session.waits is None or session.waits in session.lanes
         for cell in {*self.cells.of.values()}:
-            assert cell.waiting == sum(self.sessions[lane.session].waits is lane for lane in cell.lanes)
+            waiting = {lane for lane in cell.lanes if self.sessions[lane.session].waits is lane}
+            assert cell.waiting == len(waiting) == len(cell.prompt.lanes) + len(cell.late.lanes)
+            assert waiting == {*cell.prompt.lanes, *cell.late.lanes}
+        for session in self.waiting.values():
+            assert session.waits is not None
+            cells = session.waits.cells
+            if all(cell.nanoseconds < DEPTH_NANOSECONDS for cell in cells):
+                assert self.turns_of.looks_at(cells), "who has room is looked at"
         if self.waiting and not self.due:
             assert any(cell.plans for each in self.waiting.values() if each.waits for cell in each.waits.cells), (
                 "whoever waits for a turn waits for a plan in flight"

@@ -16,15 +16,17 @@ from collections.abc import Hashable, Sequence
 class Share:
     """A share of a worker's time, among its siblings. `clock` is the virtual time of its own parts."""
 
-    __slots__ = ("active", "clock", "parent", "parts", "rate", "reserved", "virtual", "weight")
+    __slots__ = ("active", "clock", "number", "parent", "parts", "rate", "reserved", "virtual", "weight")
 
-    def __init__(self, parent: Share | None, weight: float = 1.0, reserved: float = 0.0) -> None:
+    def __init__(self, parent: Share | None, number: int = 0) -> None:
         self.parent = parent
+        self.number = number
+        """Which one of its worker's it is, from the first that came on."""
         self.parts: list[Share] = []
-        self.weight = weight
-        self.reserved = reserved
+        self.weight = 1.0
+        self.reserved = 0.0
         """The part of the parent's time that it gets at least while it is active."""
-        self.rate = weight
+        self.rate = 1.0
         """The weight with which it counts now."""
         self.virtual: float = 0.0 if parent is None else parent.clock
         self.clock: float = 0.0
@@ -79,6 +81,7 @@ class WorkerShares:
     def __init__(self) -> None:
         self.whole = Share(None)
         self.shares: dict[Key, Share] = {}
+        self.made = 0
 
     def add(self, key: Key, weights: tuple[float, float, float], reserved: float = 0.0) -> None:
         """Note a session's mesh, with the weights of its principal, its program and itself, and what is reserved for the
@@ -87,7 +90,8 @@ class WorkerShares:
         for level in (1, 2, 3):
             share = self.shares.get(key[:level])
             if share is None:
-                share = self.shares[key[:level]] = Share(parent)
+                self.made += 1
+                share = self.shares[key[:level]] = Share(parent, self.made)
                 parent.parts.append(share)
             parent = share
         self.entitle(key, weights, reserved)
@@ -136,19 +140,28 @@ class WorkerShares:
             parent.clock = max(parent.clock, share.virtual - credit)
             share.virtual += nanoseconds / share.rate
 
-    def correct(self, key: Key, nanoseconds: int) -> None:
-        """A plan has taken so much longer (or less) than was charged."""
-        for share in self.path(key):
+    def correct(self, key: Key, nanoseconds: int) -> tuple[Share, Share, Share]:
+        """A plan has taken so much longer (or less) than was charged. Returns what has moved."""
+        path = self.path(key)
+        for share in path:
             share.virtual += nanoseconds / share.rate
+        return path
+
+    def forfeit(self, key: Key, nanoseconds: int) -> None:
+        """A principal is from now on at most so many virtual nanoseconds behind the one that had the last turn."""
+        share = self.shares[key[:1]]
+        share.virtual = max(share.virtual, self.whole.clock - nanoseconds)
 
     def copy(self) -> WorkerShares:
         """The same shares of another worker, on which the same sessions have run the same plans."""
         other = WorkerShares()
         other.whole.clock = self.whole.clock
+        other.made = self.made
         for key in sorted(self.shares, key=len):
             before = self.shares[key]
             parent = other.shares[key[:-1]] if len(key) > 1 else other.whole
-            share = Share(parent, before.weight, before.reserved)
+            share = Share(parent, before.number)
+            share.weight, share.reserved = before.weight, before.reserved
             parent.parts.append(share)
             share.virtual, share.clock, share.active = before.virtual, before.clock, before.active
             share.rate = before.rate

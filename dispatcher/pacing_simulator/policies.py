@@ -11,7 +11,7 @@ from typing import Final
 
 from gt.dispatcher.pacing.learned_policy import LearnedPolicy, learned_network
 from gt.dispatcher.pacing.paced_session import PacedSession
-from gt.dispatcher.pacing.policy import FairPolicy, PacingPolicy, Rank
+from gt.dispatcher.pacing.policy import PacingPolicy, Rank
 from gt.dispatcher.pacing.priority import BATCH, INTERACTIVE, NORMAL
 
 from .service import Heads
@@ -55,8 +55,8 @@ class FeedbackPolicy:
         return rank
 
 
-POLICIES: Final[dict[str, Callable[[Heads], PacingPolicy]]] = {
-    "fair": lambda heads: FairPolicy(),
+POLICIES: Final[dict[str, Callable[[Heads], PacingPolicy | None]]] = {
+    "fair": lambda heads: None,
     "learned": lambda heads: LearnedPolicy(learned_network()),
     "priority": lambda heads: RankingPolicy(
         lambda session: (URGENCY[session.kind], heads(session.number).asked, session.number)

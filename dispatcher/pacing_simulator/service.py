@@ -69,7 +69,7 @@ class SimulatedService:
     """Some workers and programs, and a policy between them."""
 
     def __init__(
-        self, programs: Sequence[SimulatedProgram], workers: int, policy: Callable[[Heads], PacingPolicy]
+        self, programs: Sequence[SimulatedProgram], workers: int, policy: Callable[[Heads], PacingPolicy | None]
     ) -> None:
         self.pacer = Pacer(policy(self.head))
         self.now = 0.0
@@ -136,7 +136,7 @@ class SimulatedService:
     def _pump(self, session: SimulatedSession) -> None:
         """Release what may be released of a session."""
         number, members = session.program.number, session.program.members
-        while session.queue and self.pacer.admits(number, self.now):
+        while session.queue and self.pacer.admits(number, self.now, self.head(number).nanoseconds):
             asked, step = session.queue.popleft()
             order = next(self.orders)
             self.pacer.released(number, order, session.run_time(step), self.now)

@@ -19,7 +19,7 @@ from gt.dispatcher.pacing.learned_policy import (
     learned_network,
     service_policy,
 )
-from gt.dispatcher.pacing.policy import FairPolicy
+from gt.dispatcher.pacing.turns import FairTurns, RankedTurns
 from gt.dispatcher.pacing_simulator.figures import figures
 from gt.dispatcher.pacing_simulator.programs import SimulatedProgram, made, trainer
 from gt.dispatcher.pacing_simulator.service import SimulatedService
@@ -67,6 +67,7 @@ def test_other_parameters_are_refused() -> None:
 
 def test_a_dispatcher_has_the_policy_that_it_is_given() -> None:
     """The fair one by default."""
-    assert isinstance(Service().core.service.pacer.policy, FairPolicy)
-    given = Service(policy=service_policy("learned"))
-    assert isinstance(given.core.service.pacer.policy, LearnedPolicy)
+    assert isinstance(Service().core.service.pacer.turns_of, FairTurns)
+    given = Service(policy=service_policy("learned")).core.service.pacer.turns_of
+    assert isinstance(given, RankedTurns)
+    assert isinstance(given.policy, LearnedPolicy)

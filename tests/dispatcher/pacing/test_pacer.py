@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paced_workers import PacedWorkers, Program
 
-from gt.dispatcher.pacing.policy import BATCH_PATIENCE
+from gt.dispatcher.pacing.pacer import BATCH_PATIENCE
 from gt.dispatcher.pacing.priority import BATCH, INTERACTIVE, NORMAL, Entitlement
 from gt.dispatcher.pacing.shares import rates
 
