@@ -94,7 +94,8 @@ class LastSignature:
 def emit(op: str, operands: tuple[Any, ...], *attributes: Any) -> Tensor:
     """Emit one instruction and return its result. `operands` are tensors and Python scalars (bool, int, float, complex).
 
-    `attributes` come in the order in which `gt/ir/ops.py` declares them. Raises `ShapeError` or `DTypeError` at once.
+    `attributes` come in the order in which `gt/ir/ops.py` declares them. Shape and dtype of the result are known at once
+    (`gt/ir/infer.py`), so `ShapeError` and `DTypeError` are raised here; nothing waits for a worker.
     """
     context: Context = _get_context(CONTEXT)
     if context.lower is not None:

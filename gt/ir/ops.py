@@ -1,7 +1,7 @@
 """The op table: declares every op of the instruction set once, as data.
 
 Each component keeps its own facet under the same names: the client the gradient (`client/autograd/rules/gradient_table.py`),
-the dispatcher the sharding rows (`dispatcher/planner/sharding_rules.py`), the worker the kernel
+the dispatcher the sharding rule (`dispatcher/planner/sharding_rules.py`), the worker the kernel
 (`worker/op_table/op_table.py`). Shapes and dtypes follow from the family (`gt/ir/infer.py`). Nothing else may be in this
 file.
 
@@ -23,6 +23,8 @@ class Op:
     `attributes` maps each attribute to its kind: 'axis', 'axes', 'shape', 'size', 'sizes', 'steps',
     'dtype', 'bool'.
     `scalars` says where Python scalars may stand: 'any' operand, only the 'tail' (all but the first), 'only', or 'none'.
+    `linear`: f(a + b) = f(a) + f(b), so operands that are partial sums need not be added up before it.
+    `doc` is what the result is, for `gt ops` and docs/ops.md.
     """
 
     family: str
