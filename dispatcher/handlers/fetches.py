@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from gt.bounds import MAX_INLINE_BYTES
+from gt.bounds import KIB, MAX_INLINE_BYTES
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.message_state import DONE, WAITING_ANSWERS, WAITING_PUT, MessageState
 from gt.dispatcher.state.plan_cache import Entry
@@ -20,9 +20,10 @@ from gt.sharding.placement import Replicate
 from gt.wire import messages as m
 from gt.wire.faults import Fault, error_of
 
-MAX_UNDER_WAY: Final = 64
-"""The most fetches of one principal that workers are to answer at a time, of all its sessions together; each session may have
-one in any case. Workers answer them in the order in which all are asked."""
+MAX_UNDER_WAY: Final = 32
+MAX_UNDER_WAY_BYTES: Final = 512 * KIB
+"""The most fetches of one principal that workers are to answer at a time, of all its sessions together, and the most bytes that
+the dispatcher passes on for them; each session may have one in any case. Who fetches next waits for those."""
 ANSWER_OVERHEAD_BYTES: Final = 1024
 """The most bytes of the answer to a fetch besides the values."""
 FETCHES_PER_TURN: Final = 256
@@ -42,6 +43,8 @@ class FetchHandler:
         """The same by client; none is empty."""
         self.under_way: Counter[str] = Counter()
         """How many of them each principal has, if any."""
+        self.under_way_bytes: Counter[str] = Counter()
+        """What is passed on for them."""
         self.freed: list[ClientRecord] = []
         """Clients that have waited until one of theirs was over."""
         self.held: dict[int, list[tuple[WorkerRecord, m.Part]]] = {}
@@ -56,30 +59,23 @@ class FetchHandler:
             raise error_of(*entry.fault)
         if entry.landing:
             return WAITING_PUT
-        principal = client.program.principal
-        if self.under_way[principal] >= MAX_UNDER_WAY and client.number in self.of:
-            return WAITING_ANSWERS
         record = self.service.meshes[entry.mesh]
         mesh = record.mesh
         holders, silent, boxes = self._sources(record, entry)
-        number = next(self.numbers)
         parts = len(boxes) + bool(silent)  # those who only say that they are sound are one part together
         nbytes = ANSWER_OVERHEAD_BYTES + min(entry.spec.nbytes, len(boxes) * MAX_INLINE_BYTES)
+        principal = client.program.principal
+        if client.number in self.of and self._has_enough(principal, nbytes):
+            return WAITING_ANSWERS
+        number = next(self.numbers)
         client.asked_bytes += nbytes
         self.service.ledger.fetched(client.account, entry.spec.nbytes)
         collection = self.collections[number] = FetchRecord(
-            client.number,
-            message.request,
-            entry.spec,
-            parts,
-            set(mesh.members),
-            boxes,
-            len(silent),
-            nbytes,
-            principal,
-        )
+            client.number, message.request, entry.spec, parts, set(mesh.members), boxes, len(silent), nbytes, principal
+        )  # fmt: skip
         self.of.setdefault(client.number, {})[number] = collection
         self.under_way[principal] += 1
+        self.under_way_bytes[principal] += nbytes
         for group, quiet in ((holders, False), (silent, True)):
             if group:
                 collect = m.Collect(number, message.request, client.number, message.tensor, quiet, client.bulk)
@@ -88,6 +84,11 @@ class FetchHandler:
         if self.service.recording is not None:
             self.service.recording.fetch_asked(number, client)
         return DONE
+
+    def _has_enough(self, principal: str, nbytes: int) -> bool:
+        """Whether workers answer so many fetches of a principal that one of so many bytes more is too much."""
+        under_way = self.under_way[principal]
+        return under_way >= MAX_UNDER_WAY or self.under_way_bytes[principal] + nbytes > MAX_UNDER_WAY_BYTES
 
     def _sources(self, record: MeshRecord, entry: Entry) -> tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]:
         """Which workers send a part of a fetched tensor (and which box they hold), and which only report that their copy has a
@@ -150,9 +151,11 @@ class FetchHandler:
     def _over(self, number: int) -> None:
         """A fetch is no longer in progress."""
         collection = self.collections.pop(number)
-        self.under_way[collection.principal] -= 1
-        if not self.under_way[collection.principal]:
-            del self.under_way[collection.principal]
+        principal = collection.principal
+        self.under_way[principal] -= 1
+        self.under_way_bytes[principal] -= collection.nbytes
+        if not self.under_way[principal]:
+            del self.under_way[principal], self.under_way_bytes[principal]
         others = self.of[collection.client]
         del others[number]
         if not others:

@@ -59,8 +59,8 @@ MAX_BUG_CHARACTERS: Final = 500
 """The most characters of an unexpected exception's text that are logged and sent."""
 MAX_FREED_AT_ONCE: Final = 512
 """The most instructions of definitions and plans, or entries of a table, that are freed in the event that drops them."""
-MAX_TO_COMPILE: Final = 512
-"""A worker that has this many instructions to compile is sent no further new plan."""
+MAX_TO_COMPILE: Final = 64
+"""A worker that has this many instructions to compile is sent no further new plan: everybody's plans wait behind them."""
 
 
 @dataclass(slots=True)

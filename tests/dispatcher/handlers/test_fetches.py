@@ -6,7 +6,7 @@ import pytest
 from one_dispatcher import Service, started
 
 from gt.bounds import MAX_INLINE_BYTES, MAX_PRINCIPAL_UNREAD_BYTES, MAX_UNREAD_BYTES
-from gt.dispatcher.handlers.fetches import MAX_UNDER_WAY
+from gt.dispatcher.handlers.fetches import ANSWER_OVERHEAD_BYTES, MAX_UNDER_WAY, MAX_UNDER_WAY_BYTES
 from gt.dispatcher.state.events import Lost, Received
 from gt.dispatcher.state.message_state import MessageState
 from gt.ir.dtypes import float32
@@ -141,3 +141,14 @@ def test_who_waits_for_answers_of_a_worker_that_is_lost_goes_on() -> None:
     assert each.core.service.clients[b"c"].head is MessageState.FAILED
     assert len(each.hears("c", m.Failed)) == MAX_UNDER_WAY + 2
     assert not each.core.fetches.under_way
+
+
+def test_workers_are_asked_for_a_bounded_number_of_bytes_for_one_principal() -> None:
+    each = started()
+    large = spec(float32, (MAX_INLINE_BYTES // 4,))
+    each.say("c", m.Put(2, pack_spec(large), [], False, bytes(large.nbytes)))
+    each.say("w0", m.Landed(1, 2))
+    each.hears("w0")
+    each.say("c", *(m.Fetch(request, 2) for request in range(1, MAX_UNDER_WAY)))
+    asked = len(each.hears("w0", m.Collect))
+    assert asked == MAX_UNDER_WAY_BYTES // (MAX_INLINE_BYTES + ANSWER_OVERHEAD_BYTES)
