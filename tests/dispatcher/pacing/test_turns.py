@@ -169,7 +169,7 @@ def test_a_gang_has_its_part_beside_single_programs_of_its_own_principal() -> No
     gang = service.add(Program(9, (0, 1), always(0.05), "one"))
     service.run(20.0)
     assert gang.seconds / 2 > 0.8 * 20 / 6, "a third of its principal's half, or half of its third"
-    assert min(service.busy.values()) > 0.93 * 20
+    assert min(sum(each.values()) for each in service.shares(hungry=False).values()) > 0.93 * 20
 
 
 def test_overlapping_gangs_do_not_wait_for_each_other() -> None:
