@@ -336,22 +336,28 @@ class PlanSelection:
         client.made += 1
         self.service.counters.plans += 1
         for part in cached.parts:
-            part.number = self._tell(client.mesh, len(part.part.plan.instructions), part.body)
+            part.number = next(self.service.plan_numbers)
         if cached.parts:
             cached.number = cached.parts[0].number
+            self.tell_part(client.mesh, cached.parts[0])
         else:
+            cached.number = next(self.service.plan_numbers)
             body = body or pack_plan(replace(cached.planned.plan, tf32=client.tf32))
-            cached.number = self._tell(client.mesh, cached.length, body)
+            self._tell(client.mesh, cached.number, cached.length, body)
         if self.service.recording is not None:
             self.service.recording.described(client, segment, cached, client.mesh.members, reason)
 
-    def _tell(self, mesh: Mesh, length: int, body: bytes) -> int:
-        """Make a plan, or a part of one, known to the workers by its bytes. Returns its number."""
-        number = next(self.service.plan_numbers)
+    def tell_part(self, mesh: Mesh, part: CachedPart) -> None:
+        """Make a part of a plan known to the workers, if it is not yet."""
+        if not part.told:
+            part.told = True
+            self._tell(mesh, part.number, len(part.part.plan.instructions), part.body)
+
+    def _tell(self, mesh: Mesh, number: int, length: int, body: bytes) -> None:
+        """Make a plan, or a part of one, known to the workers by its bytes."""
         self.service.meshes[mesh.number].plans.add(number)
         self.service.teach(mesh, length)
         self.service.multicast(mesh, m.DefinePlan(number, body))
-        return number
 
     def _ripens(
         self,

@@ -33,6 +33,7 @@ from gt.dispatcher.state.message_state import (
 from gt.dispatcher.state.plan_cache import (
     EFFECTS_PER_TURN,
     MOVED_PER_TURN,
+    CachedPart,
     CachedPlan,
     Entry,
     RunEffects,
@@ -303,6 +304,7 @@ class RunHandler:
             if underway.at and (waits := self._part_waits(planner.mesh)) is not None:
                 return waits
             part = parts[underway.at]
+            self.plan_selection.tell_part(planner.mesh, part)
             order = service.place(planner.mesh, part.run_time)
             client.inflight.append((client.arrived + 1, order))
             part.run_time.tally.ran(client.account)
@@ -343,7 +345,10 @@ class RunHandler:
         """Issue a run, or the last part of one that is `underway`, and change the session's table as it does."""
         planner, changes = client.planner, cached.changes
         assert planner is not None
-        last = cached if underway is None else cached.parts[-1]
+        last: CachedPlan | CachedPart = cached
+        if underway is not None:
+            last = cached.parts[-1]
+            self.plan_selection.tell_part(planner.mesh, last)
         order = self.service.place_for(client, planner.mesh, last.run_time)
         moved = [run.inputs[position] for position, _ in changes.relocated] if changes.relocated else []
         self.service.issued[order].changes.append((order, made + moved if moved else made))

@@ -188,7 +188,7 @@ class RunEffects(NamedTuple):
 class CachedPart:
     """A part of a plan, as workers know it: under a number, once they have been told."""
 
-    __slots__ = ("body", "number", "part", "planned", "run_time")
+    __slots__ = ("body", "number", "part", "planned", "run_time", "told")
 
     def __init__(self, part: PlanPart, body: bytes, run_time: RunTime) -> None:
         self.part = part
@@ -196,6 +196,8 @@ class CachedPart:
         self.run_time = run_time
         self.planned = Planned(part.plan, (), ())
         self.number = 0
+        self.told = False
+        """Whether the workers know it: they are told when it is issued first."""
 
 
 class ReadyPlan(NamedTuple):
