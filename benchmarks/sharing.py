@@ -7,9 +7,10 @@ long a fetch takes alone, and beside programs that always have plans of 0.1 s qu
 `cut`: the same beside plans of 1 s, as they are and with `max_plan: 20ms` in the config of their programs; and what part of a
 worker these programs get then.
 `shares`: programs whose plans take from about 1 to 30 ms, each with ever more of them queued: the time of the workers that each
-has got, as Jain's index (R. Jain, D. Chiu and W. Hawe, A Quantitative Measure of Fairness and Discrimination for Resource
-Allocation in Shared Computer Systems, 1984: 1 if all have the same, 1/n if one of n has all), and of all together by the time
-that passed. Beforehand each program runs alone, from which is known what one of its plans takes.
+has got by the service's own accounts (`gt.usage`, each program in a signal of its own; of the first `MAX_COUNTED`), as Jain's
+index (R. Jain, D. Chiu and W. Hawe, A Quantitative Measure of Fairness and Discrimination for Resource
+Allocation in Shared Computer Systems, 1984: 1 if all have the same, 1/n if one of n has all), and the work of all together,
+which is their plans by what one takes alone, by the time that passed. Each checks its last result.
 """
 
 from __future__ import annotations
@@ -44,19 +45,23 @@ IN_FLIGHT: Final = 24
 CALIBRATION_SECONDS: Final = 0.4
 """The seconds for which a program runs plans alone, so that it is known what one takes."""
 
+MAX_COUNTED: Final = 60
+"""How many programs are counted by themselves: the service keeps 64 sums of one user."""
 
-def products(count: int, side: int = SIDE) -> Callable[[], None]:
-    """A function that sends one plan of so many products of matrices."""
+
+def products(count: int, side: int = SIDE) -> Callable[[], gt.Tensor]:
+    """A function that sends one plan of so many products of matrices, and returns the last one."""
     matrix = gt.from_numpy(np.full((side, side), 1 / side, np.float32))
     last = [matrix]
     """The result of the last plan, which is therefore computed."""
 
-    def send() -> None:
+    def send() -> gt.Tensor:
         x = matrix
         for _ in range(count):
             x = x @ matrix
         last[0] = x
         gt.flush()
+        return x
 
     return send
 
@@ -73,24 +78,35 @@ def count_for(seconds: float, side: int = SIDE) -> int:
 
 
 def trainer(
-    count: int, seconds: float, side: int = SIDE, config: dict[str, Any] | None = None, queued: int = IN_FLIGHT
+    count: int,
+    seconds: float,
+    side: int = SIDE,
+    config: dict[str, Any] | None = None,
+    queued: int = IN_FLIGHT,
+    name: str = "trainer",
 ) -> Program:
-    """A program that always has plans queued. Finds how many it has run, and in which time."""
+    """A program that always has plans queued. Finds how many it has run, in which time, and the seconds of workers that they
+    have taken."""
+
+    def used() -> float:
+        return float(gt.usage().get(name, {}).get("device_seconds", 0.0))
 
     def run(address: str, start: int, report: int) -> None:
         session = gt.connect(address, config=config)
+        gt.signal.enter(name)
         send = products(count, side)
         for _ in range(3):
             send()
         session.wait_for(lambda: session.credited >= session.sent, "plans", None)
         os.write(report, b"\n")
         os.read(start, 1)
-        begin, before = time.monotonic(), session.credited
+        begin, before, had = time.monotonic(), session.credited, used()
         while time.monotonic() < begin + seconds:
             session.wait_for(lambda: session.sent - session.credited < queued, "plans", None)
-            send()
-        done, passed = session.credited - before, time.monotonic() - begin
-        os.write(report, json.dumps([done, passed]).encode() + b"\n")
+            x = send()
+        got, done, passed = used() - had, session.credited - before, time.monotonic() - begin
+        assert np.allclose(x.numpy(), np.float32(1 / side), rtol=1e-3), "a wrong result"
+        os.write(report, json.dumps([done, passed, got]).encode() + b"\n")
         os.read(start, 1)
         gt.disconnect()
 
@@ -163,7 +179,7 @@ def fetch(address: str, seconds: float) -> dict[str, Any]:
     alone = together(address, [fetcher(seconds / 4)])[0]
     plan = together(address, [calibration(count, IN_FLIGHT)])[0]
     beside = together(address, [*[trainer(count, seconds)] * WORKERS, fetcher(seconds)])
-    rates = [done * plan / passed for done, passed in beside[:-1]]
+    rates = [done * plan / passed for done, passed, _ in beside[:-1]]
     return {"plan": plan, "alone": figures(alone), "beside": figures(beside[-1]), "trainers": rates}
 
 
@@ -177,7 +193,7 @@ def cut(address: str, seconds: float) -> dict[str, Any]:
         plan = together(address, [calibration(count, 4, CUT_SIDE, config)])[0]
         long = trainer(count, seconds, CUT_SIDE, config, 3)
         *trainers, beside = together(address, [*[long] * WORKERS, fetcher(seconds)])
-        rates = [done * plan / passed for done, passed in trainers]
+        rates = [done * plan / passed for done, passed, _ in trainers]
         found[name] = {"plan": plan, "beside": figures(beside), "trainers": rates}
     return found
 
@@ -190,13 +206,19 @@ def shares(address: str, seconds: float, programs: int) -> dict[str, Any]:
         for count, each in zip(counts, SHORT_SECONDS, strict=True)
     ]
     drawn = [number // WORKERS % len(counts) for number in range(programs)]
-    found = together(address, [trainer(counts[each], seconds) for each in drawn])
-    got = [done * plans[each] / passed for each, (done, passed) in zip(drawn, found, strict=True)]
+    names = [f"program {n}" if n < MAX_COUNTED else "others" for n in range(programs)]
+    found = together(
+        address, [trainer(counts[each], seconds, name=name) for each, name in zip(drawn, names, strict=True)]
+    )
+    got = [used / passed for _, passed, used in found[:MAX_COUNTED]]
+    work = [done * plans[each] / passed for each, (done, passed, _) in zip(drawn, found, strict=True)]
     jain = sum(got) ** 2 / (len(got) * sum(each * each for each in got))
     return {
         "programs": programs,
         "jain": jain,
-        "together": sum(got),
+        "seconds": got,
+        "work": work,
+        "together": sum(work),
         "least": min(got),
         "most": max(got),
         "plans": plans,
