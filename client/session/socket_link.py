@@ -36,6 +36,8 @@ from .bulk_puts import BulkPut, BulkPuts
 
 LAST_MESSAGES_SECONDS: Final = 0.2
 """Seconds in which what a dispatcher sent before its end may still arrive."""
+REASON_SECONDS: Final = 1.0
+"""Seconds in which the control socket may say why a session has ended of which the bulk socket is not known any more."""
 
 
 MAX_RESEND_BYTES: Final = 1 << 30
@@ -103,6 +105,8 @@ class SocketLink:
         """The descriptor of the dispatcher's process, if it is on this machine."""
         self.ended = 0.0
         """When that process was first found to have ended."""
+        self.unknown_since = 0.0
+        """When the bulk socket was first found not to be known any more, though the control socket is."""
         self.processes_due = 0.0
         """When processes are looked at next: that takes as long as a few messages, and whoever waits asks after each."""
         self.search = StandbySearch(self.keys, self.clock)
@@ -360,10 +364,15 @@ class SocketLink:
         """None, or why the service cannot answer any more."""
         if self.replaced:
             return self.replaced
-        for connection in (self.control, self.bulk):
-            if connection is not None and connection.failed:
-                return connection.failed
+        if self.control.failed:
+            return self.control.failed
         now = time.monotonic()
+        if self.bulk is None or not self.bulk.failed:
+            self.unknown_since = 0.0
+        else:
+            self.unknown_since = self.unknown_since or now
+            if not self.bulk.unknown or now - self.unknown_since > REASON_SECONDS:
+                return self.bulk.failed
         if now < self.processes_due:
             return None
         self.processes_due = now + LOOK_SECONDS

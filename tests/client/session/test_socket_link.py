@@ -112,6 +112,23 @@ def test_a_bulk_stream_that_nobody_knows_gets_another_name(link: SocketLink, tmp
     )
 
 
+def test_why_a_session_has_ended_is_awaited_where_its_bulk_socket_hears_of_it_first(
+    link: SocketLink, tmp_path: Path
+) -> None:
+    """The control socket says why, if only a little later."""
+    welcomed(link, tmp_path)
+    assert link.bulk is not None
+    link.bulk.unknown, link.bulk.failed = True, "it is not known"
+    assert link.alive() is None
+    link.unknown_since -= 1.1
+    assert link.alive() == "it is not known"
+    link.control.failed = "it has ended"
+    assert link.alive() == "it has ended"
+    assert link.look_again(HELLO)
+    welcomed(link, tmp_path)
+    assert (link.alive(), link.unknown_since) == (None, 0.0)
+
+
 def test_it_is_looked_again_and_again(link: SocketLink) -> None:
     known = {link.control.identity}
     for _ in range(3):
