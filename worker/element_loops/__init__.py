@@ -2,7 +2,7 @@
 
 Each is a `.pyx`, which has no other form: a kernel that finds none takes NumPy's calls. They add, multiply and compare in the
 same order as these do, without contraction, and take products and functions such as tanh from NumPy itself, so no bit tells which
-form ran. Imports nothing of `gt`.
+form ran, but the sign of a NaN. Imports nothing of `gt`.
 """
 
 from __future__ import annotations

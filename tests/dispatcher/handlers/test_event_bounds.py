@@ -33,6 +33,7 @@ from gt.bounds import (
     MAX_TAGS,
     MAX_WORKER_EVENTS,
 )
+from gt.dispatcher.handlers.fetches import MAX_UNDER_WAY
 from gt.dispatcher.handlers.marks import MARK_SECONDS
 from gt.dispatcher.handlers.mesh_migration import MAX_TENSORS_OF_PART
 from gt.dispatcher.handlers.plan_selection import SWITCH_AT
@@ -342,13 +343,13 @@ def test_what_was_queued_goes_on_in_turns() -> None:
     first = most_steps(
         each,
         "c",
-        *(m.Fetch(2 + n, 1) for n in range(100)),
-        *(m.Put(3 + n, SPEC, [], False, bytes(16)) for n in range(20)),
+        *(m.Fetch(2 + n, 1) for n in range(MAX_UNDER_WAY - 1)),
+        *(m.Put(3 + n, SPEC, [], False, bytes(16)) for n in range(40)),
     )
     later = most_steps(each, "c", *(m.Put(50 + n, SPEC, [], False, bytes(16)) for n in range(2000)))
     assert later < first + 200
     assert most_steps(each, "w0", m.Landed(1, 2)) < MAX_STEPS
-    assert len(each.core.fetches.collections) == 101
+    assert len(each.core.fetches.collections) == MAX_UNDER_WAY
 
 
 def test_a_cancellation_of_a_long_queue_goes_on_in_turns() -> None:

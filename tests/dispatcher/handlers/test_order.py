@@ -254,7 +254,7 @@ def test_whatever_waits_for_a_client_counts(monkeypatch: pytest.MonkeyPatch) -> 
         each.put(2, bulk=True)
         each.say("c", m.Fetch(1, 2))
         for _ in range(2):
-            each.say("c", *[m.Fetch(5, 1)] * 20)
+            each.say("c", *[m.Fetch(5, 1)] * 15)  # no more than workers answer at a time
         assert each.core.service.clients[b"c"].waiting_bytes > 0
         each.say("w0", m.Landed(1, 2))
         assert each.core.service.clients[b"c"].waiting_bytes == 0, name
