@@ -17,6 +17,7 @@ import socket as socketlib
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -405,7 +406,7 @@ def _connected(socket: zmq.Socket[bytes], address: str, keys: CurveKeys | None) 
 class SingleConnection:
     """A socket that is connected once. When its connection breaks there is no other (`broken`), because ZeroMQ would lose
     what was in flight and say nothing; what has arrived by then can still be read. With `heartbeats` ZeroMQ's own threads find
-    that out. Raises `ConnectionFailed`."""
+    that out. One that nobody closes is closed when nothing refers to it any more. Raises `ConnectionFailed`."""
 
     def __init__(self, socket: zmq.Socket[bytes], address: str, keys: CurveKeys | None, *, heartbeats: bool) -> None:
         self.socket = socket
@@ -414,6 +415,9 @@ class SingleConnection:
             _exchange_heartbeats(socket)
             socket.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_TIMEOUT_MS)
         self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED)
+        self._process = os.getpid()
+        self._close = weakref.finalize(self, _close_monitored, socket, self._monitor, self._process)
+        self._close.atexit = False
         try:
             _connected(socket, address, keys)
         except ConnectionFailed:
@@ -427,9 +431,17 @@ class SingleConnection:
 
     def close(self, linger: int = 0) -> None:
         """Close it; what was sent may leave within `linger` milliseconds."""
-        self.socket.disable_monitor()
-        self._monitor.close(linger=0)
-        self.socket.close(linger=linger)
+        if self._close.detach():
+            _close_monitored(self.socket, self._monitor, self._process, linger)
+
+
+def _close_monitored(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], process: int, linger: int = 0) -> None:
+    """Close a socket of this process and its monitor, in the one order that is safe: ZeroMQ's own thread waits for ever where it
+    has something to say to a monitor that is closed already, and then no connection of the process is served any more."""
+    if os.getpid() == process:
+        socket.disable_monitor()
+        monitor.close(linger=0)
+        socket.close(linger=linger)
 
 
 class Dealer:

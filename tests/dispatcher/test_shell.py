@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import zmq
 from daemons import Machine
 
 from gt.daemon.host import host_facts
@@ -17,8 +18,11 @@ from gt.wire.messages import codec
 def close(shell: DispatcherShell) -> None:
     """End a dispatcher that has not run."""
     shell.farewell("the test is over")
-    monitors = [monitor for _, monitor in shell.limit.monitors]
-    for socket in (*monitors, shell.relay.router.socket, shell.published):
+    sockets = (shell.relay.router.socket, shell.published)
+    for socket in sockets:
+        if isinstance(socket, zmq.Socket):
+            socket.disable_monitor()  # before its monitor is closed
+    for socket in (*sockets, *[monitor for _, monitor in shell.limit.monitors]):
         socket.close(linger=0)
 
 

@@ -8,7 +8,7 @@ from simulation.running import simulate
 
 SEEDS = cases(510)
 BATCHES = [range(start, min(start + 10, SEEDS)) for start in range(0, SEEDS, 10)]
-EVERYBODY = max(130, SEEDS)
+EVERYBODY = max(110, SEEDS)
 """How many services are simulated with everything that may happen."""
 FAILED = (
     33,
