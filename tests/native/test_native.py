@@ -218,7 +218,7 @@ def test_both_forms_do_the_same() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *BOTH_FORMS],
         cwd=REPOSITORY,
-        env={**os.environ, "GT_NATIVE": other, "GT_EFFORT": "0.1"},
+        env={**os.environ, "GT_NATIVE": other, "GT_EFFORT": "0.04"},
         capture_output=True,
         text=True,
         check=False,

@@ -20,5 +20,13 @@ def supported(machine: str, processor: str) -> bool:
     return machine not in REQUIRED or REQUIRED[machine] in processor.split()
 
 
-if not supported(platform.machine(), Path("/proc/cpuinfo").read_text("utf-8", "replace")[:8192]):
+def described() -> str:
+    """What Linux says of the first processor; nothing on other systems."""
+    try:
+        return Path("/proc/cpuinfo").read_text("utf-8", "replace")[:8192]
+    except OSError:
+        return ""
+
+
+if not supported(platform.machine(), described()):
     raise ImportError(f"the processor lacks {REQUIRED[platform.machine()]}")

@@ -31,8 +31,8 @@ from gt.worker.op_table.op_table import KERNELS
 
 CUTS = (AxisSplit((1, 1)), AxisSplit((2, 1, 0)), AxisSplit((1, 2, 2)))
 REDUCE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
-MOST_COMBINATIONS = cases(500_000)
-"""The most combinations of placements of one sample that are tried; at full effort all of any op but the recurrent ones."""
+MOST_COMBINATIONS = cases(150_000)
+"""The most combinations of placements of one sample that are tried; with `make prove` all of any op but the recurrent ones."""
 SUM, MAX, MIN = Partial("sum"), Partial("max"), Partial("min")
 
 
