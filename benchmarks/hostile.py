@@ -44,50 +44,31 @@ from gt.wire.connection import Connection
 from gt.wire.messages import codec
 from gt.wire.principals import USER
 
-THINK_SECONDS: Final = (0.005, 0.03)
 FLOODERS: Final = 4
 """The sessions of each hostile program that has several."""
 LARGE: Final = 1 << 22
 """The elements of a large tensor: 16 MiB."""
 USERS: Final = 32
-"""Who open sessions and close them: one alone may open 32 in a second."""
+"""The number of users who open sessions and close them: one user may open 32 sessions a second."""
 LEASE_SECONDS: Final = 3
 """After how long a session is over there that ends without a farewell."""
 NEGATIVE: Final = msgpack.packb([[["f32", [1000]]], "", [[[], 0, "hostile.py:1", []]], [["neg", [1], {}, 0]], [0]])
 """A definition: the negative of a tensor."""
 Body = Callable[[str, int, float], None]
-"""What a hostile program does until a time: called with the address, the number of products of a plan, and the time."""
+"""A hostile program: a function of the address, the number of products of a plan, and the `time.monotonic` at which it ends."""
 
 
-def honest(count: int, seconds: float) -> sharing.Program:
-    """A program that fetches one value after the other, each of one plan. Finds the seconds of each."""
+def planned_value(count: int) -> Callable[[], object]:
+    """A function that fetches a value of one plan with so many products of matrices."""
+    matrix = gt.from_numpy(np.full((sharing.SIDE, sharing.SIDE), 1 / sharing.SIDE, np.float32))
 
-    def run(address: str, start: int, report: int) -> None:
-        gt.connect(address)
-        matrix = gt.from_numpy(np.full((sharing.SIDE, sharing.SIDE), 1 / sharing.SIDE, np.float32))
-        think = random.Random(1)
+    def fetch() -> object:
+        x = matrix
+        for _ in range(count):
+            x = x @ matrix
+        return x[0, 0].item()
 
-        def fetch() -> float:
-            begin = time.perf_counter()
-            x = matrix
-            for _ in range(count):
-                x = x @ matrix
-            x[0, 0].item()
-            return time.perf_counter() - begin
-
-        for _ in range(20):
-            fetch()
-        os.write(report, b"\n")
-        os.read(start, 1)
-        begin, found = time.monotonic(), []
-        while time.monotonic() < begin + seconds:
-            found.append(fetch())
-            time.sleep(think.uniform(*THINK_SECONDS))
-        os.write(report, json.dumps(found).encode() + b"\n")
-        os.read(start, 1)
-        gt.disconnect()
-
-    return run
+    return fetch
 
 
 def hostile(body: Body, count: int, seconds: float) -> sharing.Program:
@@ -327,7 +308,7 @@ def service(folder: str) -> Iterator[tuple[Local, list[Path]]]:
 def beside(local: Local, made: list[Path], way: str, count: int, seconds: float) -> dict[str, float]:
     """The milliseconds of the honest user's fetches, beside a way of being hostile; '' alone."""
     body, many = WAYS.get(way, (flood, 0))
-    programs = [limits.with_key(made[0], honest(count, seconds))]
+    programs = [limits.with_key(made[0], sharing.fetcher(seconds, lambda: planned_value(count)))]
     programs += [limits.with_key(made[1], hostile(body, count, seconds))] * many
     return sharing.figures(sharing.together(local.address, programs)[0])
 
@@ -358,7 +339,7 @@ def whole_program(address: str, start: int, report: int) -> None:
 
 
 def held(found: list[psutil.Process]) -> str:
-    """What processes hold: memory, descriptors and threads of each; and the files of the service."""
+    """A line with the memory, descriptors and threads of each process, and the number of files in the service's folder."""
     text = "  ".join(
         f"{each.memory_info().rss / (1 << 20):6.1f} MiB {each.num_fds():4} files {each.num_threads():3} threads"
         for each in found

@@ -47,7 +47,7 @@ CALIBRATION_SECONDS: Final = 0.4
 """The seconds for which a program runs plans alone, so that it is known what one takes."""
 
 MAX_COUNTED: Final = 60
-"""How many programs are counted by themselves: the service keeps 64 sums of one user."""
+"""The most programs whose use is counted separately: the service keeps 64 sums for one user."""
 
 
 def products(count: int, side: int = SIDE) -> Callable[[], gt.Tensor]:
@@ -136,16 +136,23 @@ def calibration(count: int, plans: int, side: int = SIDE, config: dict[str, Any]
     return run
 
 
-def fetcher(seconds: float) -> Program:
-    """A program that fetches one value after the other. Finds the seconds of each."""
+def small_value() -> Callable[[], object]:
+    """A function that fetches a value which takes hardly any time."""
+    x = gt.from_numpy(np.ones(16, np.float32))
+    return lambda: (x * 2.0).sum().item()
+
+
+def fetcher(seconds: float, prepare: Callable[[], Callable[[], object]] = small_value) -> Program:
+    """A program that fetches one value after the other, each by a call of what `prepare` returns in its session. Finds the
+    seconds of each."""
 
     def run(address: str, start: int, report: int) -> None:
         gt.connect(address)
-        x, think = gt.from_numpy(np.ones(16, np.float32)), random.Random(1)
+        call, think = prepare(), random.Random(1)
 
         def fetch() -> float:
             begin = time.perf_counter()
-            (x * 2.0).sum().item()
+            call()
             return time.perf_counter() - begin
 
         for _ in range(20):

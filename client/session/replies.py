@@ -1,4 +1,4 @@
-"""What a session does with each message of the dispatcher."""
+"""Handlers of the dispatcher's messages to a client: each changes the session as its message says."""
 
 from __future__ import annotations
 
@@ -143,4 +143,4 @@ MESSAGES: Final[dict[type, Callable[[Session, Any], None]]] = {
     m.Unkept: stop_keeping,
     m.StandBy: _stand_by,
 }
-"""What handles each message of the dispatcher. Others, such as `Ping`, say only that it lives."""
+"""The handler of each type of message from the dispatcher. Types without one, such as `Ping`, only show that it is alive."""

@@ -6,10 +6,11 @@ for plans that are over by then as far as is known.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from .cells import Cell, Lane
 from .paced_session import PacedSession
@@ -26,22 +27,6 @@ MAX_FILLS: Final = 8
 """The most sessions that are looked at for a plan that is over in time, on a worker that is kept free."""
 MAX_PASSED: Final = 32
 """The most sessions on several workers that are passed over on one of them because their claim is not good enough elsewhere."""
-
-
-class Turns(Protocol):
-    """Which sessions have their turns now."""
-
-    def next(self, now: float) -> Iterator[PacedSession]:
-        """They, the first one first. What the caller does with each counts for the others."""
-        ...
-
-    def touch(self, cells: Iterable[Cell]) -> None:
-        """Something has changed there: what is in flight, or who waits."""
-        ...
-
-    def looks_at(self, cells: Iterable[Cell]) -> bool:
-        """Whether one of them is looked at next time."""
-        ...
 
 
 class KeptFree:
@@ -97,22 +82,34 @@ class LookedAt:
                 self.roomy[cell] = None
 
 
-class RankedTurns:
-    """By the ranks of a policy. At most so many that wait on a worker are ranked (`most`), those that have waited longest."""
+class Turns(ABC):
+    """Which sessions have their turns now."""
 
-    def __init__(self, pacer: Pacer, policy: PacingPolicy, most: int | None = None) -> None:
+    def __init__(self, pacer: Pacer) -> None:
         self.pacer = pacer
-        self.policy = policy
-        self.most = most
         self.cells = LookedAt(pacer)
 
+    @abstractmethod
+    def next(self, now: float) -> Iterator[PacedSession]:
+        """The sessions that have their turns at `now`, in seconds, the first one first. What the caller does with each counts for
+        the others."""
+
     def touch(self, cells: Iterable[Cell]) -> None:
-        """They are looked at next time."""
+        """Note that something has changed on these workers: what is in flight, or who waits."""
         self.cells.touch(cells)
 
     def looks_at(self, cells: Iterable[Cell]) -> bool:
-        """Whether one of them is looked at next time."""
+        """Whether one of these workers is looked at next time."""
         return self.cells.looks_at(cells)
+
+
+class RankedTurns(Turns):
+    """By the ranks of a policy. At most so many that wait on a worker are ranked (`most`), those that have waited longest."""
+
+    def __init__(self, pacer: Pacer, policy: PacingPolicy, most: int | None = None) -> None:
+        super().__init__(pacer)
+        self.policy = policy
+        self.most = most
 
     def next(self, now: float) -> Iterator[PacedSession]:
         """Those with the least ranks. A mesh of several workers keeps them free if none of them is another's before."""
@@ -165,7 +162,7 @@ class RankedTurns:
                 kept.keep(lane)
 
 
-class FairTurns:
+class FairTurns(Turns):
     """By fair shares: on each worker whoever is furthest behind (`waiting_line.py`), batch sessions last.
 
     A session on several workers has its turn when its principal is furthest behind on all of them, or when what it is behind
@@ -176,18 +173,6 @@ class FairTurns:
 
     Only workers where something has changed are looked at, and those that had room left.
     """
-
-    def __init__(self, pacer: Pacer) -> None:
-        self.pacer = pacer
-        self.cells = LookedAt(pacer)
-
-    def touch(self, cells: Iterable[Cell]) -> None:
-        """They are looked at next time."""
-        self.cells.touch(cells)
-
-    def looks_at(self, cells: Iterable[Cell]) -> bool:
-        """Whether one of them is looked at next time."""
-        return self.cells.looks_at(cells)
 
     def next(self, now: float) -> Iterator[PacedSession]:
         """On each worker after the other, who is first there."""

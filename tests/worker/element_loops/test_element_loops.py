@@ -15,7 +15,10 @@ from gt.worker.element_loops import supported
 from gt.worker.kernels import convolution, recurrence
 
 Array = np.ndarray[Any, Any]
-built = pytest.mark.skipif(recurrence.lstm_loops is None or convolution.pool_loops is None, reason="make native")
+built = pytest.mark.skipif(
+    recurrence.lstm_loops is None or convolution.pool_loops is None,
+    reason="no loops of machine code: make native builds them",
+)
 
 
 def bits(x: Array) -> bytes:
