@@ -99,7 +99,10 @@ PACKAGES = {
     # above the rooms
     "gt.service": ("gt.client", "gt.dispatcher", "gt.monitor", "gt.worker"),
     "gt.tools": ("gt.native", "gt.service"),
-    "gt.commands": ("gt.tools", "gt.monitor.top"),
+    "gt.deploy": (),
+    "gt.commands.shared": (),
+    "gt.commands.operator": ("gt.commands.shared", "gt.deploy", "gt.service"),
+    "gt.commands": ("gt.commands.operator", "gt.monitor.top", "gt.tools"),
 }
 # fmt: on
 """What each package may import: these packages, and what these may import. Anything may import `gt.errors`.

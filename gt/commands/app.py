@@ -1,6 +1,6 @@
 """Which commands there are. An error is a line and status 1; how to call one wrongly is status 2.
 
-The modules in this folder load typer and nothing else. They may reach into rooms, as the public face does: in
+The modules in this folder and those below load typer and nothing else. They may reach into rooms, as the public face does: in
 a command, when it runs.
 """
 
@@ -12,20 +12,21 @@ import typer
 
 from .daemons import dispatcher, up, worker
 from .doctor import doctor
-from .drain import drain
 from .explain import explain
-from .keys import keys
+from .operator.deploy import deploy
+from .operator.drain import drain
+from .operator.keys import keys
+from .operator.restart import restart
+from .operator.session import reload, session
+from .operator.snapshot import snapshot
+from .operator.take_over import take_over
+from .operator.usage import usage
 from .ops import ops
 from .replay import replay
 from .report import report
-from .restart import restart
-from .session import reload, session
 from .simulate_policies import simulate_policies
-from .snapshot import snapshot
-from .take_over import take_over
 from .top import top
 from .trace import trace
-from .usage import usage
 from .why import why
 
 app = typer.Typer(
@@ -85,6 +86,7 @@ app.command()(usage)
 app.command()(why)
 app.add_typer(keys, name="keys")
 app.add_typer(snapshot, name="snapshot")
+app.add_typer(deploy, name="deploy")
 app.command()(doctor)
 app.command()(report)
 app.command()(ops)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from .metrics import LOOPBACK, ExporterProcess, MetricsHost, MetricsPort
-from .shared import (
+from .shared.error_lines import errors_as_lines
+from .shared.options import (
     Address,
     ConfigFile,
     Format,
@@ -26,7 +27,6 @@ from .shared import (
     Policy,
     PolicyName,
     WithData,
-    errors_as_lines,
 )
 
 if TYPE_CHECKING:

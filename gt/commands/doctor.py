@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .shared import errors_as_lines
+from .shared.error_lines import errors_as_lines
 
 STATUS_COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
 

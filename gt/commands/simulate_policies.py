@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .shared import errors_as_lines
+from .shared.error_lines import errors_as_lines
 
 
 def simulate_policies(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .shared import errors_as_lines
+from .shared.error_lines import errors_as_lines
 
 if TYPE_CHECKING:
     from gt.monitor.snapshot import Snapshot

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .shared import errors_as_lines
+from gt.commands.shared.error_lines import errors_as_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from .shared import errors_as_lines
+from gt.commands.shared.error_lines import errors_as_lines
 
 ASK_SECONDS: Final = 0.2
 """The seconds between two questions how far it is."""

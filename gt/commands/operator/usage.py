@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .shared import errors_as_lines
+from gt.commands.shared.error_lines import errors_as_lines
 
 TITLES = (
     ("device_seconds", "DEVICE s"), ("runs", "RUNS"), ("instructions", "INSTRUCTIONS"), ("moved_bytes", "MOVED"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .shared import errors_as_lines
+from gt.commands.shared.error_lines import errors_as_lines
 
 if TYPE_CHECKING:
     from gt.snapshot_files.snapshot_folder import SnapshotFolder

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
+from gt.commands.shared.error_lines import errors_as_lines
 from gt.wire.principals import PrincipalRole
-
-from .shared import errors_as_lines
 
 keys = typer.Typer(help="Make and list the keys that this user's services on TCP accept.", no_args_is_help=True)
 

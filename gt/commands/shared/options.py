@@ -1,16 +1,12 @@
-"""What several commands have in common: where a service is, how errors are told, how much is logged."""
+"""Options that several commands have: where a service is, its config and limits, how much is logged."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-"""Where a service listens when nobody says."""
 
 
 class LogLevel(StrEnum):
@@ -62,27 +58,3 @@ InstructionLog = Annotated[Path | None, typer.Option(help="Log what all clients 
 WithData = Annotated[bool, typer.Option("--with-data", help="Keep the values that come with messages beside that log.")]
 Level = Annotated[LogLevel, typer.Option(help="What to log to stderr.", envvar="GT_LOG_LEVEL")]
 Format = Annotated[LogFormat, typer.Option(help="How to log.", envvar="GT_LOG_FORMAT")]
-
-
-def error_line(error: Exception) -> str:
-    """An error in a line: of a file its name and what is wrong with it."""
-    if (
-        type(error).__module__ == "builtins"
-        and isinstance(error, OSError)
-        and error.filename is not None
-        and error.strerror
-    ):
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
-
-
-@contextlib.contextmanager
-def errors_as_lines() -> Iterator[None]:
-    """Errors that are the user's or the machine's become one line each on stderr, and exit status 1."""
-    from gt.errors import GTError
-
-    try:
-        yield
-    except (GTError, OSError) as error:
-        typer.echo(f"gt: {error_line(error)}", err=True)
-        raise typer.Exit(1) from None

@@ -1,0 +1,1 @@
+"""What several commands have in common: their options, and how errors are told. It imports no other command."""
