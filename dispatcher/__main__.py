@@ -83,7 +83,7 @@ def serve(
     log_format: str = "text", listening: Callable[[str], object] | None = None, insecure: bool = False,
     group: str | None = None, private: bool = False, marks: str | None = None, standby: bool = False,
     primary: str | None = None, lease: float | None = None, accounts: str | None = None, limits: str | None = None,
-    policy: str = SERVICE_POLICIES[0],
+    policy: str = SERVICE_POLICIES[0], supervised: bool = False,
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, with large data at `bulk`; returns the exit status.
 
@@ -95,7 +95,8 @@ def serve(
     With a `primary` it copies what that dispatcher, which has another folder, writes there, and takes its place when it is told
     to; or, with a `lease`, when it has heard nothing of it for so many seconds, nor have most of its workers. `accounts` is a
     folder for files of what was ordered and used, by whom (`account_files.py`), `limits` a file that says what each principal is
-    granted (`dispatcher/limits`), `policy` one of `SERVICE_POLICIES`.
+    granted (`dispatcher/limits`), `policy` one of `SERVICE_POLICIES`. `supervised`: another dispatcher is started when this one
+    ends, also without `watch`.
     """
     early: list[int] = []
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
@@ -130,6 +131,7 @@ def serve(
             accounts=None if accounts is None else Path(accounts),
             limits=limits,
             policy=policy,
+            supervised=supervised,
         )
     except (GTError, OSError) as error:
         if is_orphaned(watch):  # as a worker's

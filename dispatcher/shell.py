@@ -23,6 +23,7 @@ from gt.daemon.logs import DaemonLog
 from gt.daemon.process_end import is_gone
 from gt.daemon.registry import Registration
 from gt.daemon.service_folder import open_to_group
+from gt.daemon.service_manager import ServiceManager
 from gt.dispatcher.state.events import (
     ConfigRead,
     Due,
@@ -90,7 +91,7 @@ class DispatcherShell:
         bulk: str | None = None, instruction_log: InstructionFile | None = None,
         logs: DaemonLog | None = None, insecure: bool = False, group: str | None = None, private: bool = False,
         marks: Path | None = None, taken: TakenOver | None = None, accounts: Path | None = None,
-        limits: str | None = None, policy: str = SERVICE_POLICIES[0],
+        limits: str | None = None, policy: str = SERVICE_POLICIES[0], supervised: bool = False,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
         self.limits = None if limits is None else LimitsFile(limits)
@@ -156,7 +157,7 @@ class DispatcherShell:
             mark_seconds=mark_seconds,
             worker_lease=environment_number("GT_WORKER_LEASE", WORKER_LEASE_SECONDS),
             capabilities=("cancel", "control sessions", "drain", "reload", "restart", "take over"),
-            supervised=watch is not None,
+            supervised=supervised or watch is not None,
             numbers=None if self.numbers is None else self.numbers.numbers,
             cards=None if sessions is None else sessions.cards(),
             running_plan=self.processes.running_plan,
@@ -177,6 +178,7 @@ class DispatcherShell:
         self.watch = watch
         self.client_log = None if instruction_log is None else ClientLog(instruction_log, self.core, self.address)
         self.access = Access(self.address, keys=self.keys.authorized)
+        self.manager = ServiceManager()
         self.stopping = False
         self.replaced = False
         """Whether it has ended because another dispatcher has taken its place."""
@@ -212,6 +214,7 @@ class DispatcherShell:
         now = self.clock()
         self.due = now + self.tick_seconds
         log.info("listening at %s", self.address)
+        self.manager.ready(f"listening at {self.address}")
         while not self._is_over():
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
                 poller.register(self.published, transport.READABLE)
@@ -273,6 +276,7 @@ class DispatcherShell:
 
     def _end(self) -> None:
         """End in order, or for the next dispatcher: then as after a kill, so that peers wait for that."""
+        self.manager.stopping()
         self._close_accounts()
         other = self.core.service.replaced
         if other is not None:
@@ -328,6 +332,7 @@ class DispatcherShell:
                 log.warning("this process stood still for %.1f s", self.clock.paused_seconds - self.paused_seconds)
                 self.paused_seconds = self.clock.paused_seconds
             self._handle(Tick())
+            self.manager.beat()
             self._fence()
             self._pulse()
             if self.taken is not None:

@@ -369,6 +369,8 @@ class StandbyShell:
             self.seekers[peer] = str(worker)[:MAX_ADDRESS_LENGTH] if WORKER in principal.roles else ""
             if self.seekers[peer]:
                 self.rule.asks(self.seekers[peer], self.clock())
+        elif hello.role == "prober" and not principal.roles.isdisjoint(HELLO_ROLES["prober"]):
+            self._answer(peer, m.Welcome(0, {"standby_of": self.primary}))
         elif hello.role == "watcher" and OPERATOR in principal.roles:
             self.operators.add(peer)
             self._answer(peer, m.Welcome(0, {"capabilities": ["take over"]}))

@@ -20,6 +20,7 @@ from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.dispatcher.state.standby_copies import Replacement
 from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
+from gt.dispatcher.telemetry.health_answers import health_facts
 from gt.dispatcher.telemetry.subscribers import Subscribers
 from gt.dispatcher.usage.ledger import SessionAccount
 from gt.errors import ProtocolError, SessionError
@@ -103,7 +104,9 @@ class Handshake:
         elif hello.role == "standby":
             self._standby(peer, hello, now)
         elif hello.role == "seeker":
-            self.service.send(peer, m.Welcome(0, {"epoch": self.epoch, "service": self.number}))
+            self.service.send(peer, m.Welcome(0, self._identity()))
+        elif hello.role == "prober":
+            self.service.send(peer, m.Welcome(0, {**self._identity(), **health_facts(self.service, hello.facts)}))
         else:
             self._pulse(peer, hello, origin)
         return False
@@ -123,6 +126,9 @@ class Handshake:
         facts = {**self.facts, "workers": workers, "credits": CLIENT_CREDITS, **more}
         self.service.send(client.identity, m.Welcome(client.number, facts))
         self._tell_standby(client.identity)
+
+    def _identity(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "service": self.number}
 
     def _permit(self, role: str, origin: Origin) -> None:
         """Raise `SessionError` unless a principal may join in this role. The refusal is counted and logged."""

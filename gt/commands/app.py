@@ -15,6 +15,7 @@ from .doctor import doctor
 from .explain import explain
 from .operator.deploy import deploy
 from .operator.drain import drain
+from .operator.health import health
 from .operator.keys import keys
 from .operator.restart import restart
 from .operator.session import reload, session
@@ -72,6 +73,7 @@ def _version() -> str:
 app.command()(up)
 app.command()(dispatcher)
 app.command()(worker)
+app.command()(health)
 app.command()(drain)
 app.add_typer(session, name="session")
 app.command()(reload)

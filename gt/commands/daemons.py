@@ -180,6 +180,12 @@ def dispatcher(
             "one keeps to its own --marks, and takes over when it is told to (gt take-over), or by --lease."
         ),
     ] = None,
+    supervised: Annotated[
+        bool,
+        typer.Option(
+            "--supervised", help="systemd, Kubernetes or a loop starts a dispatcher again when this one ends."
+        ),
+    ] = False,
     lease: Annotated[
         float | None,
         typer.Option(
@@ -216,6 +222,7 @@ def dispatcher(
                 marks=None if marks is None else str(marks.absolute()), standby=standby_of is not None and not copies,
                 primary=standby_of if copies else None, lease=lease, limits=None if limits is None else str(limits),
                 accounts=None if accounts is None else str(accounts.absolute()), policy=policy.value,
+                supervised=supervised,
             )  # fmt: skip
         finally:
             exporter.close()

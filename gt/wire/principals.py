@@ -33,6 +33,7 @@ HELLO_ROLES: Final[dict[str, frozenset[PrincipalRole]]] = {
     "watcher": frozenset({OPERATOR, OBSERVER}),
     "seeker": frozenset({USER, WORKER, OPERATOR}),
     "inquirer": frozenset({USER, OPERATOR, OBSERVER}),
+    "prober": frozenset(PrincipalRole),
     "standby": frozenset(),
 }
 """For each role of a `Hello`, the roles of a principal of which one is needed. Whoever has all roles, the owner of the service,

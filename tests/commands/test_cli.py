@@ -184,7 +184,7 @@ def test_the_dispatcher_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> No
     arguments += ["--instruction-log", "run.log", "--with-data", "--log-format", "json", "--marks", "/lasting"]
     assert gt("dispatcher", *arguments).exit_code == 3
     where = {"config": "c.yaml", "workers": 2, "bulk": None, "marks": "/lasting", "standby": False}
-    where |= {"primary": None, "lease": None, "accounts": None, "limits": None, "policy": "fair"}
+    where |= {"primary": None, "lease": None, "accounts": None, "limits": None, "policy": "fair", "supervised": False}
     logging = {"log_level": "debug", "instruction_log": "run.log", "with_data": True, "log_format": "json"}
     assert (calls[0][1].pop("insecure"), calls[0][1].pop("group")) == (False, None)
     assert callable(calls[0][1].pop("listening"))  # where metrics are served from then on, if they are

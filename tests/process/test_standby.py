@@ -11,6 +11,8 @@ import pytest
 from daemons import Machine, Process
 from effort import EFFORT
 
+from gt.monitor.health_probe import probe
+
 pytestmark = pytest.mark.process
 
 TRAINING = """
@@ -66,6 +68,7 @@ def pair(machine: Machine, scheme: str, *more: str) -> Pair:
         worker.expect("at your service")
     found = standby.expect("standing by at").partition("standing by at ")[2].split()[0]
     standby.expect("has copies of all sessions")
+    assert probe(found, timeout=30).reason.startswith(f"the dispatcher at {found} stands by for the one at ")
     return Pair(primary, standby, address, found)
 
 

@@ -18,8 +18,8 @@ class Hello(NamedTuple):
 
     * `version`: the protocol's version; another one than the dispatcher's is refused by a `Goodbye`.
     * `role`: 'client'; 'worker'; 'pulse', the sign of life of a worker that is deep in a kernel; 'watcher', a monitor; 'standby',
-      another dispatcher that would take the receiver's place; 'seeker', a client or worker that asks who serves; or 'inquirer',
-      who asks why a session waits.
+      another dispatcher that would take the receiver's place; 'seeker', a client or worker that asks who serves; 'inquirer', who
+      asks why a session waits; or 'prober', who asks whether the service is well, and joins nothing.
     * `facts`: about the sender, such as its process and device, and the highest epoch of a dispatcher that it has known.
     """
 

@@ -173,7 +173,14 @@ def test_a_principal_joins_as_its_roles_allow(role: PrincipalRole | None, hello:
     if isinstance(answer, m.Goodbye):
         assert answer.kind == "SessionError"
         assert answer.text.startswith(f"key x may not join as {hello}: that needs the role ")
-        told = {"client": "user", "watcher": "observer", "seeker": "user", "inquirer": "observer", "standby": ""}
+        told = {
+            "client": "user",
+            "watcher": "observer",
+            "seeker": "user",
+            "inquirer": "observer",
+            "standby": "",
+            "prober": "observer",
+        }
         assert (f"--role {told.get(hello, 'worker')}" in answer.text) == bool(HELLO_ROLES[hello])
         assert each.core.service.counters.refused == 1
         assert not each.core.knows(b"p")
