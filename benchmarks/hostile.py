@@ -4,10 +4,11 @@
     python benchmarks/hostile.py --sessions 10000
 
 One user fetches a value whose plan takes `--plan` seconds, thinks for some milliseconds and fetches the next one. For each way
-of being hostile (`WAYS`) it prints the 99th percentile of such a fetch and its ratio to the one alone. The other user's plans are
-no longer. The users are two keys, so the service listens on a free port of the loopback interface. The processes of the hostile
-one have the lowest priority of the system, as if they were on another machine: what they do to the service counts, and not that
-they use its cores.
+of being hostile (`WAYS`) it prints the 99th percentile of such a fetch, its ratio to the one alone, and its ratio to the one
+beside programs of the other user that only burn the machine's cores and have no session, which no service can hinder: that is
+measured once a round. The other user's plans are no longer. The users are two keys, so the service listens on a free port of
+the loopback interface. The processes of the hostile one have the lowest priority of the system, as if they were on another
+machine: what they do to the service counts, and not that they use its cores.
 
 With `--sessions`, so many sessions are opened and closed instead, by several users: each with a put, a run and a fetch. One in
 ten ends without a farewell, and one in fifty is a whole program with large data. It prints what the daemons hold,
@@ -54,6 +55,8 @@ LEASE_SECONDS: Final = 3
 """After how long a session is over there that ends without a farewell."""
 NEGATIVE: Final = msgpack.packb([[["f32", [1000]]], "", [[[], 0, "hostile.py:1", []]], [["neg", [1], {}, 0]], [0]])
 """A definition: the negative of a tensor."""
+BURN: Final = "burn"
+"""The name of what is measured beside programs that only burn cores."""
 Body = Callable[[str, int, float], None]
 """A hostile program: a function of the address, the number of products of a plan, and the `time.monotonic` at which it ends."""
 
@@ -88,6 +91,12 @@ def hostile(body: Body, count: int, seconds: float) -> sharing.Program:
 
 
 # ways
+
+
+def burn(_address: str, _count: int, until: float) -> None:
+    """Keeps a core busy, and asks the service for nothing."""
+    while time.monotonic() < until:
+        pass
 
 
 def flood(address: str, count: int, until: float) -> None:
@@ -307,7 +316,7 @@ def service(folder: str) -> Iterator[tuple[Local, list[Path]]]:
 
 def beside(local: Local, made: list[Path], way: str, count: int, seconds: float) -> dict[str, float]:
     """The milliseconds of the honest user's fetches, beside a way of being hostile; '' alone."""
-    body, many = WAYS.get(way, (flood, 0))
+    body, many = (burn, FLOODERS) if way == BURN else WAYS.get(way, (flood, 0))
     programs = [limits.with_key(made[0], sharing.fetcher(seconds, lambda: planned_value(count)))]
     programs += [limits.with_key(made[1], hostile(body, count, seconds))] * many
     return sharing.figures(sharing.together(local.address, programs)[0])
@@ -388,13 +397,18 @@ def main() -> None:
     count, rows = sharing.count_for(options.plan), []
     with tempfile.TemporaryDirectory() as folder, service(folder) as (local, made):
         for _ in range(options.rounds):
+            burning = beside(local, made, BURN, count, options.seconds)
+            print(
+                f"beside {FLOODERS} programs that only burn cores: p50 {burning['p50']:.2f} ms  p99 {burning['p99']:.2f} ms"
+            )
             for way in filter(None, options.only.split(",")):
                 alone = beside(local, made, "", count, options.seconds)
                 found = beside(local, made, way, count, options.seconds)
-                rows.append({"way": way, "alone": alone, "beside": found})
+                rows.append({"way": way, "alone": alone, "burning": burning, "beside": found})
                 print(
                     f"{way:15} p50 {found['p50']:7.2f} ms (alone {alone['p50']:6.2f})  p99 {found['p99']:7.2f} ms "
-                    f"(alone {alone['p99']:6.2f}): {found['p99'] / alone['p99']:5.2f} times, of {found['fetches']}",
+                    f"(alone {alone['p99']:6.2f}): {found['p99'] / alone['p99']:5.2f} times alone, "
+                    f"{found['p99'] / burning['p99']:5.2f} times beside burners, of {found['fetches']}",
                     flush=True,
                 )
     if options.json:

@@ -49,6 +49,7 @@ from gt.dispatcher.operators.decision import answer_why
 from gt.dispatcher.operators.hand_over import HandOvers
 from gt.dispatcher.operators.orders import ENDED_TEXT, ORDERS, OperatorOrders
 from gt.dispatcher.pacing.policy import PacingPolicy
+from gt.dispatcher.pacing.thread_shares import NOBODY
 from gt.dispatcher.state.events import (
     ConfigRead,
     Due,
@@ -192,7 +193,7 @@ class DispatcherCore:
 
     def handle(self, event: Event, now: float) -> list[Send]:
         """Act on one event; the messages to send, in order."""
-        self.service.now = now
+        self.service.now, self.service.served = now, NOBODY
         if self.service.replaced is not None:
             return []
         if self.started is None:
@@ -322,6 +323,9 @@ class DispatcherCore:
             self.orders.reread(event.error)
         elif isinstance(event, JobTurn):
             client = self.plan_selection.work()
+            served = self.service.by_number.get(self.plan_selection.jobs.served)
+            if served is not None:
+                self.service.served = served.program.principal
             if client is not None:
                 self.queues.pump(client)
                 self._admit()
@@ -369,12 +373,19 @@ class DispatcherCore:
     @property
     def busy(self) -> bool:
         """Whether there is something to do when nothing has come: an event `JobTurn` does a little of it."""
-        return bool(self.plan_selection.jobs)
+        return self.plan_selection.jobs.ready
 
     @property
     def wakes_at(self) -> float:
         """When there is something to do though nothing has come: then an event `Due` does it."""
-        return self.service.rates.due
+        jobs, service = self.plan_selection.jobs, self.service
+        return min(service.rates.due, service.thread.due(jobs.ring.order, service.now)) if jobs else service.rates.due
+
+    def charge(self, seconds: float) -> None:
+        """Note how long the last event has taken, if it was somebody's."""
+        service = self.service
+        if service.served is not NOBODY:
+            service.thread.charge(service.served, seconds, service.now)
 
     @property
     def peers(self) -> Iterator[bytes]:
@@ -523,6 +534,7 @@ class DispatcherCore:
         if (sender := self.service.clients.get(peer)) is not None:
             role, handlers = CLIENT, CLIENT_HANDLERS
             sender.unread_bytes = unread
+            self.service.served = sender.program.principal
             if sender.recovery.awaited and kind not in HEARD_BEFORE_RESUME:
                 sender.heard = now
                 return  # of the time before the session went back
@@ -530,6 +542,7 @@ class DispatcherCore:
             role, handlers = WORKER, WORKER_HANDLERS
         elif (sender := self.subscribers.watchers.get(peer)) is not None:
             role = WATCHER if sender.watches else INQUIRER
+            self.service.served = sender.program.principal
             handlers = HANDLERS[role]
             sender.unread_bytes = unread
         elif (sender := self.handshake.pulses.get(peer)) is not None:
@@ -689,6 +702,7 @@ class DispatcherCore:
         record, room = self.service.finished(worker, done)
         if record is not None:
             client = self.service.by_number[record.client]
+            self.service.served = client.program.principal
             self.service.credit(client)
             self.queues.pump(client)
         if room:
@@ -713,7 +727,10 @@ class DispatcherCore:
 
     def _part(self, worker: WorkerRecord, part: m.Part) -> None:
         client = self.fetches.part(worker, part)
-        if client is not None and client.head in WAITS_FOR_ANSWERS:
+        if client is None:
+            return
+        self.service.served = client.program.principal
+        if client.head in WAITS_FOR_ANSWERS:
             self.queues.pump(client)
 
     def _linked(self, worker: WorkerRecord, linked: m.Linked) -> None:

@@ -70,6 +70,10 @@ from .standby import TakenOver
 log = logging.getLogger("gt.dispatcher")
 WORK_SECONDS: Final = 0.002
 """The longest time, in seconds, spent working on plans before the shell looks for messages again."""
+FLOOD_SECONDS: Final = 0.0005
+"""So long messages are read before one of a principal that has used more than its share of this thread ends the batch."""
+MAX_YIELD_SECONDS: Final = 0.002
+"""The longest time for which nothing is read then."""
 PING: Final = m.Ping()
 PUBLISHED: Final = 2
 """The place of that socket among those that are guarded."""
@@ -171,6 +175,8 @@ class DispatcherShell:
         self.clock = ActiveClock()
         self.garbage: OldGarbage | None = None
         """Looks for what Python would look for at any time, if that is left to it."""
+        self.handled_at = self.clock()
+        """Until when it is known whose work this process has done."""
         self.paused_seconds = 0.0
         """How long this process is known to have stood still."""
         self.due = self.publish_at = 0.0
@@ -219,6 +225,7 @@ class DispatcherShell:
             if self.fanout.asked and self.published not in poller:  # a socket more costs every turn
                 poller.register(self.published, transport.READABLE)
             ready = dict(poller.poll(self._idle(now)))
+            self.handled_at = self.clock()
             if self.watch is not None and self.watch in ready:
                 break  # the process that started this one is gone
             if self.wake_read in ready:
@@ -234,6 +241,7 @@ class DispatcherShell:
             now = self._on_time()
             while self.core.busy and self.clock() < now + WORK_SECONDS:
                 self._handle(JobTurn())
+            self._charge(self.clock())
             if self.core.marks.file_work:
                 self._write_sessions()
             if self.core.orders.audit.records or self.core.usage.lines:
@@ -395,8 +403,10 @@ class DispatcherShell:
         return ""
 
     def _drain(self) -> None:
-        """Handle the messages that have arrived, at most one batch of them, so that timers are served too."""
+        """Handle the messages that have arrived, at most one batch of them, so that timers are served too. Whoever rests
+        (`pacing/thread_shares.py`) and sends messages all the same does not take the core from workers by that."""
         router, core = self.router, self.core
+        service, began = core.service, self.handled_at
         polled = True
         for _ in range(256):
             if core.service.replaced is not None:
@@ -428,8 +438,17 @@ class DispatcherShell:
                 self._handle(Received(peer, message, unread))
             if self.client_log is not None and (type(message) is m.Hello or not self.core.is_repeated(peer)):
                 self.client_log.note(peer, message)
+            if service.thread.rests(service.served, service.now) and service.now > began + FLOOD_SECONDS:
+                self._yield_core(service.now - began)
+                break
         if router.refused:
             self._refused()
+
+    def _yield_core(self, seconds: float) -> None:
+        """Leave the core to workers for a moment."""
+        self._charge(self.clock())
+        time.sleep(min(seconds, MAX_YIELD_SECONDS))
+        self.handled_at = self.clock()
 
     def _of_connection(self, peer: bytes, message: Any, unread: int) -> None:
         """Handle a message that says something about a peer's connection, and pass it on."""
@@ -484,8 +503,15 @@ class DispatcherShell:
         counters.refused += self.router.refused
         self.router.refused = 0
 
+    def _charge(self, now: float) -> None:
+        """Tell the core how long the last event has taken, from when it was received until its answers were sent."""
+        self.core.charge(now - self.handled_at)
+        self.handled_at = now
+
     def _handle(self, event: Event) -> None:
-        self._send_all(self.core.handle(event, self.clock()))
+        now = self.clock()
+        self._charge(now)
+        self._send_all(self.core.handle(event, now))
         if type(event) is not Received and isinstance(event, (Lost, Malformed, ShellError, Tick)):
             self._forget_lost()
             self._note_workers()

@@ -26,6 +26,9 @@ MAX_UNDER_WAY_BYTES: Final = 512 * KIB
 the dispatcher passes on for them; each session may have one in any case. Who fetches next waits for those."""
 ANSWER_OVERHEAD_BYTES: Final = 1024
 """The most bytes of the answer to a fetch besides the values."""
+ANSWER_NANOSECONDS: Final = 50_000
+NANOSECONDS_PER_BYTE: Final = 1
+"""What a worker's answer to a fetch counts in its principal's share of that worker's time, as a plan of so long would."""
 FETCHES_PER_TURN: Final = 256
 """The fetches per turn that are searched for what a lost worker owed."""
 MAX_SOURCES: Final = 1024
@@ -70,6 +73,8 @@ class FetchHandler:
         number = next(self.numbers)
         client.asked_bytes += nbytes
         self.service.ledger.fetched(client.account, entry.spec.nbytes)
+        took = ANSWER_NANOSECONDS + NANOSECONDS_PER_BYTE * entry.spec.nbytes // max(1, len(boxes))
+        self.service.pacer.answers(entry.mesh, took)
         collection = self.collections[number] = FetchRecord(
             client.number, message.request, entry.spec, parts, set(mesh.members), boxes, len(silent), nbytes, principal
         )  # fmt: skip

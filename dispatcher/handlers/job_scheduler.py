@@ -110,8 +110,13 @@ class RoundRobin(Generic[T]):
             self.order.remove(principal)
             self.order.append(principal)
 
-    def next(self) -> T:
-        """The item whose turn it is. Then it is the next principal's turn, and later that of this one's next program and item."""
+    def next(self, rests: Callable[[Hashable], bool] = lambda principal: False) -> T:
+        """The item whose turn it is: of the next principal that does not rest, if there is one. Then it is the next principal's
+        turn, and later that of this one's next program and item."""
+        for _ in self.programs:
+            if not rests(self.order[0]):
+                break
+            self.order.rotate(-1)
         programs = self.programs[self.order[0]]
         own = self.owned[programs[0]]
         for ring in (self.order, programs, own):
@@ -135,10 +140,14 @@ def _principal_of(owner: Hashable) -> Hashable:
 
 
 class JobScheduler:
-    """All jobs: a ring of principals, each with a ring of its programs and their jobs. Errors of jobs are given to `failed`."""
+    """All jobs: a ring of principals, each with a ring of its programs and their jobs. Errors of jobs are given to `failed`. A
+    principal that `rests` has no turn while another one has a job."""
 
-    def __init__(self, failed: Callable[[Job, Exception], None]) -> None:
+    def __init__(
+        self, failed: Callable[[Job, Exception], None], rests: Callable[[Hashable], bool] = lambda principal: False
+    ) -> None:
         self.failed = failed
+        self.rests = rests
         self.served = 0
         """The client whose job had the last turn."""
         self.ring: RoundRobin[Job] = RoundRobin()
@@ -166,9 +175,14 @@ class JobScheduler:
         for job in self.clients.pop(client, ()):
             self.ring.remove(job.program, job)
 
+    @property
+    def ready(self) -> bool:
+        """Whether there is a job of a principal that does not rest."""
+        return any(not self.rests(principal) for principal in self.ring.order)
+
     def work(self) -> Job | None:
         """Do one turn: the next job of the next program. Returns the job if it has finished."""
-        job = self.ring.next()
+        job = self.ring.next(self.rests)
         self.served = job.client
         try:
             job.last = next(job.turns)

@@ -224,6 +224,9 @@ class MessageQueues:
         """Process a client's queue, in order, as far as possible and as far as one turn goes; a job goes on with the rest."""
         queue = client.queue
         left = MESSAGES_PER_TURN
+        if queue and self._rests(client):
+            self._pause(client)
+            return
         while (
             queue and self.service.clients.get(client.identity) is client and client.identity not in self.service.ending
         ):
@@ -248,6 +251,15 @@ class MessageQueues:
                 begin(client)
             if client.recovery.updating and isinstance(message, _MAKES_TENSORS):
                 self.recovery.marks.made_tensors(client, message)
+
+    def _rests(self, client: ClientRecord) -> bool:
+        """Whether a client's principal has used more than its share of the dispatcher's thread. A turn to release plans is
+        taken all the same."""
+        service = self.service
+        turn = service.pacer.turn
+        return service.thread.rests(client.program.principal, service.now) and (
+            turn is None or turn.number != client.number
+        )
 
     def _over(self, client: ClientRecord, message: Any) -> None:
         """Take a message that is over from the head of a client's queue."""

@@ -82,7 +82,7 @@ class PlanSelection:
 
     def __init__(self, service: DispatcherState) -> None:
         self.service = service
-        self.jobs = JobScheduler(self._job_failed)
+        self.jobs = JobScheduler(self._job_failed, lambda principal: service.thread.rests(principal, service.now))
         """The jobs, which run while the dispatcher is otherwise idle."""
         self.admission = CompileAdmission(service)
 

@@ -238,6 +238,15 @@ class Pacer:
             if run_time is not None and each > 0:
                 run_time.tally.measured(each)
 
+    def answers(self, mesh: int, nanoseconds: int) -> None:
+        """Workers of a mesh are asked for something that takes each of them so long, at once and besides plans."""
+        lane = self.lanes.get(mesh)
+        if lane is None:
+            return
+        for cell in lane.cells:
+            if len(cell.lanes) > 1:
+                cell.shares.correct(lane.key, nanoseconds)
+
     def finished(self, mesh: int, count: int) -> None:
         """All workers of a mesh have done the first things in flight, so many."""
         lane = self.lanes[mesh]

@@ -14,6 +14,7 @@ from gt.dispatcher.limits.limit_table import UNLIMITED_TABLE, LimitTable
 from gt.dispatcher.limits.session_queue import SessionQueue
 from gt.dispatcher.pacing.pacer import Pacer
 from gt.dispatcher.pacing.priority import Entitlement, Priority
+from gt.dispatcher.pacing.thread_shares import NOBODY, ThreadShares
 from gt.dispatcher.usage.ledger import Ledger
 from gt.sharding.placement import Mesh
 from gt.wire import messages as m
@@ -135,6 +136,10 @@ class DispatcherState:
         """How many plans and puts one mesh may have in flight now."""
         self.pacer = Pacer()
         """Says when plans are released."""
+        self.thread = ThreadShares()
+        """Says whose work the dispatcher does."""
+        self.served: Hashable = NOBODY
+        """For which principal the event being processed is, if it is known."""
         self.limits = UNLIMITED_TABLE
         """What an operator grants each principal."""
         self.queued: SessionQueue[tuple[m.Hello, Origin]] = SessionQueue()
@@ -382,6 +387,7 @@ class DispatcherState:
         client.inflight.append((client.arrived, order))
         if run_time is not None:
             run_time.tally.ran(client.account)
+            self.thread.issued(client.program.principal, self.now)
         return order
 
     def credit(self, client: ClientRecord) -> None:

@@ -15,13 +15,16 @@ from one_dispatcher import NEG, VECTOR, Service
 
 from gt.dispatcher.handlers import handshake
 from gt.dispatcher.handlers.job_scheduler import Job, JobScheduler, RoundRobin
+from gt.dispatcher.pacing.thread_shares import OWED_SECONDS
 from gt.dispatcher.state import principal_limits
-from gt.dispatcher.state.events import JobTurn, Lost
+from gt.dispatcher.state.events import Due, JobTurn, Lost
+from gt.dispatcher.state.message_state import WAITING_TURN
 from gt.dispatcher.state.principal_limits import RateLimit
 from gt.dispatcher.state.shared_state import LEAST_CREDITS, MAX_TO_COMPILE, MESH_CREDITS, WORKER_CREDITS
 from gt.ir.instruction_bytes import pack_segment
 from gt.ir.spec import pack_spec
 from gt.wire import messages as m
+from gt.wire.principals import USER, Origin, Principal
 
 RUNS = MESH_CREDITS + 4
 FACTS = {"host": "here", "namespace": "pid:[1]"}
@@ -180,6 +183,48 @@ def test_who_leaves_takes_its_work_along() -> None:
         each.say(f"e{number}", m.Goodbye("", ""))
     assert not each.core.busy
     assert not each.core.plan_selection.admission.ring
+
+
+def test_who_rests_has_no_turn_while_others_have_something_to_do() -> None:
+    rests = {"p"}
+    turns = JobScheduler(lambda *_, **__: None, rests.__contains__)
+    over: list[int] = []
+    for client, program in enumerate("pqpr"):
+        turns.add(Job(program, client, "a job", iter(range(2)), lambda _, client=client: over.append(client)))
+    while turns.ready:
+        turns.work()
+        turns.check()
+    assert over == [1, 3]
+    rests.clear()
+    while turns.ready:
+        turns.work()
+    assert over == [1, 3, 0, 2]
+
+
+def test_who_has_used_more_than_its_share_of_the_thread_waits_until_that_is_paid_off() -> None:
+    """Its messages wait in their order, and those of others pass; when the time has come that the core says, they are done."""
+    each = Service(1)
+    each.origins["flood"] = Origin(Principal("user 7", frozenset({USER})))
+    for name in ("honest", "flood"):
+        each.client(name)
+        each.put(1, name)
+        each.define(1, NEG, name)
+        each.run(1, 10, [1], name)
+        each.done()
+    each.hears("w0")
+    each.core.charge(10.0)  # the last event, which was a worker's word of the flood's run
+    each.run(1, 11, [10], "flood")
+    each.say("flood", m.Fetch(1, 11))
+    assert each.core.service.clients[b"flood"].head is WAITING_TURN
+    assert not each.core.busy
+    assert not each.hears("w0")
+    each.run(1, 11, [10], "honest")
+    assert [said.client for said in each.hears("w0", m.Execute)] == [1]
+    each.now = each.core.wakes_at
+    assert each.now == OWED_SECONDS
+    each.event(Due())
+    assert [type(said) for said in each.hears("w0")] == [m.Execute, m.Collect]
+    assert each.core.wakes_at > each.now
 
 
 # what workers have before them

@@ -126,6 +126,17 @@ def test_a_principal_that_floods_costs_another_little(sessions: int) -> None:
     assert latest[sessions] <= 2 * latest[0]
 
 
+def test_what_workers_answer_counts_in_their_time() -> None:
+    """Who has fetched what takes a worker a second has a second less of plans there, beside somebody who always has some, too."""
+    service = PacedWorkers(1)
+    one, other = (service.add(Program(n, (0,), always(0.004), f"user {n}")) for n in (1, 2))
+    service.run(1.0)
+    service.pacer.answers(1, 10**9)
+    service.pacer.answers(7, 10**9)  # of a mesh that is gone
+    service.run(4.0)
+    assert near([other.seconds - 1.0, one.seconds], [1, 1])
+
+
 def test_a_class_is_not_more_urgent_than_its_principal_may_ask_for() -> None:
     """What a session says, and how it behaves, counts up to that; another principal's is as it was."""
     service = PacedWorkers(1)

@@ -1,0 +1,67 @@
+"""The shares of the dispatcher's one thread. Reading what a user sends, planning it and passing on what workers answer takes the
+dispatcher's time, and on a machine where it has no core of its own, that of workers too.
+
+While the workers compute for somebody else as well, a principal may use half of the thread, and what it has saved up besides: the
+generic cell rate algorithm (ITU-T I.371), in seconds. Who has used more rests: its jobs and its queues go on when that is paid
+off. Who is alone has the whole thread. Time decides nothing but the order between principals. No clock is used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from math import inf
+from typing import Final
+
+SHARE: Final = 0.5
+"""The part of the thread that a principal may use for long, while workers compute for others too."""
+SAVED_SECONDS: Final = 0.25
+"""Of so long a time it may use that part at once, as a program that begins does."""
+OWED_SECONDS: Final = 0.1
+"""Nobody rests for longer, whatever it was charged."""
+BESIDE_SECONDS: Final = 1.0
+"""So long after its last plan was issued, a principal still counts as one for which workers compute."""
+MAX_KEPT: Final = 1024
+"""Beyond so many principals, those are forgotten that owe nothing."""
+NOBODY: Final = ""
+
+
+class ThreadShares:
+    """Who may use the thread. All times are seconds on the shell's clock."""
+
+    def __init__(self) -> None:
+        self.paid: dict[Hashable, float] = {}
+        """By principal, until when what it has used is paid for; later than now if it owes something."""
+        self.last: tuple[Hashable, float] = (NOBODY, -inf)
+        """For whom a plan was issued last, and when."""
+        self.before: tuple[Hashable, float] = (NOBODY, -inf)
+        """For whom, of all others, and when."""
+
+    def issued(self, principal: Hashable, now: float) -> None:
+        """A plan of a principal was issued."""
+        if self.last[0] != principal:
+            self.before = self.last
+        self.last = principal, now
+
+    def is_beside_others(self, principal: Hashable, now: float) -> bool:
+        """Whether workers compute for somebody else, or did a moment ago."""
+        name, at = self.before if self.last[0] == principal else self.last
+        return name != NOBODY and now - at < BESIDE_SECONDS
+
+    def charge(self, principal: Hashable, seconds: float, now: float) -> None:
+        """A principal has used so many seconds of the thread."""
+        if not self.is_beside_others(principal, now):
+            if self.paid:
+                self.paid.pop(principal, None)
+            return
+        if len(self.paid) >= MAX_KEPT and principal not in self.paid:
+            self.paid = {each: until for each, until in self.paid.items() if until > now}
+        begin = max(self.paid.get(principal, -inf), now - SAVED_SECONDS)
+        self.paid[principal] = min(begin + seconds / SHARE, now + OWED_SECONDS)
+
+    def rests(self, principal: Hashable, now: float) -> bool:
+        """Whether a principal has used more than its share, and others wait for workers that might need the time."""
+        return bool(self.paid) and self.paid.get(principal, -inf) > now and self.is_beside_others(principal, now)
+
+    def due(self, principals: Iterable[Hashable], now: float) -> float:
+        """When the first of those that rest among some principals may go on."""
+        return min((self.paid[each] for each in principals if self.rests(each, now)), default=inf)
