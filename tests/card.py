@@ -534,6 +534,8 @@ class Card(Functions):
             streamQuery=lambda _: self.timeline.status,
             CUDARuntimeError=CUDARuntimeError,
             memGetInfo=lambda: (1 << 29, 1 << 30),
+            hostRegister=lambda at, size, _flags: self.timeline.register(at, size),
+            hostUnregister=lambda at: self.timeline.unregister(at),
             **IPC,
         )
         self.cuda = SimpleNamespace(

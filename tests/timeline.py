@@ -7,6 +7,8 @@ enough, or waits. What nobody ordered comes out as nonsense, so that a missing w
 * a copy of what its stream does not know to be written, or into what it does not know to be used no more, copies nonsense;
 * so does a copy of memory that was freed before it was done, for somebody else may have it.
 
+Memory of the host that is registered is not registered twice, and not unregistered while a copy uses it.
+
 What a stream knows are vector clocks (C. J. Fidge, "Timestamps in message-passing systems that preserve the partial ordering",
 1988): how far it has waited for each other. The host knows of what it found to be over. The pretend device (`tests/pretend`) does
 all as late as CUDA allows, which shows a missing wait only where that order makes a difference; here any is an error.
@@ -61,6 +63,10 @@ class Timeline:
         """By the address of memory, who wrote there last, and when."""
         self.used: dict[int, Clock] = {}
         """By the address of memory, who used it, and when last."""
+        self.registered: dict[int, int] = {}
+        """Memory of the host that is registered: by address, its size."""
+        self.flying: list[tuple[int, int]] = []
+        """The address and size of the host's memory of each copy that is still to be done."""
         self.pool = Pool(self)
         self.kernels = Stream(self, null=True)
         self._threads = threading.local()
@@ -86,6 +92,19 @@ class Timeline:
     def knows(self, event: Event) -> bool:
         """Whether the host has found that an event is over."""
         return event.over or all(self.host.get(stream, 0) >= now for stream, now in event.clock.items())
+
+    def register(self, at: int, size: int) -> None:
+        """Lock memory of the host. Raises as CUDA does where some of it is locked already."""
+        if any(at < start + nbytes and start < at + size for start, nbytes in self.registered.items()):
+            raise CUDARuntimeError(712)
+        self.registered[at] = size
+
+    def unregister(self, at: int) -> None:
+        """Lock it no more."""
+        if at not in self.registered:
+            raise CUDARuntimeError(713)
+        stop = at + self.registered.pop(at)
+        assert not any(at < start + nbytes and start < stop for start, nbytes in self.flying), "a copy still uses it"
 
     def learn(self, clock: Clock, more: Clock) -> None:
         """Know what another knew."""
@@ -298,7 +317,10 @@ class MemoryPointer:
         timeline.used.setdefault(self.mem.ptr, {})[stream] = stream.now
         ctypes.memset(target, NONSENSE, size)
 
+        timeline.flying.append((target, size))
+
         def copy() -> None:
+            timeline.flying.remove((target, size))
             if sound and alive() is not None:
                 ctypes.memmove(target, source, size)
 
@@ -314,7 +336,10 @@ class MemoryPointer:
         timeline.written[self.mem.ptr] = stream, stream.now
         ctypes.memset(target, NONSENSE, size)
 
+        timeline.flying.append((source, size))
+
         def copy() -> None:
+            timeline.flying.remove((source, size))
             if sound and alive() is not None:
                 ctypes.memmove(target, source, size)
 

@@ -54,6 +54,9 @@ class BulkData:
     def trim(self, now: float) -> None:
         """Give up memory that was not used for a while. `now` is in seconds, from any steady clock."""
         self.pool.trim(now)
+        staging = self.core.backend.staging
+        if staging is not None and staging.registered is not None:
+            staging.registered.trim(now)
         if self.streams.borrower is not None:
             self.streams.borrower.trim(now)
 

@@ -331,12 +331,12 @@ class WorkerCore:
             return False
         unsure = self.running is not None and self.running.state is PlanState.WAITING_FOR_CHECK
         waits = bool(self.stored.answers or self.moves.pieces or self.peers.reading)
-        return unsure or waits or staging.fetches.under_way or staging.puts.waiting > 0 or bool(self.moves.coming)
+        return unsure or waits or staging.fetches.under_way or staging.puts.under_way or bool(self.moves.coming)
 
     def _arrivals(self) -> None:
         """Continue the copies of puts and pieces to the device."""
         staging = self.backend.staging
-        if staging is not None and staging.puts.waiting:
+        if staging is not None and staging.puts.under_way:
             staging.puts.turn()
         if staging is not None and self.moves.coming:
             self.moves.take_what_came(staging)

@@ -397,7 +397,8 @@ def usage() -> dict[str, dict[str, float | int | None]]:
     * `moved_bytes` between workers, by the plans; `put_bytes` and `fetched_bytes`.
     * `held_byte_seconds`: the bytes of your tensors on all workers, times the seconds for which they were there, as seen in a
       look every ten seconds or so.
-    * `joules`: the part of your plans in what devices took while these ran; None where no device tells its power.
+    * `joules`: the part of your plans in what devices took while these ran, by their device seconds (of GPUs the predicted ones);
+      None where no device tells its power.
 
     What was used in the last seconds may be missing.
     """

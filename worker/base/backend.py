@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from gt.daemon.heap import unused_share
-from gt.daemon.host import peak_memory
+from gt.daemon.host import environment_number, memory_limit, peak_memory
 from gt.errors import SessionError
 from gt.worker.device.async_copies import Staging
 from gt.worker.device.buffers import AllocatorUsage, Buffers, HostBuffers, Pinning
@@ -35,6 +35,7 @@ from gt.worker.device.deferred_reads import DeferredReads
 from gt.worker.device.gpu_buffers import DeviceBuffers, DeviceFlags
 from gt.worker.device.graph_capture import GraphCapture
 from gt.worker.device.nvml import NvmlGpu
+from gt.worker.device.registered_memory import MAX_REGISTERED_BYTES, RegisteredMemory
 from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.nccl.communicators import Nccl
 
@@ -45,6 +46,8 @@ NOT_READY: Final = 600
 """What CUDA says of a stream on which something is under way."""
 NCCL_SINCE: Final = 14
 """The CuPy whose unique ids are bytes."""
+REGISTERED_DIVISOR: Final = 8
+"""The part of the host's memory that a worker has registered with CUDA at most: one in so many."""
 POOL_SHARE: Final = 0.9
 """The share of a GPU's free memory that its pool may have when nobody says how much: libraries need some of their own."""
 
@@ -256,7 +259,7 @@ def _cuda(index: int) -> Backend:
         raise SessionError(f"CuPy computes nothing on 'cuda:{index}': {_first_line(error)}") from None
     streams = CudaStreams(cupy)
     buffers = DeviceBuffers(streams)
-    staging = Staging(streams, buffers.pin)
+    staging = Staging(streams, buffers.pin, _registered(streams))
     buffers.puts = staging.puts
     reads = DeferredReads(streams, buffers.pin)
     sync = os.environ.get("GT_SYNC") == "1"
@@ -271,6 +274,11 @@ def _cuda(index: int) -> Backend:
         marks=(cupy.cuda.nvtx.RangePush, cupy.cuda.nvtx.RangePop) if ranges else None,
         capture=GraphCapture(cupy, index) if graphs else None,
     )  # fmt: skip
+
+
+def _registered(streams: CudaStreams) -> RegisteredMemory | None:
+    limit = environment_number("GT_REGISTERED_MEMORY", min(MAX_REGISTERED_BYTES, memory_limit() // REGISTERED_DIVISOR))
+    return RegisteredMemory(streams, int(limit)) if limit >= 1 else None
 
 
 def _nccl(cupy: Any, device: Any, streams: CudaStreams) -> Nccl | None:

@@ -12,6 +12,7 @@ use at a fork is never used again, because the child may read it.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import os
 import threading
@@ -26,6 +27,7 @@ import numpy as np
 from gt.daemon.host import memory_limit
 
 from .memfd import BULK_KIND, SharedMemory
+from .page_stamp import PAGE_OFFSET_BYTES, write_stamp
 from .ranges import PAGE_BYTES, Ranges
 
 MAX_UNPOOLED_BYTES: Final = 64 << 10
@@ -34,10 +36,6 @@ MAX_IDLE_BYTES: Final = 1 << 30
 """The most bytes of unused ranges whose pages are kept."""
 SPAN_FACTOR: Final = 4
 """The memory is this many times longer than what may be in use, so that there is always a gap of the right size."""
-PAGE_OFFSET_BYTES: Final = 2048
-"""The offset of an array from the beginning of its first page, in bytes. The C library's allocations begin at 16, and a copy
-takes three times as long when its target lies a little behind its source modulo the page size: the processor then assumes that
-it reads what was just written."""
 _POPULATE_WRITE: Final = 23
 """Linux 5.14: allocate pages for writing, or fail (instead of killing the process when it first uses them)."""
 Array = np.ndarray[Any, Any]
@@ -60,6 +58,11 @@ class _Lease:
             "data": (arena.address + offset + PAGE_OFFSET_BYTES, False), "shape": (nbytes,), "typestr": "|u1", "version": 3,
         }  # fmt: skip
 
+    @property
+    def memory(self) -> mmap.mmap:
+        """The memory that the range is of."""
+        return self.arena.memory.map
+
     def __del__(self) -> None:
         self.arena.back(self.offset)
 
@@ -78,6 +81,8 @@ class _Arena:
         self.arrays: set[int] = set()
         """The ranges of arrays that this program may write to."""
         self.retired = self.frozen = False
+        self.stamps = itertools.count(1)
+        """Numbers for ranges with new pages."""
 
     def take(self, nbytes: int) -> _Lease | None:
         """A range of so many bytes with its pages allocated, or None if there is no room."""
@@ -92,6 +97,8 @@ class _Arena:
             self.ranges.cool_all()
             self.give_up()
             return None
+        if not warm:
+            write_stamp(self.memory.map, offset, next(self.stamps))
         return _Lease(self, offset, nbytes)
 
     def _populate(self, offset: int, size: int) -> bool:

@@ -2,7 +2,7 @@
 //
 // Strict about: which side is the device's, by the kind of copy that was asked for; that copies stay within a block; copies
 // that wait, in a capture. What comes from pageable memory is read at once, as CUDA stages it, and what goes to it is waited
-// for; pinned memory is read and written when the stream gets there.
+// for; pinned memory, and what is registered, is read and written when the stream gets there.
 #include "device.h"
 #include "memory.h"
 #include <memory>
@@ -78,8 +78,24 @@ PRETEND_API cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size,
         auto staged = std::make_shared<std::string>((const char *)from, size);
         return enqueue(stream, [=] { memmove(to, staged->data(), size); }, "cudaMemcpyAsync", which);
     }
-    cudaError_t error = enqueue(stream, [=] { memmove(to, from, size); }, "cudaMemcpyAsync", which);
-    if (!error && !stream->capture && pageable_target)
+    if (stream->capture)
+        return enqueue(stream, [=] { memmove(to, from, size); }, "cudaMemcpyAsync", which);
+    std::vector<std::shared_ptr<int>> used;
+    for (Block *block : {block_of(to), block_of(from)})
+        if (block && block->registered)
+            used.push_back(block->copies);
+    for (auto &copies : used)
+        ++*copies;
+    auto work = [=] {
+        memmove(to, from, size);
+        for (auto &copies : used)
+            --*copies;
+    };
+    cudaError_t error = enqueue(stream, work, "cudaMemcpyAsync", which);
+    if (error)
+        for (auto &copies : used)
+            --*copies;
+    if (!error && pageable_target)
         finish(stream);
     return error;
 }

@@ -10,6 +10,7 @@
 //                     round. Then memory is written to before what still reads it, where nobody waits. May change at any time
 // PRETEND_DEVICES=n   how many devices there are (1)
 // PRETEND_MEMORY=n    bytes that each has (4 GiB)
+// PRETEND_REGISTERED=n   bytes of the host that may be registered (no limit). May change at any time
 // PRETEND_TRACE=1     say each launch and each call that fails
 #pragma once
 #include <cstdio>
@@ -95,6 +96,7 @@ bool eager();
 bool tracing();
 int devices();
 size_t memory_of_a_device();
+size_t most_registered();
 unsigned long this_thread();
 
 // Notes an error for cudaGetLastError, and gives it back.

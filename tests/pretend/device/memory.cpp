@@ -1,7 +1,8 @@
 // Memory of the pretend device, pinned memory, and what processes map of each other's.
 //
 // Strict about: the limit of what a device has; what is freed twice, or is not the beginning of a block; new memory is all
-// ones, so that whoever reads what nobody wrote finds NaN; a process cannot open what it exported itself.
+// ones, so that whoever reads what nobody wrote finds NaN; a process cannot open what it exported itself. Registered memory is
+// whole pages, none of them pinned already; it is unregistered as it was registered, and when no copy uses it any more.
 // Left out: events between processes, pools of the driver's own (cudaMallocAsync),
 // and lending blocks that are smaller than 64 KiB.
 #include "memory.h"
@@ -68,7 +69,7 @@ cudaError_t allocate(void **to, size_t size, bool of_host, const char *what)
         if (size <= MOST_FILLED)
             memset(begin, 0xff, size);
     }
-    blocks[(char *)begin] = {(char *)begin, size, mapped, file, current_device, of_host, false};
+    blocks[(char *)begin] = {(char *)begin, size, mapped, file, current_device, of_host, false, false};
     *to = begin;
     return cudaSuccess;
 }
@@ -76,7 +77,7 @@ cudaError_t allocate(void **to, size_t size, bool of_host, const char *what)
 cudaError_t forget(void *address, const char *what)
 {
     auto found = blocks.find((char *)address);
-    if (found == blocks.end())
+    if (found == blocks.end() || found->second.registered)
         return fail(cudaErrorInvalidValue, what);
     finish_all();
     Block block = found->second;
@@ -119,8 +120,44 @@ PRETEND_API cudaError_t cudaHostAlloc(void **to, size_t size, unsigned)
 }
 
 PRETEND_API cudaError_t cudaFreeHost(void *address) { return release(address, "cudaFreeHost"); }
-PRETEND_API cudaError_t cudaHostRegister(void *, size_t, unsigned) { return cudaSuccess; }
-PRETEND_API cudaError_t cudaHostUnregister(void *) { return cudaSuccess; }
+
+PRETEND_API cudaError_t cudaHostRegister(void *address, size_t size, unsigned)
+{
+    const char *what = "cudaHostRegister";
+    Locked locked;
+    if (cudaError_t error = refuse_unsafe(what))
+        return error;
+    char *begin = (char *)address;
+    if (!size || (size_t)begin % PAGE || size % PAGE)
+        return fail(cudaErrorInvalidValue, what);
+    size_t locked_bytes = size;
+    for (auto &[at, block] : blocks) {
+        if (block.of_host && begin < at + block.mapped && at < begin + size)
+            return fail(cudaErrorHostMemoryAlreadyRegistered, what);
+        locked_bytes += block.registered ? block.size : 0;
+    }
+    if (locked_bytes > most_registered())
+        return fail(cudaErrorMemoryAllocation, what);
+    blocks[begin] = {begin, size, size, -1, current_device, true, false, true};
+    return cudaSuccess;
+}
+
+PRETEND_API cudaError_t cudaHostUnregister(void *address)
+{
+    const char *what = "cudaHostUnregister";
+    Locked locked;
+    if (cudaError_t error = refuse_unsafe(what))
+        return error;
+    auto found = blocks.find((char *)address);
+    if (found == blocks.end() || !found->second.registered)
+        return fail(cudaErrorHostMemoryNotRegistered, what);
+    if (*found->second.copies) {
+        fprintf(stderr, "[pretend] %s of memory that copies still use\n", what);
+        return fail(cudaErrorInvalidValue, what);
+    }
+    blocks.erase(found);
+    return cudaSuccess;
+}
 
 PRETEND_API cudaError_t cudaMemGetInfo(size_t *free, size_t *total)
 {
@@ -178,7 +215,7 @@ PRETEND_API cudaError_t cudaIpcOpenMemHandle(void **to, cudaIpcMemHandle_t handl
         close(file);
         return fail(cudaErrorMemoryAllocation, "cudaIpcOpenMemHandle");
     }
-    blocks[(char *)*to] = {(char *)*to, told.size, told.mapped, file, current_device, false, true};
+    blocks[(char *)*to] = {(char *)*to, told.size, told.mapped, file, current_device, false, true, false};
     return cudaSuccess;
 }
 
