@@ -95,3 +95,31 @@ def test_the_digits_are_learnt_as_on_cpus() -> None:
     found = re.search(r"over \d+ steps: (\S+)", done.stdout)
     assert found is not None, done.stdout
     assert float(found[1]) < 1e-2
+
+
+BLOCKS = """
+    numbers = np.random.default_rng(0)
+    held = []
+    for turn in range(12):
+        host = numbers.standard_normal((1024, 1024 * (1 + turn % 2)), np.float32)
+        x = gt.from_numpy(host)
+        host[:] = np.nan  # a put has copied it
+        again = (x + turn).numpy()
+        np.testing.assert_array_equal(again, x.numpy() + np.float32(turn))
+        assert np.isfinite(again).all()
+        if turn % 3 == 0:
+            held.append((again, again.copy(), x))
+    for again, copy, x in held:
+        np.testing.assert_array_equal(again, copy)
+        np.testing.assert_array_equal(x.numpy(), (x * 1).numpy())
+    say("the same")
+"""
+
+
+@pytest.mark.parametrize("registered", ["", "0", "6e6"])
+def test_blocks_that_are_used_again_have_what_was_put_last(registered: str, machine: Machine) -> None:
+    """Puts and fetches through blocks that the worker registers, does not, or registers some of."""
+    machine.environment["GT_REGISTERED_MEMORY"] = registered
+    program = machine.program(BLOCKS)
+    program.expect("the same", 300.0)
+    assert program.wait() == 0

@@ -195,5 +195,7 @@ class RegisteredMemory:
         try:
             with self.streams.device:
                 self.runtime.hostUnregister(start)
-        except self.runtime.CUDARuntimeError as error:  # a device that has failed: the worker will hear of it by its next call
+        except (
+            self.runtime.CUDARuntimeError
+        ) as error:  # a device that has failed: the worker will hear of it by its next call
             log.debug("memory was not unregistered: %s", error)
