@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import suite
 import workloads
+from gpu_layers import layers
 
 import gt
 from gt.service import in_process
@@ -269,12 +270,15 @@ def bulk(bench: Bench) -> Rows:
         there = bench.xp.empty(host.shape, np.float32)
         contenders["pinned copy in"] = lambda: there.set(here)
         contenders["pinned copy out"] = lambda: there.get(out=here)
+    used = host.copy()
+    contenders["copy by the host"] = lambda: np.copyto(used, host)
     taken = bench.seconds(contenders, repeats=2)
     size = host.nbytes >> 20
     best = {"put": taken.get("pinned copy in"), "fetch": taken.get("pinned copy out")}
     return [
         (
-            f"{name} of {size} MiB", "CuPy" if "pinned" in name else "GT", f"{host.nbytes / value / 1e9:.2f} GB/s",
+            f"{name} of {size} MiB", "GT" if name in best else "NumPy" if "host" in name else "CuPy",
+            f"{host.nbytes / value / 1e9:.2f} GB/s",
             f"of a pinned copy = {peer / value:.2f}" if (peer := best.get(name)) else "",
         )
         for name, value in taken.items()
@@ -390,7 +394,7 @@ def memory(bench: Bench) -> Rows:
 
 KERNELS: tuple[Callable[[Bench], Rows], ...] = (copy, chain, rows_of, products, gaps, beside, memory)
 """The parts that measure an in-memory worker."""
-PROCESSES: tuple[Callable[[Bench], Rows], ...] = (steps, bulk)
+PROCESSES: tuple[Callable[[Bench], Rows], ...] = (steps, layers, bulk)
 """The parts that measure real processes."""
 
 

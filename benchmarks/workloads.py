@@ -132,14 +132,14 @@ def convolutional(lib: Any) -> Any:
     )  # fmt: skip
 
 
-def recurrent(lib: Any) -> Any:
-    """An LSTM from 32 features to 64, and a linear layer from its last output to 10 classes."""
+def recurrent(lib: Any, features: int = 32, width: int = 64) -> Any:
+    """An LSTM, from 32 features to 64 if nothing else is said, and a linear layer from its last output to 10 classes."""
 
     class Model(lib.nn.Module):  # type: ignore[misc]  # a base that is either library's
         def __init__(self) -> None:
             super().__init__()
-            self.lstm = lib.nn.LSTM(32, 64)
-            self.head = lib.nn.Linear(64, 10)
+            self.lstm = lib.nn.LSTM(features, width)
+            self.head = lib.nn.Linear(width, 10)
 
         def forward(self, x: Any) -> Any:
             return self.head(self.lstm(x)[0][-1])
@@ -176,10 +176,10 @@ def pictures() -> tuple[Any, Any]:
     return generator.standard_normal((64, 1, 28, 28), dtype=np.float32), generator.integers(0, 10, 64)
 
 
-def sequences() -> tuple[Any, Any]:
-    """A batch of 32 sequences of 40 steps of 32 features for the recurrent network, and their classes."""
+def sequences(steps: int = 40, batch: int = 32, features: int = 32) -> tuple[Any, Any]:
+    """A batch of 32 sequences of 40 steps of 32 features, if nothing else is said, for a recurrent network, and their classes."""
     generator = np.random.default_rng(0)
-    return generator.standard_normal((40, 32, 32), dtype=np.float32), generator.integers(0, 10, 32)
+    return generator.standard_normal((steps, batch, features), dtype=np.float32), generator.integers(0, 10, batch)
 
 
 def words() -> tuple[Any, Any]:

@@ -351,6 +351,9 @@ def test_what_is_measured_on_a_gpu_runs_without_one(tmp_path: Path) -> None:
         "hot plan",
         "memory",
         "training step",
+        "CNN step",
+        "LSTM step",
+        "attention",
         "put",
         "fetch",
     ):
