@@ -83,15 +83,14 @@ def layers(bench: Bench) -> Rows:
 
 
 def compared(bench: Bench, what: str, make: Make, count: int) -> Rows:
-    """Rows of one case: GT, compiled GT and PyTorch."""
+    """Rows of one case: GT, compiled GT, and PyTorch on a card."""
     contenders: dict[str, Callable[[], object]] = {
         "GT": make(gt, gt.from_numpy, count, workloads.unchanged),
         "GT compiled": make(gt, gt.from_numpy, count, gt.compile),
     }
-    if bench.has_torch:
-        on = "cuda" if bench.backend.kind == "cuda" else "cpu"
+    if bench.has_torch and bench.backend.kind == "cuda":
         contenders["PyTorch eager"] = make(
-            PyTorch(on), lambda x: torch.from_numpy(x).to(on), count, workloads.unchanged
+            PyTorch("cuda"), lambda x: torch.from_numpy(x).cuda(), count, workloads.unchanged
         )
     rounds = bench.rounds
     if rounds > MIN_ROUNDS:
