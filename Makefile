@@ -61,7 +61,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers array-suites browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers array-suites cpp-test browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -107,6 +107,12 @@ torch-zoo: $(VENV)/.bench ## compare small models of Hugging Face's architecture
 
 array-suites: $(VENV)/.arrays ## SciPy's and scikit-learn's array API tests on GT's tensors; SUITES="scipy.fft sklearn" takes some, EVERY=8 one of 8
 	@PYTHONPATH=tests OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m array_suites $(if $(EVERY),--every $(EVERY)) $(SUITES)
+
+cpp-test: $(VENV)/.installed ## build the C++ client (examples/cpp) with sanitizers, and test it; needs g++, libzmq and msgpack for C++
+	@if printf '#include <msgpack.hpp>\n#include <zmq.h>\n' | $(CXX) -std=c++17 -DMSGPACK_NO_BOOST -E -x c++ - > /dev/null 2>&1; then \
+		$(MAKE) -C examples/cpp BUILD=$(CURDIR)/build/cpp SANITIZE=address,undefined CXXFLAGS="-O1 -g" \
+		&& $(BIN)/python -m pytest -p no:xdist tests/cpp/client_checks.py; \
+	else echo "the C++ client is not tested: that needs g++, libzmq3-dev and libmsgpack-cxx-dev (Debian 12: libmsgpack-dev)"; fi
 
 torch-trainers: $(VENV)/.trainers ## train by Hugging Face's Trainer, accelerate, peft and Lightning, shard Llama and GPT-2, kill workers
 	@GT_EFFORT=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:xdist tests/torch_backend/test_trainers.py \

@@ -15,6 +15,7 @@ from gt.dispatcher.handlers.handshake import CLIENT_CREDITS, MAX_CLIENTS
 from gt.dispatcher.shell import TICK_SECONDS
 from gt.errors import KINDS
 from gt.ir.dtypes import ALL_DTYPES
+from gt.ir.infer import _DOMAINS
 from gt.ir.ops import OPS
 from gt.ir.spec import MAX_DIMENSIONS, MAX_ELEMENTS
 from gt.sharding.options import OPTIONS
@@ -110,6 +111,29 @@ def _attributes() -> str:
     return table(("form", "attributes"), *rows)
 
 
+RESULTS = {
+    "same": "that of the operands",
+    "attribute": "the attribute `dtype`",
+    "bool": "`bool`",
+    "int64": "`i64`",
+    "real": "that of the real part; of real numbers the same",
+    "complex": "that of a number of such parts",
+}
+"""What the dtype of a result is, by the `result` of an op."""
+
+
+def _domains() -> str:
+    """The ops that take the same kinds of dtypes and whose results follow alike."""
+    alike: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for op, declared in OPS.items():
+        if declared.family not in ("move", "verify"):
+            alike[declared.domain, declared.result].append(op)
+    rows = []
+    for (domain, result), ops in sorted(alike.items(), key=lambda each: -len(each[1])):
+        rows.append((_DOMAINS[domain], RESULTS[result], ", ".join(f"`{op}`" for op in ops)))
+    return table(("kinds of dtypes", "dtype of the result", "ops"), *rows)
+
+
 def _errors() -> str:
     return table(
         ("kind", "meaning"), *[(f"`{name}`", " ".join((kind.__doc__ or "").split())) for name, kind in KINDS.items()]
@@ -128,6 +152,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "segment": segment_page,
     "example": example_page,
     "attributes": _attributes,
+    "domains": _domains,
     "bulk kinds": _bulk_kinds,
     "errors": _errors,
     "options": _options,

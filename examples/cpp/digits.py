@@ -1,7 +1,7 @@
 """The Python side of the C++ example: trains the network of examples/digits.py and writes it to a file, or computes from it.
 
-    python examples/cpp/digits.py train FILE [--epochs N]           on a worker of its own
-    python examples/cpp/digits.py logits ADDRESS FILE OUT           by the service at ADDRESS, as digits.cpp does
+python examples/cpp/digits.py train FILE [--epochs N]           on a worker of its own
+python examples/cpp/digits.py logits ADDRESS FILE OUT           by the service at ADDRESS, as digits.cpp does
 """
 
 from __future__ import annotations

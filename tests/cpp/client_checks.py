@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import safetensors.numpy
 from cutting_proxy import CuttingProxy
-from daemons import Machine, Process, ends
+from daemons import Machine, Process, ends, left_by_kill
 
 import gt
 
@@ -175,10 +175,10 @@ def test_tensors_are_freed_with_their_last_handle(machine: Machine) -> None:
     address, *_ = machine.service(1, "--address", f"ipc://{machine.temp}/dispatcher")
     gt.connect(address)
     program = check(machine, "frees", address)
-    for word, live in (("many", 21 << 20), ("one", 1 << 20)):
+    for word, least, most in (("many", 21, 24), ("one", 1, 2)):
         program.expect(word)
-        found = sum(worker.live for worker in gt.memory().workers)
-        assert live <= found < live + (1 << 18), word
+        found = sum(each.live + each.shared for each in gt.memory().by_signal().values())
+        assert least << 20 <= found < most << 20, word
         program.say()
     assert program.wait() == 0
 
@@ -206,6 +206,7 @@ def test_a_worker_that_is_lost_is_an_error_of_its_tensors(machine: Machine) -> N
     program.expect("ready")
     workers[0].signal(9)
     assert ends(workers[0].pid)
+    left_by_kill(machine, workers[0])
     dispatcher.expect("worker 0 was lost")
     machine.worker(address).expect("at your service")
     program.say()
