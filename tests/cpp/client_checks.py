@@ -177,7 +177,7 @@ def test_tensors_are_freed_with_their_last_handle(machine: Machine) -> None:
     program = check(machine, "frees", address)
     for word, least, most in (("many", 21, 24), ("one", 1, 2)):
         program.expect(word)
-        found = sum(each.live + each.shared for each in gt.memory().by_signal().values())
+        found = sum(worker.live + worker.shared for worker in gt.memory().workers)
         assert least << 20 <= found < most << 20, word
         program.say()
     assert program.wait() == 0
