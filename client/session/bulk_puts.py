@@ -16,6 +16,7 @@ import numpy as np
 
 from gt.sharding.partition import Box, extent
 from gt.wire.bulk import PUT, Frames, Outbox
+from gt.wire.shared_memory.parallel_copy import copy_array
 from gt.wire.shared_memory.pool import Pool
 from gt.wire.shared_memory.ranges import PAGE_BYTES
 
@@ -177,7 +178,7 @@ class BulkPuts:
         for box, size in zip(boxes, sizes, strict=True):
             shape = extent(box)
             part = room[at : at + prod(shape) * array.itemsize].view(array.dtype).reshape(shape)
-            part[...] = array[_window(box)]
+            copy_array(part, array[_window(box)])
             parts[box] = part
             at += size
         for each in (room, *parts.values()):
