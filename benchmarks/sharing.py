@@ -10,8 +10,7 @@ worker these programs get then.
 has got by the service's own accounts (`gt.usage`, each program in a signal of its own; of the first `MAX_COUNTED`), as Jain's
 index (R. Jain, D. Chiu and W. Hawe, A Quantitative Measure of Fairness and Discrimination for Resource
 Allocation in Shared Computer Systems, 1984: 1 if all have the same, 1/n if one of n has all), and the work of all together,
-which is their plans by what one takes alone, by the time that passed. Each checks its last result. The service adds its accounts
-up every ten seconds, so a minute says more than a few seconds.
+which is their plans by what one takes alone, by the time that passed. Each checks its last result.
 """
 
 from __future__ import annotations

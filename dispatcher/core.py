@@ -78,8 +78,8 @@ from gt.dispatcher.state.shared_state import MESH_CREDITS, DispatcherState
 from gt.dispatcher.state.standby_copies import STANDBY_SECONDS, Replacement, StandbyCopies
 from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.subscribers import Subscribers, Watcher
-from gt.dispatcher.telemetry.usage_reports import UsageReports, usage_of
-from gt.errors import ProtocolError, SessionError
+from gt.dispatcher.telemetry.usage_reports import UsageReports
+from gt.errors import OutOfMemory, ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.principals import Origin
@@ -106,6 +106,8 @@ RELEASES: Final = "plans whose turns have come"
 """The job that releases them."""
 USAGE: Final = "what sessions have used"
 """The job that adds it up."""
+USAGE_ASKED: Final = "answers to who asks for that"
+"""The job that finds them."""
 TURNS_PER_EVENT: Final = 4
 """How many sessions have their turns to release plans in one event; each turn may take some tenths of a millisecond."""
 WATCHED: Final = "what watchers are told"
@@ -115,6 +117,7 @@ LIMITED: Final = "sessions that have other limits"
 """The job that lets them follow."""
 ADMITTED: Final = "sessions that wait to begin"
 """The job that lets them begin."""
+OUT_OF_MEMORY: Final = OutOfMemory.__name__
 NO_WORKER_LOSS: Final = WorkerLoss()
 """Of a peer that leaves in order, or is no worker."""
 
@@ -714,6 +717,12 @@ class DispatcherCore:
         if self.service.recording is not None:
             self.service.recording.failed(worker.number, client, order, kind, text)
         said = f"worker {worker.number}, client {client}: {kind}: {text}"
+        session = self.service.by_number.get(client)
+        if kind == OUT_OF_MEMORY and session is not None:
+            if session.short_of_memory == order:  # this has one cause, however much of a plan finds no room
+                self.service.detail(said, client=client, worker=worker.number, order=order)
+                return
+            session.short_of_memory = order
         self.service.log("error", said, client=client, worker=worker.number, order=order)
 
     def _landed(self, worker: WorkerRecord, landed: m.Landed) -> None:
@@ -798,7 +807,8 @@ class DispatcherCore:
     def _ask_usage(self, watcher: Watcher, asked: m.AskUsage) -> None:
         """Answer what all principals have used."""
         self.subscribers.check_reads(watcher)
-        self.service.send(watcher.identity, m.Answer(asked.request, usage_of(self.service)))
+        self.usage.asked.append((watcher.identity, asked.request))
+        self._work(USAGE_ASKED, self.usage.asked, lambda: self.usage.answer(self.subscribers.watchers))
 
     def _file_copied(self, _standby: StandbyCopies, message: m.FileCopied) -> None:
         self.marks.copied(message.name)

@@ -18,7 +18,7 @@ from gt.sharding.placement import Layout, Mesh, Shard
 
 from .cost_model import Speeds, compute_seconds, instruction_work, move_bytes
 
-OPERANDS_PER_TURN: Final = 192
+OPERANDS_PER_TURN: Final = 128
 """How many operands and results are looked at in one turn."""
 MAX_OPERANDS: Final = 64
 """Of one instruction, so many count."""

@@ -47,7 +47,7 @@ from gt.dispatcher.state.message_state import (
 from gt.dispatcher.state.principal_limits import equal_part
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
-from gt.dispatcher.telemetry.usage_reports import usage_of
+from gt.dispatcher.telemetry.usage_reports import usage_now
 from gt.errors import GTError, ProtocolError
 from gt.ir.instruction import Segment
 from gt.sharding.config_turns import batches
@@ -439,8 +439,14 @@ class MessageQueues:
                 return WAITING_WORKERS
             answer = devices(self.service)
         elif message.topic == "usage":
-            next(self.service.ledger.add_up(client.account), None)
-            answer = usage_of(self.service, client.account.principal)
+            key, principal = ("usage", message.request), client.account.principal
+            answer = self.plan_selection.worked_out(
+                client, JOB_NAMES[WAITING_TURN], key, lambda: usage_now(self.service, principal)
+            )
+            if answer is None:
+                return WAITING_TURN
+            if isinstance(answer, Exception):
+                raise answer
         else:
             answer = self.service.statistics(client)
         self.service.send(client.identity, m.Answer(message.request, answer))

@@ -224,6 +224,8 @@ class SessionMeshes:
         """Tell the members of a mesh about it."""
         mesh = record.mesh
         self.service.add_mesh(record)
+        kind = kind_of(record.workers[0]) if len(record.workers) == 1 else None
+        self.service.by_number[record.client].recovery.alone_on = kind
         body = [
             list(mesh.axes),
             list(mesh.sizes),

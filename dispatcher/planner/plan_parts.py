@@ -26,11 +26,11 @@ MAX_PARTS: Final = 256
 """Into about how many parts a plan is cut at most. Those of one that needs more take longer than they should."""
 PASSED_NUMBERS: Final = 1 << 62
 """From here on survivors of parts are numbered that only later parts read."""
-INSTRUCTIONS_PER_TURN: Final = 64
+INSTRUCTIONS_PER_TURN: Final = 32
 """How many instructions are looked at in one turn."""
 
 
-STEPS_PER_TURN: Final = 1024
+STEPS_PER_TURN: Final = 256
 """The same where little is done with each."""
 
 
@@ -106,7 +106,12 @@ def _steps(plan: Plan, seconds: list[float], limits: list[float]) -> Generator[N
 
 def part_starts(steps: Sequence[PlanStep]) -> Generator[None, None, list[int]]:
     """Where parts begin, found in turns. A step that takes longer than it may is a part of its own, with what takes no time."""
-    least = 2 * sum([step.seconds for step in steps]) / MAX_PARTS
+    total = 0.0
+    for count, step in enumerate(steps, 1):
+        if not count % STEPS_PER_TURN:
+            yield
+        total += step.seconds
+    least = 2 * total / MAX_PARTS
     starts, so_far, limit = [0], 0.0, inf
     for count, (at, took, most) in enumerate(steps, 1):
         if not count % STEPS_PER_TURN:

@@ -80,6 +80,8 @@ class ClientRecord:
     """The program to which it belongs; the sessions of a program share its turns (`dispatcher/handlers/job_scheduler.py`)."""
     principal: Principal = OWN_PROCESS.principal
     """Who runs it."""
+    short_of_memory: int = 0
+    """The order of its last plan for which there was too little memory."""
     priority: Priority = AUTO
     """What it says of how urgent its work is, or an operator."""
     weight: float = 1.0

@@ -164,6 +164,8 @@ class SessionRecovery:
     """When the last of them was, in seconds on the shell's clock; -1 if there was none."""
     stored_seconds: float = -1.0
     """What its slowest worker took to write it."""
+    alone_on: tuple[str, str] | None = None
+    """The kind of the one worker that it used last, as `kind_of` says it; None if it used several, or none yet."""
     begins: bool = False
     """Whether it begins again without a mark, and waits for workers to do so."""
     settled: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import traceback
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from .worker_duty import (
     WorkerDuty,
     WorkersBefore,
     duty_of_new,
+    kind_of,
     next_spare,
     process_key,
     reads_files_of,
@@ -62,6 +64,8 @@ MAX_FREED_AT_ONCE: Final = 512
 """The most instructions of definitions and plans, or entries of a table, that are freed in the event that drops them."""
 MAX_TO_COMPILE: Final = 64
 """A worker that has this many instructions to compile is sent no further new plan: everybody's plans wait behind them."""
+MAX_TO_COMPILE_ALONE: Final = 512
+"""The same where only one session uses the worker, which is never to be without work while a report is on its way."""
 
 
 @dataclass(slots=True)
@@ -129,7 +133,8 @@ class DispatcherState:
         self.order = numbers.order
         self.issued: dict[int, MeshRecord] = {}
         """The orders in flight, each with its mesh."""
-        self.compiling = MAX_TO_COMPILE
+        self.compiles = True
+        """Whether there are workers that compile plans."""
         self.load = 0
         """The number of workers with something in flight, summed over all meshes: a worker of two meshes counts twice."""
         self.credits = MESH_CREDITS
@@ -183,8 +188,17 @@ class DispatcherState:
         return sum(worker.duty is SPARE for worker in self.workers.values())
 
     def ready(self, client: ClientRecord) -> bool:
-        """Whether a session need not wait for workers: it has some, or all expected ones have joined."""
-        return client.planner is not None or not self.is_short
+        """Whether a session need not wait for workers: it has some, all expected ones have joined, or it was alone on one and
+        finds an idle one."""
+        return client.planner is not None or not self.is_short or self._has_idle_worker(client.recovery.alone_on)
+
+    def _has_idle_worker(self, kind: tuple[str, str] | None) -> bool:
+        """Whether there is a worker that no session uses, and all are of this kind: a CPU gives other bits than the GPU that
+        returns."""
+        workers, cells = self.in_service, self.pacer.cells.of
+        if kind is None or any(kind_of(worker) != kind for worker in workers):
+            return False
+        return any(worker.number not in cells or not cells[worker.number].lanes for worker in workers)
 
     def admit(self, worker: WorkerRecord) -> None:
         """Give a worker that joins its duty, and note who is not expected any more."""
@@ -337,7 +351,16 @@ class DispatcherState:
 
     def admits(self, mesh: Mesh) -> bool:
         """Whether a plan that its workers have yet to compile may be sent to a mesh."""
-        return all(worker.to_compile < self.compiling for worker in self.meshes[mesh.number].workers)
+        return all(worker.to_compile < self._most_to_compile(worker) for worker in self.meshes[mesh.number].workers)
+
+    def _most_to_compile(self, worker: WorkerRecord) -> int:
+        """How many instructions a worker may have to compile."""
+        if not self.compiles:
+            return sys.maxsize
+        cell = self.pacer.cells.of.get(worker.number)
+        shared = cell is not None and len(cell.lanes) > 1
+        is_left = bool(worker.fresh) and worker.fresh[0][0] not in self.issued  # of a session that has ended
+        return MAX_TO_COMPILE if shared or is_left else MAX_TO_COMPILE_ALONE
 
     def teach(self, mesh: Mesh, length: int) -> None:
         """Note that the next order of a mesh is a plan of this length that its workers have yet to compile."""
@@ -351,7 +374,7 @@ class DispatcherState:
         before, order = worker.to_compile, done.order
         while worker.fresh and worker.fresh[0][0] <= order:
             worker.to_compile -= worker.fresh.popleft()[1]
-        room = before > worker.to_compile < self.compiling
+        room = before > worker.to_compile < self._most_to_compile(worker)
         record = self.issued.get(order)
         if record is None:  # of a mesh that is gone
             return None, room

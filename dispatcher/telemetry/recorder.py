@@ -517,6 +517,8 @@ def _phase(client: ClientRecord) -> str:
         return "restoring"
     if recovery.begins or (client.queue and isinstance(client.queue[0], Recovery)):
         return "workers"
+    if client.paused:
+        return ""  # it computes nothing, until an operator lets it
     return "repeating" if recovery.resends and recovery.over < recovery.taken else ""
 
 

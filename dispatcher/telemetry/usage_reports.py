@@ -1,13 +1,14 @@
 """Reports of what was used: lines for the usage file, answers to who asks, and what watchers are told.
 
 A job adds up what runs have used, and looks at all tensors of each session, in turns. Every `LOOK_SECONDS` it begins anew; a
-session with many tensors is looked at less often, so that this takes about a hundredth of the time at most.
+session with many tensors is looked at less often, so that this takes about a hundredth of the time at most. Whoever asks is told
+what runs have used up to then.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Generator, Iterator
+from collections.abc import Container, Generator, Iterator
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from gt.dispatcher.usage.energy import BusyMesh, EnergyMeter
 from gt.dispatcher.usage.ledger import SessionAccount
 from gt.dispatcher.usage.rows import COLUMNS, UsageRow
 from gt.sharding.partition import copies
+from gt.wire import messages as m
 
 LOOK_SECONDS: Final = 10.0
 """The seconds between two looks at a session."""
@@ -52,6 +54,8 @@ class UsageReports:
         self.look_at = 0.0
         self.due = False
         """Whether the job has something to do."""
+        self.asked: deque[tuple[bytes, int]] = deque()
+        """Who has asked what everybody has used and was not answered yet, and the numbers of the requests."""
         self.meters: dict[int, EnergyMeter] = {}
         """By worker, those of devices that tell their power."""
 
@@ -76,6 +80,15 @@ class UsageReports:
                 yield from self.service.ledger.add_up(account)
                 self._settle(account)
         yield
+
+    def answer(self, there: Container[bytes]) -> Iterator[None]:
+        """Answer those who have asked and are still there, in turns."""
+        while self.asked:
+            found = yield from usage_now(self.service)
+            peer, request = self.asked.popleft()
+            if peer in there:
+                self.service.send(peer, m.Answer(request, found))
+            yield
 
     def finish(self) -> None:
         """Write down everything at once: the service ends."""
@@ -155,8 +168,18 @@ class UsageReports:
         return {worker.number for worker in self.service.workers.values()}
 
 
+def usage_now(service: DispatcherState, principal: str | None = None) -> Generator[None, None, dict[str, Any]]:
+    """What `usage_of` says once everything is added up that workers have reported of plans, in turns."""
+    for at, client in enumerate([*service.clients.values()], 1):
+        if principal in (None, client.account.principal):
+            yield from service.ledger.add_up(client.account)
+        if not at % SESSIONS_PER_TURN:
+            yield
+    return usage_of(service, principal)
+
+
 def usage_of(service: DispatcherState, principal: str | None = None) -> dict[str, Any]:
-    """The sums of a principal, or of all: the names of the `columns`, and `rows` of a principal, a signal and numbers. What was
-    used in the last seconds may not be in them."""
+    """The sums of a principal, or of all: the names of the `columns`, and `rows` of a principal, a signal and numbers. What
+    plans have used since they were added up is not in them."""
     rows = [[*key, *row.values()] for key, row in service.ledger.rows.items() if principal in (None, key.principal)]
     return {"columns": ["principal", "signal", *COLUMNS], "rows": rows}

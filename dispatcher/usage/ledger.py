@@ -121,11 +121,11 @@ class Ledger:
         left = PARTS_PER_TURN
         while account.tallies:
             tally = account.tallies.pop()
+            self._add_tally(account, tally)
             left -= len(tally.parts)
             if left < 0:
                 left = PARTS_PER_TURN
                 yield
-            self._add_tally(account, tally)
 
     def _add_tally(self, account: SessionAccount, tally: PlanTally) -> None:
         """Divide what runs of a plan have used among its signals, to the last nanosecond."""

@@ -7,7 +7,6 @@ sent.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -104,7 +103,7 @@ class Shadow:
 
         self.received, self.work = Received, JobTurn
         self.core = DispatcherCore(config=self.config, workers_expected=len(self.facts))
-        self.core.service.compiling = sys.maxsize  # there is nobody who would have to
+        self.core.service.compiles = False
         self.plans: dict[int, Plan | bytes] = {}
         self.accounts: dict[int, PlanEstimate] = {}
         self.behind = 0

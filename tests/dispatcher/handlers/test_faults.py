@@ -83,6 +83,21 @@ def test_a_poisoned_instruction_is_counted_and_logged() -> None:
     assert each.log[-1] == "error: worker 0, client 1: OutOfMemory: no memory\n  in add"
 
 
+def test_memory_that_is_out_is_logged_once_for_a_plan() -> None:
+    """However many of its values find no room, on however many workers; they are counted all the same."""
+    each = started(2)
+    before = len(each.log)
+    for order in (2, 3):
+        for worker, op in (("w0", "add"), ("w1", "add"), ("w0", "neg")):
+            each.say(worker, m.Poisoned(order, 1, "OutOfMemory", f"no memory\n  in {op}"))
+    each.say("w0", m.Poisoned(3, 1, "IndexError", "5 is out of range\n  in take"))
+    assert each.log[before:] == [
+        *["error: worker 0, client 1: OutOfMemory: no memory\n  in add"] * 2,
+        "error: worker 0, client 1: IndexError: 5 is out of range\n  in take",
+    ]
+    assert each.core.service.counters.poisoned == 7
+
+
 def test_a_segment_without_a_plan_is_an_error_of_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Should the planner fail, the run's results hold the error and the service goes on."""
     each = started(1)

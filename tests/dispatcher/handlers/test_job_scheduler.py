@@ -20,7 +20,13 @@ from gt.dispatcher.state import principal_limits
 from gt.dispatcher.state.events import Due, JobTurn, Lost
 from gt.dispatcher.state.message_state import WAITING_TURN
 from gt.dispatcher.state.principal_limits import RateLimit
-from gt.dispatcher.state.shared_state import LEAST_CREDITS, MAX_TO_COMPILE, MESH_CREDITS, WORKER_CREDITS
+from gt.dispatcher.state.shared_state import (
+    LEAST_CREDITS,
+    MAX_TO_COMPILE,
+    MAX_TO_COMPILE_ALONE,
+    MESH_CREDITS,
+    WORKER_CREDITS,
+)
 from gt.ir.instruction_bytes import pack_segment
 from gt.ir.spec import pack_spec
 from gt.wire import messages as m
@@ -228,6 +234,24 @@ def test_who_has_used_more_than_its_share_of_the_thread_waits_until_that_is_paid
 
 
 # what workers have before them
+
+
+def test_a_worker_that_one_session_uses_has_more_to_compile() -> None:
+    """So that it is never without work; once there is another session, little waits before that."""
+    each = Service(1)
+    each.client()
+    each.put(1)
+    for number in range(20):
+        each.define(2 + number, chain(MAX_TO_COMPILE))
+        each.run(2 + number, 10 + 1000 * number, [1])
+    sent = each.hears("w0", m.Execute)
+    assert len(sent) == MAX_TO_COMPILE_ALONE // MAX_TO_COMPILE
+    each.client("d")
+    each.put(1, "d")
+    each.say("w0", m.Done(sent[-2].order))
+    assert not each.hears("w0", m.Execute)
+    each.say("w0", m.Done(sent[-1].order))
+    assert len(each.hears("w0", m.Execute)) == 1
 
 
 def test_a_worker_is_given_new_plans_only_as_fast_as_it_compiles_them() -> None:

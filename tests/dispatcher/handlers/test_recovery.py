@@ -63,6 +63,31 @@ def test_without_a_mark_a_session_begins_again() -> None:
     assert each.core.service.counters.recoveries == 1
 
 
+@pytest.mark.parametrize("others", ["none", "a session", "another kind"])
+def test_before_its_first_mark_a_session_begins_again_on_an_idle_worker(others: str) -> None:
+    """It need not wait for the one that it has lost, unless the rest is somebody else's, or would give other bits."""
+    each = service(1)
+    each.join("w1", marks=True, **({"kind": "cuda"} if others == "another kind" else {}))
+    each.run(1, 10, [1])
+    if others == "a session":
+        each.client("d")
+        each.put(1, "d")
+    lose(each, "w0")
+    each.hears("w1")
+    each.say("c", m.Resume(number_of(each), 0))
+    each.put(1)
+    each.define(1)
+    each.run(1, 10, [1])
+    waits = others != "none"
+    assert each.core.service.counters.recoveries == (not waits)
+    assert [type(told).__name__ for told in each.hears("w1", m.Store, m.Execute)] == (
+        [] if waits else ["Store", "Execute"]
+    )
+    each.join("w2", marks=True)
+    assert each.core.service.counters.recoveries == 1
+    assert bool(each.hears("w1", m.Execute) + each.hears("w2", m.Execute)) == waits
+
+
 def test_ranks_go_to_workers_that_have_their_files() -> None:
     """Those of other machines have other folders."""
     each = Service(0, config=RULES, expected=2)

@@ -19,7 +19,7 @@ from gt.dispatcher.handlers.plan_selection import SWITCH_AT
 from gt.dispatcher.limits.limit_table import LimitTable, PrincipalLimits
 from gt.dispatcher.state.events import OWN_MESSAGES, JobTurn, Lost, NewLimits, Received
 from gt.dispatcher.state.message_state import TRANSITIONS, WAITS, MessageState, enter
-from gt.dispatcher.state.shared_state import MAX_TO_COMPILE, MESH_CREDITS
+from gt.dispatcher.state.shared_state import MAX_TO_COMPILE_ALONE, MESH_CREDITS
 from gt.ir.instruction import Segment
 from gt.sharding.config import Config
 from gt.wire import messages as m
@@ -163,8 +163,8 @@ def waits_for_a_search() -> Service:
 def waits_for_compilation() -> Service:
     each = busy()
     for worker in each.core.service.workers.values():
-        worker.fresh.append((each.core.service.place(each.core.service.clients[b"c"].mesh), MAX_TO_COMPILE))
-        worker.to_compile += MAX_TO_COMPILE
+        worker.fresh.append((each.core.service.place(each.core.service.clients[b"c"].mesh), MAX_TO_COMPILE_ALONE))
+        worker.to_compile += MAX_TO_COMPILE_ALONE
     each.run(1, 10, [1])
     work(each)
     return each

@@ -582,5 +582,9 @@ def test_marks_and_the_way_back_to_one_are_told() -> None:
     assert (told.phase, told.recoveries, told.recovery_duration, told.marks) == ("repeating", 1, t.SECOND, 1)
     (service_told,) = kinds(events, t.Service)
     assert (service_told.marks, service_told.recoveries) == (1, 1)
+    each.core.service.clients[b"c"].paused = True
+    assert state() == (2, "", 2, 2), "it does not compute what an operator has not let it"
+    each.core.service.clients[b"c"].paused = False
+    assert state() == (2, "repeating", 2, 2)
     each.run(1, 11, [1])
     assert state() == (2, "", 2, 2)

@@ -133,6 +133,37 @@ def test_a_program_hears_of_its_own_principal_and_watchers_of_all() -> None:
     assert answer.facts["columns"] == ["principal", "signal", *COLUMNS]
 
 
+def test_who_asks_hears_what_was_used_up_to_then() -> None:
+    """Of all sessions of a principal, or of all principals, as workers have reported it, and not only of the last look."""
+    each = started(1)
+    each.origins["t"] = Origin(Principal("key sees", frozenset({OBSERVER})))
+    each.client("d")
+    each.put(1, "d")
+    each.define(1, client="d")
+    later(each)
+    for client in "cd":
+        each.run(1, 2, [1], client)
+        each.say("w0", m.Done(each.core.service.order, [4000]))
+    each.say("c", m.Ask(5, "usage"))
+    (answer,) = each.hears("c", m.Answer)
+    at = 2 + COLUMNS.index("device_ns")
+    assert [row[at] for row in answer.facts["rows"]] == [8000]
+    each.run(1, 3, [1])
+    each.say("w0", m.Done(each.core.service.order, [1000]))
+    each.hello("t", "watcher")
+    each.hears("t")
+    each.idle = False
+    each.say("t", m.AskUsage(3), m.AskUsage(4))
+    each.idle = True
+    each.event(Tick())
+    assert [(said.request, said.facts["rows"][0][at]) for said in each.hears("t", m.Answer)] == [(3, 9000), (4, 9000)]
+    each.idle = False
+    each.say("t", m.AskUsage(5))
+    each.idle = True
+    each.event(Lost(b"t", "it was killed"))
+    assert not each.hears("t", m.Answer), "who has left is told nothing"
+
+
 def watched(each: Service) -> list[Any]:
     each.event(Publish(1))
     return [t.decode_event(raw) for batch in each.hears("t", m.Events) for raw in batch.events]
