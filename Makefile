@@ -61,7 +61,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers array-suites cpp-test browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers array-suites cpp-test browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -95,6 +95,12 @@ bench: $(VENV)/.bench $(VENV)/.peers ## measure GT beside NumPy and what can be 
 bench-smoke: $(VENV)/.bench ## in less than a minute: GT's ratios to PyTorch, so that nobody loses them unseen
 	@$(kept_fresh)
 	@$(BIN)/python benchmarks/run.py --smoke
+
+systemd-test: $(VENV)/.installed ## run the commands of the units of gt deploy systemd, killed and started again; systemd-analyze checks the units
+	@GT_SYSTEMD_TEST=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -p no:xdist tests/deploy/test_systemd_units.py
+
+slurm-test: $(VENV)/.installed ## run the job of gt deploy slurm in a Slurm cluster that this starts (slurm-wlm installed, as root), or say why not
+	@GT_SLURM_TEST=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -p no:xdist tests/deploy/test_slurm_cluster.py
 
 gpu-test: $(VENV)/.gpu ## the tests that need a GPU; where there is none, say so
 	@PYTHONSAFEPATH=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(ON_GPU) -m pytest tests/gpu

@@ -37,6 +37,7 @@ DOCUMENTS = (
     "docs/debugging.md",
     "docs/multi-user.md",
     "docs/observing.md",
+    "docs/operating.md",
     "docs/ops.md",
     "docs/protocol.md",
     "docs/top.md",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import event_samples as e
@@ -242,6 +244,32 @@ def test_the_dashboard_asks_for_what_there_is() -> None:
     }
     assert legends <= labels
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_the_alerts_are_about_what_there_is_and_say_what_to_do() -> None:
+    lines = [line for line in printed().splitlines() if line and not line.startswith("#")]
+    there = {re.split(r"[{ ]", line)[0] for line in lines}
+    labels = {label for line in lines for label in re.findall(r'[{,](\w+)="', line)} | {"instance", "job", "severity"}
+    [group] = yaml.safe_load((CONFIGS / "alerts.yml").read_text())["groups"]
+    assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"]) > 10
+    for rule in group["rules"]:
+        names = set(re.findall(r"\bgt_\w+", rule["expr"]))
+        assert names, rule
+        assert names <= there, rule
+        said = rule["annotations"]
+        assert set(said) == {"summary", "action"}
+        asked = set(re.findall(r"\$labels\.(\w+)", said["summary"] + said["action"]))
+        assert asked | set(re.findall(r'(\w+)="', rule["expr"])) <= labels
+        assert set(re.findall(r'kind="(\w+)"', rule["expr"])) <= {*KINDS}
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
+    assert yaml.safe_load((CONFIGS / "prometheus.yml").read_text())["rule_files"] == ["alerts.yml"]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_prometheus_takes_the_alerts() -> None:
+    command = [str(shutil.which("promtool")), "check", "config", str(CONFIGS / "prometheus.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_prometheus_scrapes_the_port_that_the_page_names() -> None:
