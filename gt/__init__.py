@@ -91,7 +91,8 @@ _SUBMODULES: Final = (
 )
 
 _FRONT_ENDS: Final = frozenset({"jax", "torch"})
-"""Submodules that are there where the library of the same name is installed."""
+"""Submodules that are there where the library of the same name is installed, in a version that will do. `from gt import *` takes
+none of them, since it would load the library."""
 
 
 def _start_session() -> None:
@@ -132,12 +133,15 @@ def __getattr__(name: str) -> Any:
     elif name in _CONSTANTS:
         value = _CONSTANTS[name]
     elif name in _SUBMODULES:
-        value = importlib.import_module(f".{name}", __name__)
+        try:
+            value = importlib.import_module(f".{name}", __name__)
+        except ImportError as error:
+            if name not in _FRONT_ENDS:
+                raise
+            # whoever looks through all modules, as compilers do, asks by `hasattr`
+            raise AttributeError(f"module 'gt' has no attribute {name!r} here: {error}") from error
     elif name == "__all__":
-        from importlib.util import find_spec
-
-        there = [each for each in _SUBMODULES if each not in _FRONT_ENDS or find_spec(each) is not None]
-        value = [*there, *_CONSTANTS, *_defined()]
+        value = [*(each for each in _SUBMODULES if each not in _FRONT_ENDS), *_CONSTANTS, *_defined()]
     elif name == "__version__":
         from importlib.metadata import version
 
@@ -152,4 +156,6 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__getattr__("__all__")})
+    from importlib.util import find_spec
+
+    return sorted({*globals(), *__getattr__("__all__"), *(each for each in _FRONT_ENDS if find_spec(each) is not None)})

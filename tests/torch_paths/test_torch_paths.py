@@ -441,3 +441,26 @@ def test_everything_can_be_imported_without_the_libraries_of_front_ends() -> Non
         "print('gt.jax' in sys.modules, 'gt.torch' in sys.modules)"
     )
     assert run(program) == "False False\n"
+
+
+def test_front_end_that_cannot_be_loaded_is_an_attribute_that_is_missing(tmp_path: Path) -> None:
+    """Compilers look through all modules by `hasattr`: that of a PyTorch too old for GT compiled nothing once GT was imported."""
+    (tmp_path / "torch.py").write_text('__version__ = "2.11.0"\n')
+    program = """
+import gt
+assert not hasattr(gt, "torch")
+try:
+    gt.torch.step
+except AttributeError as error:
+    assert "no attribute 'torch' here" in str(error) and isinstance(error.__cause__, ImportError), error
+from gt import *
+try:
+    import gt.torch
+except ImportError as error:
+    print("refused")
+"""
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "refused\n"), done.stderr
