@@ -9,13 +9,10 @@ at the same address, where its sessions go on from their marks, which are in tha
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -26,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakSet
 
 from gt.daemon.active_clock import ActiveClock
+from gt.daemon.daemon_process import start_daemon, watch_pipe
 from gt.daemon.host import environment_number
 from gt.daemon.logs import LEVEL_FILE, chosen_level
 from gt.daemon.mark_folder import mark_folder
@@ -126,7 +124,7 @@ class Local:
 
         gpus = count_devices()
         given = devices or [f"cuda:{n % gpus}" if gpus else "cpu" for n in range(workers)]
-        self.read, self.write = _pipe()
+        self.read, self.write = watch_pipe()
         _running.add(self)
         common = ["--watch", str(self.read), "--folder", str(self.folder)]
         level = ["--log-level", os.environ.get("GT_LOG_LEVEL") or chosen_level() or ("error" if quiet else "info")]
@@ -171,23 +169,7 @@ class Local:
         self.daemons.append(_Daemon(arguments, environment, process, time.monotonic()))
 
     def _process(self, arguments: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-        # a dispatcher unblocks SIGHUP as soon as it can follow it; until then it would end it
-        blocked = {signal.SIGHUP} if arguments[0] == "gt.dispatcher" else set()
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-        try:
-            return subprocess.Popen(  # noqa: S603 — this very interpreter, with arguments made above
-                [sys.executable, "-P", "-m", *arguments],  # -P: nothing is imported from the folder the user stands in
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=None
-                if _is_open(2)
-                else subprocess.DEVNULL,  # or the child's first socket would be its standard error
-                env=environment,
-                pass_fds=(self.read,),
-                start_new_session=True,
-            )
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return start_daemon(arguments, environment, self.read)
 
     def look(self) -> None:
         """Restart daemons that were killed. Call this now and then while waiting for the daemons or holding a session."""
@@ -328,23 +310,6 @@ def _with_new_log(arguments: list[str], start: int) -> list[str]:
     at = arguments.index(LOG_OPTION) + 1
     path = Path(arguments[at])
     return [*arguments[:at], str(path.with_name(f"{path.stem}.start-{start}{path.suffix}")), *arguments[at + 1 :]]
-
-
-def _pipe() -> tuple[int, int]:
-    """A pipe with no end on a standard stream's descriptor, which could happen if the program has closed one."""
-    ends = os.pipe()
-    read, write = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends)
-    for end in ends:
-        os.close(end)
-    return read, write
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True
 
 
 _running: WeakSet[Local] = WeakSet()
