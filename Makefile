@@ -61,7 +61,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers array-suites cpp-test browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers ray-test array-suites cpp-test browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -123,6 +123,9 @@ cpp-test: $(VENV)/.installed ## build the C++ client (examples/cpp) with sanitiz
 torch-trainers: $(VENV)/.trainers ## train by Hugging Face's Trainer, accelerate, peft and Lightning, shard Llama and GPT-2, kill workers
 	@GT_EFFORT=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:xdist tests/torch_backend/test_trainers.py \
 		tests/torch_backend/test_checkpoints.py tests/torch_backend/test_sharded_models.py tests/process/test_recovery_torch.py
+
+ray-test: $(VENV)/.ray ## run a service on a real Ray of four nodes, kill what it consists of, and let it grow and shrink; minutes
+	@GT_RAY_TESTS=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:xdist tests/ray_actors
 
 native: $(VENV)/.installed ## compile hot modules of the client, which then cost half, and loops of the worker; needs a C compiler, half a minute
 	@$(BIN)/python -m gt.native.build
@@ -193,6 +196,9 @@ $(VENV)/.arrays: $(VENV)/.installed
 
 $(VENV)/.trainers: $(VENV)/.bench
 	@$(PIP) install 'accelerate>=1.10' 'peft>=0.17' 'torchmetrics>=1.8' 'lightning>=2.5' && touch $@
+
+$(VENV)/.ray: $(VENV)/.installed
+	@$(PIP) install 'ray>=2.40' && touch $@
 
 # Of its own, since whoever finds CuPy imports it: tests beside it would only be slower.
 $(VENV)/.cuda: $(VENV)/.python pyproject.toml

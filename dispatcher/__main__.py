@@ -63,6 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--private", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
+    parser.add_argument("--hand-over", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--accounts", help="a folder for files of what was ordered and used, by whom")
     parser.add_argument(
         "--marks", help="a folder for the state of sessions, which the next dispatcher with it goes on with"
@@ -73,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         watch=options.watch, folder=options.folder, instruction_log=options.instruction_log, with_data=options.with_data,
         log_format=options.log_format, insecure=options.insecure, group=options.group,
         private=options.private, marks=options.marks, accounts=options.accounts, limits=options.limits,
-        policy=options.policy,
+        policy=options.policy, hand_over=options.hand_over,
     )  # fmt: skip
 
 
@@ -83,11 +84,12 @@ def serve(
     log_format: str = "text", listening: Callable[[str], object] | None = None, insecure: bool = False,
     group: str | None = None, private: bool = False, marks: str | None = None, standby: bool = False,
     primary: str | None = None, lease: float | None = None, accounts: str | None = None, limits: str | None = None,
-    policy: str = SERVICE_POLICIES[0], supervised: bool = False,
+    policy: str = SERVICE_POLICIES[0], supervised: bool = False, hand_over: bool = False,
 ) -> int:  # fmt: skip
     """Run a dispatcher at `address`, with large data at `bulk`; returns the exit status.
 
-    It stops when the descriptor `watch` reaches its end of file. What clients send is logged to the file `instruction_log`.
+    It stops when the descriptor `watch` reaches its end of file; with `hand_over` so that the next one, which somebody
+    starts, goes on with its sessions. What clients send is logged to the file `instruction_log`.
     `listening` is called with the address that was bound. On TCP, peers need keys unless it is `insecure`; on a Unix socket, the
     members of `group` are let in. A `private` service is for the program that started it. `marks` is a folder for what is needed
     to go on with sessions after a dispatcher has ended; the next one that is given it does so. By default it is in `folder`, and
@@ -131,6 +133,7 @@ def serve(
             accounts=None if accounts is None else Path(accounts),
             limits=limits,
             policy=policy,
+            hand_over=hand_over,
             supervised=supervised,
         )
     except (GTError, OSError) as error:

@@ -96,6 +96,7 @@ class DispatcherShell:
         logs: DaemonLog | None = None, insecure: bool = False, group: str | None = None, private: bool = False,
         marks: Path | None = None, taken: TakenOver | None = None, accounts: Path | None = None,
         limits: str | None = None, policy: str = SERVICE_POLICIES[0], supervised: bool = False,
+        hand_over: bool = False,
     ) -> None:  # fmt: skip
         read = _load(config)  # before anything is bound: it may be refused
         self.limits = None if limits is None else LimitsFile(limits)
@@ -182,6 +183,8 @@ class DispatcherShell:
         self.due = self.publish_at = 0.0
         self.logs = logs
         self.watch = watch
+        self.hand_over = hand_over
+        """Whether sessions go on with the next dispatcher when whoever started this one is gone."""
         self.client_log = None if instruction_log is None else ClientLog(instruction_log, self.core, self.address)
         self.access = Access(self.address, keys=self.keys.authorized)
         self.manager = ServiceManager()
@@ -227,6 +230,7 @@ class DispatcherShell:
             ready = dict(poller.poll(self._idle(now)))
             self.handled_at = self.clock()
             if self.watch is not None and self.watch in ready:
+                self.core.hand_overs.ends = self.hand_over
                 break  # the process that started this one is gone
             if self.wake_read in ready:
                 self._woken()

@@ -97,7 +97,8 @@ PACKAGES = {
     "gt.monitor": ("gt.instruction_log",),
     "gt.monitor.top": ("gt.monitor",),
     # above the rooms
-    "gt.service": ("gt.client", "gt.dispatcher", "gt.monitor", "gt.worker"),
+    "gt.ray": ("gt.monitor",),
+    "gt.service": ("gt.client", "gt.dispatcher", "gt.ray", "gt.worker"),
     "gt.tools": ("gt.native", "gt.service"),
     "gt.deploy": (),
     "gt.commands.shared": (),

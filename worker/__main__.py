@@ -34,13 +34,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--device", help="cpu, cuda:0, … (default: the first GPU, or the CPU)")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--log-format", choices=LOG_FORMATS, default=os.environ.get("GT_LOG_FORMAT", "text"))
+    parser.add_argument("--listen", help="where other workers reach it (default: a Unix socket)")
+    parser.add_argument("--marks", help="the folder of marks, the same for all workers")
     parser.add_argument("--spare", action="store_true", help="wait until another worker is lost")
     parser.add_argument("--watch", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     said = parser.parse_args(arguments)
     return serve(
         said.address, device=said.device, log_level=said.log_level, watch=said.watch, folder=said.folder,
-        log_format=said.log_format, spare=said.spare,
+        log_format=said.log_format, spare=said.spare, listen=said.listen, marks=said.marks,
     )  # fmt: skip
 
 

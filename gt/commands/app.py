@@ -13,6 +13,7 @@ import typer
 from .daemons import dispatcher, up, worker
 from .doctor import doctor
 from .explain import explain
+from .on_ray import down
 from .operator.deploy import deploy
 from .operator.drain import drain
 from .operator.health import health
@@ -71,6 +72,7 @@ def _version() -> str:
 
 # in the order in which `gt` lists them
 app.command()(up)
+app.command()(down)
 app.command()(dispatcher)
 app.command()(worker)
 app.command()(health)

@@ -12,6 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from .metrics import LOOPBACK, ExporterProcess, MetricsHost, MetricsPort
+from .on_ray import (
+    CpusPerWorker,
+    IdleSeconds,
+    LeastWorkers,
+    MostWorkers,
+    Placing,
+    RayAddress,
+    RayDevice,
+    SharedMarks,
+    up_on_ray,
+)
 from .shared.error_lines import errors_as_lines
 from .shared.options import (
     Address,
@@ -89,10 +100,41 @@ def up(
     group: Group = None,
     accounts: Accounts = None,
     policy: Policy = PolicyName.fair,
+    on: Annotated[
+        str | None, typer.Option(help="ray: as actors of a Ray cluster, until `gt down` (docs/ray.md).")
+    ] = None,
+    ray_address: RayAddress = None,
+    least: LeastWorkers = None,
+    most: MostWorkers = None,
+    device: RayDevice = None,
+    cpus_per_worker: CpusPerWorker = 1,
+    strategy: Placing = None,
+    idle: IdleSeconds = 60.0,
+    marks: SharedMarks = None,
 ) -> None:
-    """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. Daemons that are killed are started again."""
+    """Run a dispatcher and workers on this machine until Ctrl-C or SIGTERM. Daemons that are killed are started again.
+
+    With --on ray they run on the nodes of a Ray cluster, and go on after this command.
+    """
     with errors_as_lines():
         import os
+
+        if on is not None:
+            _check_engine(on, {
+                "--spares": spares, "--limits": limits, "--address": address, "--instruction-log": instruction_log,
+                "--with-data": with_data, "--metrics-port": metrics_port, "--insecure": insecure, "--group": group,
+                "--accounts": accounts,
+            })  # fmt: skip
+            from gt.ray.service import SizeAsked
+
+            _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
+            _keep_snapshots_in(snapshots)
+            asked = SizeAsked(workers, least, most, device, cpus_per_worker, strategy, idle)
+            read = _read(config)
+            log = {"GT_LOG_LEVEL": log_level.value, "GT_LOG_FORMAT": log_format.value}
+            needed = 1 if read is None else read.workers_needed()
+            up_on_ray(asked, ray_address, config, marks, policy.value, log, needed=needed)
+            return
 
         from gt.daemon.service_folder import SOCKET_NAME, service_folder
         from gt.errors import SessionError
@@ -288,6 +330,15 @@ def worker(
             supervised=supervised,
         )  # fmt: skip
     raise typer.Exit(status)
+
+
+def _check_engine(on: str, other: dict[str, object]) -> None:
+    """Raise `BadParameter` for an engine that is none, or what does not go with one."""
+    if on != "ray":
+        raise typer.BadParameter(f"{on!r} is no engine: say --on ray, or leave it out")
+    for name, value in other.items():
+        if value:
+            raise typer.BadParameter(f"{name} does not go with --on ray (docs/ray.md)")
 
 
 def _keys_of_daemons(address: str, *, insecure: bool) -> bool:

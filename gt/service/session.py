@@ -214,13 +214,18 @@ def _shard_by(session: Session, config: Config) -> None:
 
 
 def init(
-    *, workers: int | None = None, config: Any = None, priority: str | None = None, weight: float | None = None
-) -> Session:
+    *, workers: int | None = None, config: Any = None, priority: str | None = None, weight: float | None = None,
+    on: str | None = None,
+) -> Session:  # fmt: skip
     """Start a dispatcher and workers on this machine, as child processes that end with this one, and join them.
 
     `workers` is their number; default: one per GPU, or without a GPU as many as the config needs, at least one.
     `config`, `priority` and `weight` are as in `connect`. A program's first operation calls this function if nothing else has
     started a session. Raises `ConfigError` before anything is started.
+
+    `on="ray"` joins the service of the Ray cluster that this program is connected to, or finds (RAY_ADDRESS, this machine), or
+    of `on="ray://HOST:10001"`. `workers` is how many it must have then: it gets more if it may. If the cluster has no service,
+    one is started that ends with this program (docs/ray.md). Raises `SessionError` where there is no room for it.
     """
     from gt.client.session import sessions
 
@@ -229,6 +234,8 @@ def init(
     read, sharing = _read(config), _sharing(priority, weight)
     if substitutes:
         return substitutes[-1](read, workers)
+    if on is not None:
+        return _init_on_ray(on, workers, read, sharing)
     count = workers or default_workers(read)
     if read is not None:
         read.mesh_for(count)
@@ -239,6 +246,37 @@ def init(
         return _join(local.address, read, patience, local, sharing=sharing)
     except BaseException:
         local.close()
+        raise
+
+
+def _init_on_ray(on: str, workers: int | None, config: Config | None, sharing: dict[str, Any]) -> Session:
+    """Join the service of a Ray cluster, or start one that ends with this program."""
+    import atexit
+
+    from gt.client.session import sessions
+    from gt.ray.service import join_or_start
+
+    if on != "ray" and not on.startswith("ray://"):
+        raise ConnectionFailed(
+            f"on={on!r} is no engine: say on='ray', or on='ray://HOST:10001' for a cluster elsewhere"
+        )
+    if config is not None and workers is not None:
+        config.mesh_for(workers)
+    sessions.disconnect()
+    service = join_or_start(None if on == "ray" else on, workers, 1 if config is None else config.workers_needed())
+    owned = service if service.owned else None
+    if owned is not None:
+        atexit.register(disconnect)  # before Ray's own end, which would be too early for it
+    try:
+        with service.key_file() as key:
+            return _join(service.address, config, start_timeout(), owned, key, sharing)
+    except ConnectionFailed as error:
+        service.close()
+        raise ConnectionFailed(
+            f"{error}; the service is on Ray: its address must be reachable from here, not only Ray's own port"
+        ) from None
+    except BaseException:
+        service.close()
         raise
 
 
