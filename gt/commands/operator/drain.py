@@ -8,12 +8,21 @@ import typer
 
 from gt.commands.shared.error_lines import errors_as_lines
 
+HERE: Final = "here"
+"""In place of a worker's number: the worker of this container, as its own hooks say it."""
+PROBE_SECONDS: Final = 4.0
+"""The most seconds to wait for the dispatcher to say which one that is."""
 ASK_SECONDS: Final = 0.2
 """The seconds between two questions how far it is."""
 
 
 def drain(
-    worker: Annotated[str, typer.Argument(help="The worker: worker-3, or its number as gt top shows it.")],
+    worker: Annotated[
+        str,
+        typer.Argument(
+            help="The worker: worker-3, or its number as gt top shows it; or 'here', the one of this container."
+        ),
+    ],
     address: Annotated[
         str | None, typer.Option(help="tcp://HOST:PORT or ipc:///PATH; default the service of this machine.")
     ] = None,
@@ -30,7 +39,7 @@ def drain(
         from gt.monitor.stream import Stream
         from gt.wire import telemetry as t
 
-        number = _number(worker)
+        number = _own_number(address) if worker == HERE else _number(worker)
         deadline = time.monotonic() + wait
         shown: list[Any] = []
         with Stream(address, level=t.OFF) as stream:
@@ -51,6 +60,19 @@ def drain(
                 stream.read(ASK_SECONDS)
                 found = stream.drain(number, begin=False)
         typer.echo(f"worker {number} has nothing left, and ends")
+
+
+def _own_number(address: str | None) -> int:
+    """The number of the worker of this container. Raises `SessionError` if none has joined."""
+    from gt.errors import SessionError
+    from gt.monitor.health_probe import probe
+    from gt.monitor.stream import discover
+
+    found = probe(address or discover(), timeout=PROBE_SECONDS, worker=HERE)
+    said = found.facts.get("worker")
+    if not (isinstance(said, list) and said and type(said[0]) is int):
+        raise SessionError(f"there is no worker to drain here: {found.reason}")
+    return said[0]
 
 
 def _number(worker: str) -> int:
