@@ -104,9 +104,9 @@ class Case(NamedTuple):
         return sum(len(segment.instructions) for segment, _ in self.planned)
 
 
-def case(stream: list[Any], workers: int) -> Case:
-    """Plan the whole stream for a mesh of this size."""
-    shadow = Shadow("planner", config(workers), [{"kind": "cpu", "host": "one"}] * workers, since=1 << 30)
+def case(stream: list[Any], workers: int, sharding: Config | None = None, kind: type[Shadow] = Shadow) -> Case:
+    """Plan the whole stream for a mesh of this size, sharded by `config` or another one."""
+    shadow = kind("planner", sharding or config(workers), [{"kind": "cpu", "host": "one"}] * workers, since=1 << 30)
     planned: list[tuple[Any, Any]] = []
     update, last = 0, stream.count(None)
     final = next(message for message in reversed(stream) if isinstance(message, m.Run))

@@ -4,7 +4,7 @@
 published, and the time until all of them have it. Workers are stand-ins that only acknowledge, in two processes.
 `clients`: programs against one service of two workers, each a process that runs chains of small operations and fetches one
 element of each: operations a second of all together, how long a fetch takes, who got how much, and what the dispatcher grew.
-(The dispatcher's core alone, with up to 1,024 workers, is in `planner.py`.)
+(The dispatcher's core alone is in `planner.py`, and with up to 4,096 workers in `fleet.py`.)
 """
 
 from __future__ import annotations
