@@ -61,7 +61,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers deploy-test ray-test array-suites cpp-test browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test hosts-test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers deploy-test ray-test array-suites cpp-test browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -72,7 +72,10 @@ demo: $(VENV)/.installed ## train on handwritten digits on four workers, then on
 
 test: $(VENV)/.installed ## every test that needs no GPU
 	@$(kept_fresh)
-	@$(PYTEST) -m "not gpu"
+	@$(PYTEST) -m "not gpu and not hosts"
+
+hosts-test: $(VENV)/.installed ## train over several hosts, which are network namespaces; needs root, and says so where there is none
+	@$(BIN)/python -m pytest -q -p no:xdist -m hosts tests/hosts
 
 prove: $(VENV)/.installed ## what is drawn at length: 8 × EFFORT times as many programs, plans, services, shapes (EFFORT=4)
 	@GT_EFFORT=$(EFFORT) $(PYTEST) -m "drawn and not gpu"
@@ -167,7 +170,7 @@ types: $(VENV)/.installed ## strict types
 
 fast: $(VENV)/.installed ## the tests that start no process
 	@$(kept_fresh)
-	@$(PYTEST) -m "not process and not gpu"
+	@$(PYTEST) -m "not process and not gpu and not hosts"
 
 clean: ## remove .venv, caches and build products
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist *.egg-info

@@ -20,12 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gt.ir.dtypes import float32
+from gt.ir.hints import Hints
 from gt.ir.instruction import INPUT, MOVE, OUTPUT, Instruction, Plan, Tag, ref
 from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import Spec, pack_spec, spec
@@ -51,12 +53,18 @@ COLLECTIVES = {
     "broadcast": ("@0", "R", "broadcast"),
 }
 CLIENT = 1
+NETWORK_SPEED, NETWORK_NANOSECONDS = 1_250_000_000, 100_000
+"""What workers on several hosts are told of the links between them: bytes/s and nanoseconds."""
 
 
 class Workers:
-    """Local workers, and the dispatcher's side of their connections. `listen` is their option `--listen`, if they have one."""
+    """Local workers, and the dispatcher's side of their connections. `listen` is their option `--listen`, if they have one.
 
-    def __init__(self, count: int, listen: str = "") -> None:
+    `places` has for each worker on a host of its own what its command begins with, and where it listens. Ranks then go by host,
+    and all-reduces may be hierarchical.
+    """
+
+    def __init__(self, count: int, listen: str = "", places: Sequence[tuple[list[str], str]] = ()) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="gt-bench-")
         self.control = SessionRouter(f"ipc://{self.folder.name}/control", transport.MAX_FRAME_BYTES)
         self.bulk = SessionRouter(f"ipc://{self.folder.name}/bulk", transport.MAX_FRAME_BYTES)
@@ -73,15 +81,17 @@ class Workers:
         self.processes = [
             subprocess.Popen(
                 [
+                    *before,
                     *command,
                     "--address",
                     transport.endpoint(self.control.socket),
-                    *(["--listen", listen] if listen else []),
+                    *(["--listen", where] if where else []),
                 ],
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             )
-            for _ in range(count)
+            for before, where in places or [([], listen)] * count
         ]
+        machines: list[str] = []
         self.count = count
         self.secret = os.urandom(transport.KEY_BYTES)
         self.peers: list[bytes] = []
@@ -93,12 +103,16 @@ class Workers:
             if isinstance(message, m.Hello) and message.role == "worker":
                 self.peers.append(peer)
                 self.addresses.append(str(message.facts["address"]))
+                machines.append(str(message.facts["machine"]))
                 facts = {"bulk_address": transport.endpoint(self.bulk.socket), "peer_secret": self.secret}
                 self.say(peer, m.Welcome(len(self.peers) - 1, facts))
                 assert self.bulk.socket.poll(int(LIMIT * 1000))
                 assert self.bulk.receive() is None, "it only connects"
-        body = [["workers"], [count], list(range(count)), [[1] * count], []]
-        self.tell(m.DefineMesh(1, body, self.addresses))
+        members = sorted(range(count), key=machines.__getitem__)
+        numbers = {machine: number for number, machine in enumerate(sorted(set(machines)))}
+        far = [[numbers[machines[member]] for member in members], [NETWORK_SPEED, NETWORK_NANOSECONDS]]
+        body = [["workers"], [count], members, [[1] * count], [], *(far if len(numbers) > 1 else [])]
+        self.tell(m.DefineMesh(1, body, [self.addresses[member] for member in members]))
 
     def hear(self) -> tuple[bytes, Any]:
         """The next message of any worker; heartbeats are answered, so that nobody thinks us dead."""
@@ -130,17 +144,18 @@ class Workers:
             if isinstance(message, m.Done) and message.order == self.order:
                 missing.discard(peer)
 
-    def store(self, whole: Spec, layout: Layout) -> None:
-        """Tensor 1, of ones."""
+    def store(self, whole: Spec, layout: Layout, values: np.ndarray[Any, Any] | None = None) -> None:
+        """Tensor 1, of ones unless it has other values."""
         before = layout if "@" not in format_layout(layout) else parse_layout("R")
         self.order += 1
-        data = np.ones(whole.shape, whole.dtype.numpy).tobytes()
+        data = (np.ones(whole.shape, whole.dtype.numpy) if values is None else values).tobytes()
         self.tell(m.Store(self.order, CLIENT, 1, pack_spec(whole), 1, format_layout(before), [], b"", data))
         self.wait()
 
-    def define(self, whole: Spec, before: Layout, after: Layout, repeat: int) -> int:
-        """A plan that moves its input `repeat` times from one layout to the other, and keeps nothing of it."""
-        tags = (Tag((), "forward", "collectives.py:1"),)
+    def define(self, whole: Spec, before: Layout, after: Layout, repeat: int, comm: str = "") -> int:
+        """A plan that moves its input `repeat` times from one layout to the other, and keeps nothing of it. `comm` asks for an
+        algorithm of all-reduces."""
+        tags = (Tag((), "forward", "collectives.py:1", Hints(comm=comm)),)
         inputs = (before if "@" not in format_layout(before) else parse_layout("R"),)
         instructions, layouts = [], []
         if before != inputs[0]:
@@ -209,16 +224,17 @@ def _call(name: str, whole: Any, part: Any, other: Any) -> None:
 
 
 class Gloo:
-    """As many processes of PyTorch's gloo."""
+    """As many processes of PyTorch's gloo. `prefixes` is what the commands of those on hosts of their own begin with."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, prefixes: Sequence[list[str]] = ()) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="gt-bench-")
         self.processes = [
             subprocess.Popen(
-                [sys.executable, __file__, "--gloo", str(rank), str(count), self.folder.name],
+                [*before, sys.executable, __file__, "--gloo", str(rank), str(count), self.folder.name],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL,
+                env={**os.environ, **({"GLOO_SOCKET_IFNAME": "eth0"} if before else {})},
             )
-            for rank in range(count)
+            for rank, before in enumerate(prefixes or [[]] * count)
         ]  # fmt: skip
 
     def run(self, name: str, nbytes: int, repeat: int) -> float:

@@ -28,7 +28,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.daemon.host import START_TIMEOUT
-from gt.dispatcher.cost.cost_model import LinkProfile, rounded
+from gt.dispatcher.cost.cost_model import LinkProfile, host_of, rounded
 from gt.dispatcher.handlers.disconnect import Disconnect
 from gt.dispatcher.handlers.drain import DrainHandler
 from gt.dispatcher.handlers.fetches import FetchHandler
@@ -659,6 +659,18 @@ class DispatcherCore:
             self.service.stop_waiting()
             self.queues.remesh("spares are in service")
             self._workers_came()
+        self._wait_for_links_no_longer(now)
+
+    def _wait_for_links_no_longer(self, now: float) -> None:
+        """Go on without what was not measured in time."""
+        late = self.service.measured.overdue(now)
+        for one, another in late:
+            text = (
+                f"the link between hosts {one} and {another} was not measured; workers on both may not reach each other"
+            )
+            self.service.log("warning", text)
+        if late and not self.service.measured.due:
+            self.queues.wake_all()
 
     def _workers_came(self) -> None:
         """There are other workers in service: go on with what has waited for them."""
@@ -745,6 +757,9 @@ class DispatcherCore:
     def _linked(self, worker: WorkerRecord, linked: m.Linked) -> None:
         bandwidth, latency = max(1.0, float(linked.bandwidth)), max(1.0, float(linked.latency)) / 1e9
         worker.links[linked.worker] = LinkProfile(rounded(bandwidth), rounded(latency))
+        other = next((each for each in self.service.workers.values() if each.number == linked.worker), None)
+        if other is not None and self.service.measured.end(host_of(worker.facts), host_of(other.facts)):
+            self.queues.wake_all()
 
     def _events(self, worker: WorkerRecord, events: m.Events) -> None:
         self.subscribers.events(worker, events)

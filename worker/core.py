@@ -416,8 +416,9 @@ class WorkerCore:
         """Do nothing: the shell has noted that the dispatcher lives."""
 
     def _define_mesh(self, message: m.DefineMesh, now: float) -> None:
-        axes, sizes, members, weights, cards = message.body
-        mesh = Mesh(message.mesh, tuple(axes), tuple(sizes), tuple(members), tuple(map(tuple, weights)))
+        axes, sizes, members, weights, cards, *far = message.body
+        cut = tuple(map(tuple, weights))
+        mesh = Mesh(message.mesh, tuple(axes), tuple(sizes), tuple(members), cut, *map(tuple, far))
         known = tuple(cards) if self.communicators is not None else ()
         self.meshes[message.mesh] = MeshInfo(mesh, mesh.members.index(self.number), known)
         for worker, address in zip(mesh.members, message.addresses, strict=True):

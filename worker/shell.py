@@ -41,7 +41,7 @@ from gt.wire.connection_limit import ConnectionLimit
 from gt.wire.keys import keys_for, owner_keys
 from gt.wire.messages import codec
 from gt.wire.reliable_stream import LEASE_SECONDS
-from gt.wire.shared_memory.memfd import DEFAULT_SHARED_BYTES
+from gt.wire.shared_memory.memfd import DEFAULT_SHARED_BYTES, machine
 from gt.wire.shared_memory.running_plan import RunningPlanMemory
 from gt.wire.subscription import Subscription
 from gt.worker.base.backend import Backend, backend
@@ -222,7 +222,7 @@ class WorkerShell:
     def run(self) -> int:
         """Serve until told to stop. Returns the exit status."""
         self.facts = {
-            **host_facts(), "address": self.peer_address, "bulk": self.bulk_identity,
+            **host_facts(), "machine": machine(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
             "nvlink_group_size": self.group_size, "supervised": self.supervised, "spare": self.spare,
             **mark_facts(self.mark_folder), **self.search.known, **self.core.facts,

@@ -87,7 +87,7 @@ class context(ContextDecorator):  # noqa: N801  # read as gt.signal.context(...)
     most by the order of additions:
 
     * `hot=True` compiles at the first run.
-    * `comm="ring"` ("direct", "two-step", "tree") chooses the all-reduce algorithm, where it is legal.
+    * `comm="ring"` ("direct", "two-step", "tree", "hierarchical") chooses the all-reduce algorithm, where it is legal.
     * `deadline=0.05` warns once if the signal is predicted to take longer, in seconds, in some plan.
 
     Raises `TypeError` for unknown hints, and `ValueError` for invalid values, for names of more than 200

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec
 from gt.sharding.block_grid import deal
-from gt.sharding.collectives import all_reduce_algorithm, all_reduce_steps
+from gt.sharding.collectives import HostSpread, all_reduce_algorithm, all_reduce_steps, wire_bytes
 from gt.sharding.placement import Mesh, Partial, Placement, Replicate, Shard
 
 from .nccl_cards import cards_of
@@ -47,6 +47,14 @@ class LinkProfile(NamedTuple):
 
     bandwidth: float
     latency: float
+    hosts: int = 1
+    most: int = 1
+    """Of an axis: on how many hosts the workers along it are at most, and how many of them on one."""
+
+    @property
+    def spread(self) -> HostSpread | None:
+        """How the workers along an axis lie on hosts; None if they are all on one."""
+        return HostSpread(self.hosts, self.most, *network_of(self)) if self.hosts > 1 else None
 
 
 #: By kind of worker, for those that nobody measured: a core or two of a server, and a data-centre GPU of some years ago.
@@ -177,8 +185,19 @@ def move_seconds(before: Placement, after: Placement, nbytes: float, parts: int,
         return IMPOSSIBLE_SECONDS
     steps = 1
     if isinstance(before, Partial) and isinstance(after, Replicate):
-        steps = all_reduce_steps(all_reduce_algorithm(int(nbytes), parts))
+        algorithm = all_reduce_algorithm(int(nbytes), parts, link.spread)
+        if link.spread is not None:
+            return between_hosts_seconds(algorithm, int(nbytes), parts, link, link.spread)
+        steps = all_reduce_steps(algorithm)
     return exchange_seconds(move_bytes(before, after, nbytes, parts), parts, link, steps)
+
+
+def between_hosts_seconds(algorithm: str, nbytes: int, parts: int, link: LinkProfile, spread: HostSpread) -> float:
+    """The seconds of an all-reduce among workers of several hosts: the bytes of the busiest host over the slowest link, and the
+    steps that wait for each other, of which `hierarchical` has two within hosts."""
+    steps = (1 if algorithm == "direct" else 2) * max(1, (spread.hosts - 1).bit_length())
+    near = 2 * max(1, (spread.most - 1).bit_length()) if algorithm == "hierarchical" else 0
+    return steps * link.latency + near * HOST_LATENCY + wire_bytes(algorithm, nbytes, parts, spread) / link.bandwidth
 
 
 # speeds, from what workers say of themselves
@@ -188,6 +207,16 @@ def rounded(value: float) -> float:
     """Rounded to two significant digits, so that a machine measured twice gives the same figures."""
     mantissa, exponent = math.frexp(value)
     return math.ldexp(round(mantissa * 4) / 4, exponent)
+
+
+def network_of(link: LinkProfile) -> tuple[int, int]:
+    """A link in bytes/s and nanoseconds, as meshes say it."""
+    return max(1, int(link.bandwidth)), round(link.latency * 1e9)
+
+
+def host_of(facts: Mapping[str, Any]) -> str:
+    """The host of a worker: its `machine`, within which processes read each other's memory, or else its name."""
+    return str(facts.get("machine") or facts.get("host"))
 
 
 def _device(facts: Mapping[str, Any], sharing: int, pool: int) -> DeviceProfile:
@@ -216,8 +245,8 @@ def devices_of(facts: Sequence[Mapping[str, Any]]) -> tuple[DeviceProfile, ...]:
     """
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for index, said in enumerate(facts):
-        groups[tuple(str(said.get(name)) for name in ("host", "kind", "model", "cores"))].append(index)
-    hosts = [str(said.get("host")) if said.get("host_memory") and "memory" not in said else "" for said in facts]
+        groups[host_of(said), *(str(said.get(name)) for name in ("kind", "model", "cores"))].append(index)
+    hosts = [host_of(said) if said.get("host_memory") and "memory" not in said else "" for said in facts]
     sharing = Counter(hosts)
     pools = {host: pool for pool, host in enumerate(host for host in sharing if host)}
     found = [_device(said, sharing[host], pools.get(host, -1)) for said, host in zip(facts, hosts, strict=True)]
@@ -242,7 +271,7 @@ def speeds_of(
     both use NCCL (`nccl_cards.py`). An axis is as slow as its slowest link.
     """
     devices = devices_of(facts)
-    hosts = [str(said.get("host")) for said in facts]
+    hosts = [host_of(said) for said in facts]
     groups = [str(said.get("group", "")) for said in facts]
     numbers = cards_of(facts) or (0,) * len(facts)
     on_gpu = [said.get("kind") == "cuda" for said in facts]
@@ -268,8 +297,21 @@ def speeds_of(
         stride //= size
         steps = (rank for rank in range(len(places) - stride) if rank // stride % size != size - 1)
         used = [link(*pair) for pair in {(places[rank], places[rank + stride]) for rank in steps}] or [within]
-        axes.append(LinkProfile(min(link.bandwidth for link in used), max(link.latency for link in used)))
+        found = LinkProfile(min(link.bandwidth for link in used), max(link.latency for link in used))
+        axes.append(found._replace(**_spread_along(hosts, stride, size)))
     return Speeds(tuple(axes), devices)
+
+
+def _spread_along(hosts: Sequence[str], stride: int, size: int) -> dict[str, int]:
+    """On how many hosts the groups along an axis are at most, and how many workers of a group on one."""
+    if len(set(hosts)) == 1:
+        return {}
+    starts = [rank for rank in range(len(hosts)) if rank // stride % size == 0]
+    found = [Counter(hosts[start : start + size * stride : stride]) for start in starts]
+    several = [counts for counts in found if len(counts) > 1]
+    return {
+        "hosts": max(map(len, several), default=1), "most": max((max(c.values()) for c in several), default=1)
+    }  # fmt: skip
 
 
 def paces(devices: Sequence[DeviceProfile]) -> list[float]:
@@ -314,4 +356,19 @@ def measured_mesh(
     sizes = tuple(axes.values())
     speeds = speeds_of(sizes, facts, links)
     weights = tuple(deal(blocks, size) for size in sizes) if blocks else weights_of(sizes, speeds.devices)
-    return Mesh(number, tuple(axes), sizes, members, weights), speeds
+    return Mesh(number, tuple(axes), sizes, members, weights, *_hosts_of(facts, links, speeds)), speeds
+
+
+def _hosts_of(
+    facts: Sequence[Mapping[str, Any]], links: Mapping[tuple[str, str], LinkProfile], speeds: Speeds
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """A number for the host of each worker, in order of their first ranks, and the slowest link between two of these; both empty
+    if there is one host. A link that was not measured is as fast as the slowest of an axis between hosts."""
+    numbers: dict[str, int] = {}
+    hosts = tuple(numbers.setdefault(host_of(said), len(numbers)) for said in facts)
+    if len(numbers) == 1:
+        return (), ()
+    known = [link for (one, other), link in links.items() if one in numbers and other in numbers]
+    known += [link for link in speeds.links if link.hosts > 1]
+    slowest = LinkProfile(min(link.bandwidth for link in known), max(link.latency for link in known))
+    return hosts, network_of(slowest)

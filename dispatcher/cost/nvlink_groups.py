@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from .cost_model import host_of
+
 Facts = Mapping[str, Any]
 """What a worker reported about itself when it joined."""
 
@@ -25,7 +27,7 @@ def groups_of(workers: Mapping[int, Facts]) -> dict[int, str]:
     for number in sorted(workers):
         facts = workers[number]
         if _size(facts):
-            hosts[str(facts.get("host")), str(facts.get("kind", "cpu"))].append(number)
+            hosts[host_of(facts), str(facts.get("kind", "cpu"))].append(number)
     found = {}
     for (host, kind), members in hosts.items():
         for position, number in enumerate(members):
@@ -35,8 +37,16 @@ def groups_of(workers: Mapping[int, Facts]) -> dict[int, str]:
 
 
 def side_by_side(numbers: list[int], workers: Mapping[int, Facts], groups: Mapping[int, str]) -> list[int]:
-    """The workers, with those of a group next to each other in the order of their GPUs. The largest groups come first, so that
-    a mesh of fewer workers cuts through as few groups as possible."""
+    """The workers, with those of a host next to each other, and there those of a group, in the order of their GPUs. The largest
+    hosts and groups come first, so that a mesh of fewer workers cuts through as few as possible."""
+    hosts: dict[str, list[int]] = defaultdict(list)
+    for number in numbers:
+        hosts[host_of(workers[number])].append(number)
+    joined = sorted(hosts.values(), key=lambda some: -len(some))  # of equally many, who is named first
+    return [number for some in joined for number in _on_one_host(some, workers, groups)]
+
+
+def _on_one_host(numbers: list[int], workers: Mapping[int, Facts], groups: Mapping[int, str]) -> list[int]:
     members: dict[str, list[int]] = defaultdict(list)
     for number in numbers:
         members[groups.get(number, "")].append(number)

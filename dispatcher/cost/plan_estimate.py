@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from gt.ir.instruction import MOVE, OUTPUT, Instruction, Plan, Tag, ref
 from gt.ir.microbatch_schedule import Item, order, waves
 from gt.ir.spec import Spec
-from gt.sharding.collectives import all_reduce_algorithm, all_reduce_steps
+from gt.sharding.collectives import HostSpread, all_reduce_algorithm, all_reduce_steps
 from gt.sharding.partition import exchanging, moved_bytes, present
 from gt.sharding.placement import Layout, Mesh, collective_name
 
@@ -26,6 +26,7 @@ from .cost_model import (
     InstructionWork,
     LinkProfile,
     Speeds,
+    between_hosts_seconds,
     compute_seconds,
     exchange_seconds,
     instruction_work,
@@ -172,10 +173,15 @@ class _Exchange:
             slowest = LinkProfile(min(link.bandwidth for link in links), max(link.latency for link in links))
             name = collective_name(before, after) or "all-to-all"
             parts, steps = math.prod(mesh.sizes[axis] for axis in axes), 1
+            self.seconds = -1.0
             if name == "all-reduce":
-                largest = largest_part(value, after, mesh)
-                steps = all_reduce_steps(all_reduce_algorithm(largest, parts, asked=plan.comm(instruction)))
-            self.seconds = exchange_seconds(most, parts, slowest, steps)
+                largest, asked = largest_part(value, after, mesh), plan.comm(instruction)
+                spreads = _spreads(mesh, axes)
+                if spreads:
+                    self.seconds = max(_apart(largest, parts, slowest, spread, asked) for spread in spreads)
+                steps = all_reduce_steps(all_reduce_algorithm(largest, parts, asked=asked))
+            if self.seconds < 0:
+                self.seconds = exchange_seconds(most, parts, slowest, steps)
             self.sending = most / slowest.bandwidth
             groups = [tuple(-1 if axis in axes else at for axis, at in enumerate(here)) for here in form.here]
             self.group = groups
@@ -189,6 +195,17 @@ class _Exchange:
             position, name, names, value, before, after,
             total, most * self.times, self.times, self.seconds * self.times, tag,
         )  # fmt: skip
+
+
+def _spreads(mesh: Mesh, axes: list[int]) -> set[HostSpread]:
+    """How the groups along these axes lie on hosts, of those that lie on several."""
+    groups = {mesh.group(rank, axes) for rank in range(len(mesh.members))} if mesh.hosts else ()
+    return {spread for group in groups if (spread := mesh.spread(group)) is not None}
+
+
+def _apart(nbytes: int, parts: int, link: LinkProfile, spread: HostSpread, asked: str) -> float:
+    algorithm = all_reduce_algorithm(nbytes, parts, spread, asked)
+    return between_hosts_seconds(algorithm, nbytes, parts, link, spread)
 
 
 class _Clock:

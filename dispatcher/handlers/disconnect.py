@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gt.dispatcher.cost.cost_model import host_of
 from gt.dispatcher.state.config_resolution import SharedComputation
 from gt.dispatcher.state.events import Effects, Loss, Recovery, Send, WorkerLoss
 from gt.dispatcher.state.message_state import ACTING, DONE, DROPPED, WAITING_TURN, MessageState, begin, enter
@@ -161,6 +162,9 @@ class Disconnect:
 
     def _worker_lost(self, worker: WorkerRecord, reason: str, loss: WorkerLoss) -> None:
         service = self.service
+        host = host_of(worker.facts)
+        if all(host_of(other.facts) != host for other in service.workers.values()):
+            service.measured.forget(host)  # the core lets waiting sessions go on whenever a worker is lost
         message = Loss(worker, f"worker {worker.number} was lost ({reason})", loss)
         fault = message.fault
         if service.workers:  # all of them: one may wait in a plan of a mesh that is dropped already

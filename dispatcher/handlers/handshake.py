@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gt.dispatcher.cost.cost_model import host_of
 from gt.dispatcher.limits.limit_table import REFUSE
 from gt.dispatcher.limits.session_queue import QueuedSession
 from gt.dispatcher.pacing.priority import AUTO, Priority, at_most
@@ -292,9 +293,13 @@ class Handshake:
         if not isinstance(address, str) or not isinstance(bulk, bytes):
             raise ProtocolError("a worker says its address and bulk identity")
         number = next(self.workers)  # never given twice: peers remember whom they lost by its number
-        hosts = {str(worker.facts.get("host")): worker for worker in service.workers.values()}
-        hosts.pop(str(hello.facts.get("host")), None)
+        host = host_of(hello.facts)
+        hosts = {host_of(worker.facts): worker for worker in service.workers.values()}
+        hosts.pop(host, None)
         far = list(hosts.values())  # one for each other host: their links are alike
+        for there, other in hosts.items():
+            if address.startswith("tcp://") and other.address.startswith("tcp://"):
+                service.measured.begin(host, there, now)
         worker = WorkerRecord(peer, number, hello.facts, address, bulk, heard=now, principal=origin.principal)
         service.admit(worker)
         service.send(peer, m.Welcome(number, {**self.facts, **self.worker_facts}))

@@ -349,7 +349,7 @@ class MessageQueues:
             case MessageState.WAITING_READER:
                 return client.asked_bytes + client.unread_bytes > 0
             case MessageState.WAITING_WORKERS:
-                return service.is_short
+                return service.is_gathering
             case MessageState.WAITING_PUT:
                 return any(client.table[tensor].landing for tensor in tensors_read_by(message))
             case MessageState.WAITING_CREDIT:

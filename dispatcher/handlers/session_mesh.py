@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.dispatcher.cost.cost_model import devices_of, measured_mesh, paces
+from gt.dispatcher.cost.hosts import links_of
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
 from gt.dispatcher.pacing.priority import Priority
@@ -201,21 +202,19 @@ class SessionMeshes:
         members = [by_number[number] for number in numbers]
         groups = groups_of({number: worker.facts for number, worker in by_number.items()})
         facts = [{**worker.facts, "group": groups.get(worker.number, "")} for worker in members]
-        hosts = {worker.number: str(worker.facts.get("host")) for worker in self.service.workers.values()}
-        links = {
-            (hosts[worker.number], hosts[other]): link
-            for worker in self.service.workers.values()
-            for other, link in worker.links.items()
-            if other in hosts
-        }
+        links = links_of(
+            {number: worker.facts for number, worker in by_number.items()},
+            {number: worker.links for number, worker in by_number.items()},
+        )
         mesh, speeds = measured_mesh(0, axes, numbers, facts, blocks, links)
         if client.recovery.resends:  # what is computed again has the same bits only on shards of the same sizes
             shapes, key = client.recovery.shapes, (mesh.axes, mesh.sizes, blocks)
             if key not in shapes:
-                shapes[key] = FrozenShape(mesh.weights, speeds)
+                shapes[key] = FrozenShape(mesh.weights, speeds, mesh.hosts, mesh.network)
                 self.service.unsaved.append(client)
             shape = shapes[key]
-            mesh, speeds = replace(mesh, weights=shape.weights), shape.speeds
+            mesh = replace(mesh, weights=shape.weights, hosts=shape.hosts, network=shape.network)
+            speeds = shape.speeds
         identities = tuple(worker.identity for worker in members)
         cards = () if blocks else cards_of([worker.facts for worker in members])
         return MeshRecord(client.number, mesh, speeds, members, identities, cards)
@@ -232,6 +231,7 @@ class SessionMeshes:
             list(mesh.members),
             [list(w) for w in mesh.weights],
             list(record.cards),
+            *([list(mesh.hosts), list(mesh.network)] if mesh.hosts else ()),
         ]
         self.service.multicast(mesh, m.DefineMesh(mesh.number, body, [worker.address for worker in record.workers]))
         if self.service.is_charged(record):
@@ -317,7 +317,7 @@ class SessionMeshes:
         client.stays = ""
         if client.planner is None or (client.fault is not None and not client.displaced):
             return DONE  # the next tensor finds the workers that there are then
-        if self.service.is_short:
+        if self.service.is_gathering:
             return WAITING_WORKERS
         config, mesh = client.config, client.planner.mesh
         if message.to >= 0 and not self._may_go(client, mesh, message.to):
@@ -380,7 +380,7 @@ class SessionMeshes:
 
     def _shard_by(self, client: ClientRecord, config: Config | None, to: int = -1) -> MessageState:
         """Shard a session by a config from here on, on the workers that are in service now, or on the one that is named."""
-        if self.service.is_short:  # with those that are coming the config may fit
+        if self.service.is_gathering:  # with those that are coming the config may fit
             return WAITING_WORKERS
         old = client.mesh
         if old is not None and self.service.meshes[old.number].pending:

@@ -87,6 +87,8 @@ def tensors_read_by(message: Any) -> list[int]:
 def describe_wait(service: DispatcherState, client: ClientRecord) -> str:
     """What the message at the head of a client's queue waits for."""
     message, state = client.queue[0], client.head
+    if state is WAITING_WORKERS and not service.is_short:
+        return "links between hosts are being measured: " + ", ".join(" – ".join(pair) for pair in service.measured.due)
     if state is WAITING_WORKERS:
         return f"{len(service.in_service)} of {service.workers_expected} workers have joined"
     if state is WAITING_RESTORE:

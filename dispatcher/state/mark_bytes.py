@@ -138,10 +138,7 @@ def read_card(data: bytes) -> SessionCard:
     """Whose session some bytes are. Raises `SnapshotError` if they are not whole."""
     try:
         key, principal, mark, shapes, process, ordered, recoveries = msgpack.unpackb(_parts(data)[0])
-        known = {
-            (tuple(axes), tuple(sizes), blocks): FrozenShape(_nested(weights), _unpack_speeds(speeds))
-            for axes, sizes, blocks, (weights, speeds) in shapes
-        }
+        known = {(tuple(axes), tuple(sizes), blocks): _unpack_shape(shape) for axes, sizes, blocks, shape in shapes}
         if not (isinstance(key, bytes) and key and isinstance(principal, str) and isinstance(process, dict)):
             raise ValueError
         if not all(type(count) is int and count >= 0 for count in (mark, recoveries)):
@@ -326,12 +323,13 @@ def _unpack_entry(value: object, resident: ResidentPlacement, fault: list[str], 
 
 
 def _pack_mesh(mesh: Mesh) -> list[object]:
-    return [mesh.number, list(mesh.axes), list(mesh.sizes), list(mesh.members), list(map(list, mesh.weights))]
+    far = [list(mesh.hosts), list(mesh.network)] if mesh.hosts else []
+    return [mesh.number, list(mesh.axes), list(mesh.sizes), list(mesh.members), list(map(list, mesh.weights)), *far]
 
 
 def _unpack_mesh(raw: Sequence[Any]) -> Mesh:
-    number, axes, sizes, members, weights = raw
-    return Mesh(number, tuple(axes), tuple(sizes), tuple(members), _nested(weights))
+    number, axes, sizes, members, weights, *far = raw
+    return Mesh(number, tuple(axes), tuple(sizes), tuple(members), _nested(weights), *map(tuple, far))
 
 
 def _nested(rows: Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
@@ -348,7 +346,13 @@ def _unpack_speeds(raw: Sequence[Any]) -> Speeds:
 
 
 def _pack_shape(shape: FrozenShape) -> list[object]:
-    return [list(map(list, shape.weights)), _pack_speeds(shape.speeds)]
+    far = [list(shape.hosts), list(shape.network)] if shape.hosts else []
+    return [list(map(list, shape.weights)), _pack_speeds(shape.speeds), *far]
+
+
+def _unpack_shape(raw: Sequence[Any]) -> FrozenShape:
+    weights, speeds, *far = raw
+    return FrozenShape(_nested(weights), _unpack_speeds(speeds), *map(tuple, far))
 
 
 def _pack_policy(policy: Policy) -> list[object]:

@@ -79,10 +79,13 @@ class SessionMark:
 
 
 class FrozenShape(NamedTuple):
-    """The weights and speeds that a session's mesh had when it was first made; another like it gets the same."""
+    """The weights, speeds and hosts that a session's mesh had when it was first made; another like it gets the same, because
+    bits depend on them. A worker that takes a lost one's place counts to its host, wherever it is."""
 
     weights: tuple[tuple[int, ...], ...]
     speeds: Speeds
+    hosts: tuple[int, ...] = ()
+    network: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gt.bounds import MAX_IDS
+from gt.dispatcher.cost.measured_links import MeasuredLinks
 from gt.dispatcher.limits.instruction_rate import InstructionRates
 from gt.dispatcher.limits.limit_table import UNLIMITED_TABLE, LimitTable
 from gt.dispatcher.limits.session_queue import SessionQueue
@@ -168,6 +169,8 @@ class DispatcherState:
         shaped, what operators have ordered, how often they went back."""
         self.held: dict[tuple[str, str, str], HeldVersion] = {}
         """What workers keep in memory of what is published, by its place, name and part files."""
+        self.measured = MeasuredLinks()
+        """Which links between hosts were measured, and which are being measured."""
         self.standby = StandbyCopies()
         self.replaced: Replacement | None = None
         """Once another dispatcher has taken the place of this one, which does nothing any more."""
@@ -176,6 +179,11 @@ class DispatcherState:
     def is_short(self) -> bool:
         """Whether workers are expected that have not joined."""
         return self.workers_expected > 0 and len(self.in_service) < self.workers_expected
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether new meshes wait: for workers that are expected, or for measurements of links between hosts."""
+        return self.is_short or bool(self.measured.due)
 
     @property
     def in_service(self) -> list[WorkerRecord]:
@@ -188,9 +196,9 @@ class DispatcherState:
         return sum(worker.duty is SPARE for worker in self.workers.values())
 
     def ready(self, client: ClientRecord) -> bool:
-        """Whether a session need not wait for workers: it has some, all expected ones have joined, or it was alone on one and
-        finds an idle one."""
-        return client.planner is not None or not self.is_short or self._has_idle_worker(client.recovery.alone_on)
+        """Whether a session need not wait for workers: it has some, all expected ones have joined and links are known, or it was
+        alone on one and finds an idle one."""
+        return client.planner is not None or not self.is_gathering or self._has_idle_worker(client.recovery.alone_on)
 
     def _has_idle_worker(self, kind: tuple[str, str] | None) -> bool:
         """Whether there is a worker that no session uses, and all are of this kind: a CPU gives other bits than the GPU that

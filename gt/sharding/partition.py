@@ -216,8 +216,9 @@ def moved_bytes(
 
     For an all-reduce, these follow from its algorithm; if that has steps, a worker's part in them is rounded up.
     """
-    changed = [(size, old, new) for size, old, new in zip(mesh.sizes, before, after, strict=True) if old != new]
+    changed = [(axis, old, new) for axis, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
     all_reduce = bool(changed) and all(isinstance(a, Partial) and isinstance(b, Replicate) for _, a, b in changed)
+    axes = [axis for axis, _, _ in changed]
     contributions = 1
     for size, old, new in zip(mesh.sizes, before, after, strict=True):
         if not _own(old, new) and isinstance(old, Partial):
@@ -230,11 +231,14 @@ def moved_bytes(
         if wanted is None:
             continue
         nbytes = math.prod(extent(wanted)) * itemsize
-        if all_reduce and (algorithm := all_reduce_algorithm(nbytes, contributions, asked=asked)) != "direct":
-            group = all_reduce_bytes(algorithm, nbytes, contributions)  # each of its ranks counts its share of that
-            total += Fraction(group, contributions)
-            most = max(most, -(-group // contributions))
-            continue
+        if all_reduce:
+            spread = mesh.spread(mesh.group(rank, axes)) if mesh.hosts else None
+            algorithm = all_reduce_algorithm(nbytes, contributions, spread, asked)
+            if algorithm != "direct":
+                group = all_reduce_bytes(algorithm, nbytes, contributions)  # each of its ranks counts its share of that
+                total += Fraction(group, contributions)
+                most = max(most, -(-group // contributions))
+                continue
         kept = intersect(box_at(shape, before, mesh, here), wanted)
         # each element arrives once a contribution; what the rank holds itself need not travel
         mine = contributions * nbytes - (0 if kept is None else math.prod(extent(kept)) * itemsize)

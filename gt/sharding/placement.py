@@ -8,13 +8,17 @@ it first, and the later one splits each part again (`gt/sharding/partition.py` d
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gt.errors import ProtocolError
 
+from .collectives import HostSpread
 from .interned import Interned
 
 
@@ -124,6 +128,9 @@ class Mesh:
 
     `weights[axis]` are the relative speeds of the positions along an axis, by which shards are sized. `number` is the
     mesh's version: it changes whenever anything here does.
+
+    `hosts` has for each rank the number of its host, and `network` the slowest link between two of them, rounded: bytes/s and
+    nanoseconds. Both are empty where all workers are on one host. Workers of one host read each other's memory.
     """
 
     number: int
@@ -131,6 +138,8 @@ class Mesh:
     sizes: tuple[int, ...]
     members: tuple[int, ...]
     weights: tuple[tuple[int, ...], ...]
+    hosts: tuple[int, ...] = ()
+    network: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if math.prod(self.sizes) != len(self.members) or not self.members:
@@ -138,6 +147,8 @@ class Mesh:
             raise ValueError(f"a mesh of sizes {self.sizes} has {wanted} members, not {len(self.members)}")
         if tuple(map(len, self.weights)) != self.sizes or len(self.axes) != len(self.sizes):
             raise ValueError("a mesh has a name, a size and that many weights for each axis")
+        if self.hosts and (len(self.hosts) != len(self.members) or len(self.network) != 2):
+            raise ValueError("a mesh on several hosts has a host for each rank, and a link between hosts")
 
     def coordinates(self, rank: int) -> tuple[int, ...]:
         """Where `rank` stands on each axis."""
@@ -153,6 +164,19 @@ class Mesh:
         for size, at in zip(self.sizes, coordinates, strict=True):
             rank = rank * size + at
         return rank
+
+    def spread(self, ranks: Sequence[int]) -> HostSpread | None:
+        """How these ranks lie on hosts; None if they are all on one."""
+        if not self.hosts:
+            return None
+        on_host = Counter(map(self.hosts.__getitem__, ranks))
+        return HostSpread(len(on_host), max(on_host.values()), *self.network) if len(on_host) > 1 else None
+
+    def group(self, rank: int, axes: Sequence[int]) -> tuple[int, ...]:
+        """The ranks that differ from `rank` at most along `axes`, in order."""
+        at = self.coordinates(rank)
+        along = [range(size) if axis in axes else (at[axis],) for axis, size in enumerate(self.sizes)]
+        return tuple(map(self.rank, itertools.product(*along)))
 
     @property
     def replicated(self) -> Layout:
@@ -171,6 +195,8 @@ class Mesh:
             (*self.sizes, microbatches),
             tuple(member for member in self.members for _ in range(microbatches)),
             (*self.weights, (1,) * microbatches),
+            tuple(host for host in self.hosts for _ in range(microbatches)),
+            self.network,
         )
 
 

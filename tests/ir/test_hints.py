@@ -162,6 +162,7 @@ def test_all_reduces_take_the_algorithm_that_is_asked_for_and_give_the_same(algo
             "two-step": {rank: {0, 1, 2, 3} - {rank} for rank in range(4)},
             "ring": {rank: {(rank + 1) % 4} for rank in range(4)},
             "tree": {0: {1, 2}, 1: {0}, 2: {0, 3}, 3: {2}},
+            "hierarchical": {rank: {0, 1, 2, 3} - {rank} for rank in range(4)},
         }[algorithm]
     )
     sent = {sending.targets for rank, move in reduced if rank == 0 for sending in move.sendings}

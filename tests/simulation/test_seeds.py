@@ -171,7 +171,7 @@ def test_workers_never_come_back() -> None:
 
 def test_what_others_hold_whole_is_kept_without_marks() -> None:
     """Errors are those of lost workers, and whatever has a value has the right one."""
-    outcomes = [simulate(seed, unkept=True) for seed in (*UNKEPT_FAILED, *range(cases(10)))]
+    outcomes = [simulate(seed, unkept=True) for seed in (*UNKEPT_FAILED, 2, *range(cases(10)))]
     PROVED["simulated services without marks that lose workers"] += len(outcomes)
     assert sum(outcome.kept for outcome in outcomes) > 0
 

@@ -26,7 +26,7 @@ from gt.sharding.placement import Layout, Mesh, Partial, Replicate, collective_n
 from gt.wire.faults import Fault
 from gt.worker.nccl.collective_moves import JointMove, joint
 
-from .move_schedule import ALL_REDUCE, ScheduledPortion, redistribution
+from .move_schedule import ALL_REDUCE, ScheduledPortion, by_host, hierarchical, redistribution
 
 Index = tuple[Any, ...]
 """Slices into an array, and an ellipsis, so that what they pick is an array even without dimensions."""
@@ -138,10 +138,14 @@ def compile_move(
     if len(gets) > 1 and all(isinstance(old, Partial) and isinstance(new, Replicate) for old, new in changed):
         assert held is not None, "whoever takes part in an all-reduce has a contribution"
         group = tuple(t.source for t in gets)
-        chosen = all_reduce_algorithm(math.prod(extent(held)) * size, len(group), asked=algorithm)
+        hosts = mesh.hosts[::times]
+        spread = mesh.spread([each * times for each in group])
+        chosen = all_reduce_algorithm(math.prod(extent(held)) * size, len(group), spread, algorithm)
         if paired and chosen not in PAIRWISE_ALGORITHMS:
             chosen = "two-step"  # the others add in an order of their own
-        if chosen in ALL_REDUCE:
+        if chosen == "hierarchical":
+            schedule = hierarchical(held, size, by_host(group, hosts), here)
+        elif chosen in ALL_REDUCE:
             schedule = ALL_REDUCE[chosen](held, size, group, here)
     if schedule is None:
         schedule = redistribution(gives, gets, here, size)

@@ -8,7 +8,7 @@ on to further ranks. An algorithm only decides which pieces make a portion, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -163,9 +163,49 @@ def tree(part: Box, itemsize: int, group: tuple[int, ...], rank: int) -> MoveSch
     return schedule
 
 
+def by_host(group: tuple[int, ...], hosts: Sequence[int]) -> list[tuple[int, ...]]:
+    """The ranks of a group, host by host in the order of their first ranks; no `hosts` are one."""
+    found: dict[int, list[int]] = {}
+    for rank in group:
+        found.setdefault(hosts[rank] if hosts else 0, []).append(rank)
+    return [tuple(members) for members in found.values()]
+
+
+def hierarchical(part: Box, itemsize: int, near: list[tuple[int, ...]], rank: int) -> MoveSchedule:
+    """An all-reduce between the hosts that `near` lists with their ranks. Each piece has one owner on each host, to which the
+    others there give their contributions, and one of the owners is its root. The other owners send their sums to the root,
+    which returns the total to them, and they give it to the others of their hosts.
+
+    Order of addition: the contributions of the root's host in order of rank, then the sums of the other hosts in order, each of
+    them added in order of rank. Which host is the root follows from the number of the piece, so all hosts send equally much.
+    """
+    schedule = MoveSchedule()
+    lanes = max(map(len, near))
+    boxes = list(cut(part, -(-chunks(math.prod(extent(part)) * itemsize) // (lanes * len(near))) * lanes * len(near)))
+    here = next(at for at, members in enumerate(near) if rank in members)
+    for number, box in enumerate(boxes):
+        lane, home = divmod(number * lanes * len(near) // len(boxes), len(near))
+        owners = [members[lane * len(members) // lanes] for members in near]
+        own, root, down = owners[here], owners[home], len(boxes) + number
+        others = tuple(member for member in near[here] if member != own)
+        if rank != own:
+            schedule.sent.append(ScheduledSend(number, box, (own,)))
+            schedule.make(rank, down, ScheduledPortion(box, [own]))
+        elif rank == root:
+            away = [owner for at, owner in enumerate(owners) if at != home]
+            schedule.make(rank, number, ScheduledPortion(box, [*near[here], *away], down, (*away, *others)))
+        else:
+            if others:
+                schedule.make(rank, number, ScheduledPortion(box, list(near[here]), number, (root,)))
+            else:
+                schedule.sent.append(ScheduledSend(number, box, (root,)))
+            schedule.make(rank, down, ScheduledPortion(box, [root], down, others))
+    return schedule
+
+
 ALL_REDUCE: Final[dict[str, Callable[[Box, int, tuple[int, ...], int], MoveSchedule]]] = {
     "two-step": two_step,
     "ring": ring,
     "tree": tree,
 }
-"""The algorithms other than `direct`, which is the plain redistribution."""
+"""The algorithms that need not know hosts, other than `direct`, which is the plain redistribution."""

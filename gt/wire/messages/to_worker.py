@@ -15,7 +15,9 @@ class DefineMesh(NamedTuple):
 
     * `mesh`: the number.
     * `body`: [axes, sizes, members, weights, cards]: the names and sizes of its axes; the worker at each rank; along each axis
-      the weight of each position; and for each rank the number of a GPU that takes part in collectives of a library, else 0.
+      the weight of each position; and for each rank the number of a GPU that takes part in collectives of a library, else 0. On
+      several hosts two more follow: for each rank the number of its host; and [bytes/s, nanoseconds] of the slowest link between
+      two of them.
     * `addresses`: that of each member's socket for pieces, by rank.
     """
 

@@ -27,10 +27,12 @@ from gt.dispatcher.cost.cost_model import (
     instruction_work,
     measured_mesh,
     move_seconds,
+    network_of,
     rounded,
     speeds_of,
     weights_of,
 )
+from gt.dispatcher.cost.nvlink_groups import side_by_side
 from gt.ir.dtypes import float32
 from gt.ir.spec import spec
 from gt.service.in_process import Fabric, InprocLink
@@ -127,9 +129,9 @@ def test_an_axis_is_as_slow_as_its_slowest_link() -> None:
     near = speeds_of((4,), facts[:2] * 2).links
     data, model = speeds_of((2, 2), facts).links
     assert near == (model,)
-    assert model == (rounded(8e9) / 4, HOST_LATENCY)
-    assert data == NETWORK_LINK
-    assert speeds_of((4,), facts).links == (NETWORK_LINK,)
+    assert model == LinkProfile(rounded(8e9) / 4, HOST_LATENCY)
+    assert data == NETWORK_LINK._replace(hosts=2)
+    assert speeds_of((4,), facts).links == (NETWORK_LINK._replace(hosts=2, most=2),)
 
 
 def test_a_link_that_was_measured_is_as_it_was_measured() -> None:
@@ -138,10 +140,33 @@ def test_a_link_that_was_measured_is_as_it_was_measured() -> None:
     slow = LinkProfile(1e6, 0.01)
     for key in (("a", "b"), ("b", "a")):
         data, model = speeds_of((2, 2), facts, {key: slow}).links
-        assert data == slow
-        assert model == (rounded(8e9) / 4, HOST_LATENCY)
-    assert speeds_of((4,), facts, {("a", "b"): slow}).links == (slow,)
-    assert speeds_of((2,), facts[::2], {("a", "c"): slow}).links == (NETWORK_LINK,)
+        assert data == slow._replace(hosts=2)
+        assert model == LinkProfile(rounded(8e9) / 4, HOST_LATENCY)
+    assert speeds_of((4,), facts, {("a", "b"): slow}).links == (slow._replace(hosts=2, most=2),)
+    assert speeds_of((2,), facts[::2], {("a", "c"): slow}).links == (NETWORK_LINK._replace(hosts=2),)
+
+
+def test_a_mesh_keeps_its_hosts_and_the_slowest_link_between_them() -> None:
+    """Hosts are told apart by the memory that their processes share, not by name; one host needs no network."""
+    facts = [{**said(4e10, 8e9, "web"), "machine": machine} for machine in ("x", "x", "y", "z")]
+    slow = LinkProfile(rounded(1e6), rounded(0.01))
+    mesh, speeds = measured_mesh(1, {"data": 4}, (5, 6, 7, 8), facts, links={("x", "y"): slow})
+    assert (mesh.hosts, mesh.network) == ((0, 0, 1, 2), network_of(slow))
+    assert speeds.links == (slow._replace(hosts=3, most=2),)
+    assert mesh.spread((0, 1, 2, 3)) == (3, 2, *network_of(slow))
+    renamed = [{**said(4e10, 8e9, name), "machine": "x"} for name in "ab"]
+    mesh, speeds = measured_mesh(1, {"data": 2}, (5, 6), renamed)
+    assert (mesh.hosts, mesh.network, speeds.links[0].hosts) == ((), (), 1)
+    assert side_by_side([0, 1, 2, 3], dict(enumerate(facts[i] for i in (2, 0, 3, 1))), {}) == [1, 3, 0, 2]
+
+
+def test_an_all_reduce_over_hosts_costs_what_crosses_once() -> None:
+    """So a plan prefers to reduce over hosts by way of each host, also where the planner compares it with other moves."""
+    link = LinkProfile(1.25e8, 1e-4, hosts=2, most=2)
+    flat = link._replace(hosts=4, most=1)
+    nbytes = 1 << 24
+    assert move_seconds(Partial(), REPLICATE, nbytes, 4, link) == pytest.approx(nbytes / 1.25e8 + 4e-4)
+    assert move_seconds(Partial(), REPLICATE, nbytes, 4, flat) == pytest.approx(1.5 * nbytes / 1.25e8 + 4e-4)
 
 
 def test_links_within_a_group_are_those_of_nvlink_and_between_groups_of_a_host_those_of_pcie() -> None:
@@ -152,10 +177,10 @@ def test_links_within_a_group_are_those_of_nvlink_and_between_groups_of_a_host_t
         for group in (0, 1)
         for index in "01"
     ]
-    assert speeds_of((2, 2, 2), facts).links == (NETWORK_LINK, PCIE, NVLINK)
-    assert speeds_of((4, 2), facts).links == (NETWORK_LINK, NVLINK)
-    assert speeds_of((2, 4), facts).links == (NETWORK_LINK, PCIE)
-    assert speeds_of((8,), facts).links == (NETWORK_LINK,)
+    assert speeds_of((2, 2, 2), facts).links == (NETWORK_LINK._replace(hosts=2), PCIE, NVLINK)
+    assert speeds_of((4, 2), facts).links == (NETWORK_LINK._replace(hosts=2, most=2), NVLINK)
+    assert speeds_of((2, 4), facts).links == (NETWORK_LINK._replace(hosts=2), PCIE)
+    assert speeds_of((8,), facts).links == (NETWORK_LINK._replace(hosts=2, most=4),)
     assert speeds_of((4,), facts[:4]).links == (PCIE,)
     assert speeds_of((2,), facts[:2]).links == (NVLINK,)
     slow = [{**said(4e10, 8e9), "group": group} for group in "aab"]

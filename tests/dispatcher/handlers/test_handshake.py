@@ -5,7 +5,8 @@ from __future__ import annotations
 from one_dispatcher import Service, fault_of
 
 from gt.daemon.host import START_TIMEOUT
-from gt.dispatcher.cost.cost_model import rounded
+from gt.dispatcher.cost.cost_model import NETWORK_LINK, LinkProfile, network_of, rounded
+from gt.dispatcher.cost.measured_links import MEASURING_SECONDS
 from gt.dispatcher.state.events import Lost, Tick
 from gt.sharding.config import Config
 from gt.wire import messages as m
@@ -93,9 +94,35 @@ def test_workers_of_different_hosts_are_introduced_and_what_they_measure_counts(
     each.say("c", m.Configure(1, Config.from_plain({"mesh": {"data": 3}}).to_wire()))
     (record,) = [record for record in each.core.service.meshes.values() if record.client == number]
     (link,) = record.speeds.links
-    assert link == (rounded(1e6), rounded(5e-3))
+    assert link == (rounded(1e6), rounded(5e-3), 2, 2)
     each.event(Lost(b"b1", "killed"))
     assert all(worker.links == {} for worker in each.core.service.workers.values())
+
+
+def test_a_mesh_waits_for_the_links_of_its_hosts_to_be_measured() -> None:
+    """So that what plans depend on does not depend on when a session came; what is not measured in time is waited for no more."""
+    for measured in (True, False):
+        each = Service(0, expected=2)
+        said: list[str] = []
+        each.core.service.log = lambda _, text, *args, said=said, **more: said.append(text)  # type: ignore[method-assign]
+        for name in ("a", "b"):
+            each.hello(
+                name, "worker", address=f"tcp://{name}", bulk=name.encode(), device="cpu", host="web", machine=name
+            )
+        each.client()
+        each.say("c", m.Configure(1, Config.from_plain({"mesh": {"data": 2}}).to_wire()))
+        assert not each.core.service.meshes
+        if measured:
+            each.say("b", m.Linked(0, 1_000_000, 5_000_000))
+        else:
+            each.now += MEASURING_SECONDS + 1
+            each.say("a", m.Ping())
+            each.say("b", m.Ping())
+            each.event(Tick())
+        (record,) = each.core.service.meshes.values()
+        assert record.mesh.hosts == (0, 1)
+        assert record.mesh.network == network_of(LinkProfile(rounded(1e6), rounded(5e-3)) if measured else NETWORK_LINK)
+        assert any("was not measured" in text for text in said) != measured
 
 
 def test_a_worker_that_those_on_other_machines_cannot_reach_is_named_in_the_log() -> None:

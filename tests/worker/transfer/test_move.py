@@ -11,11 +11,10 @@ from builders import Array
 from effort import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from one_move import contributions, placements, two_axes
+from one_move import compiled, contributions, exchanged, placements, refuse, two_axes
 
 from gt.ir.dtypes import as_dtype, float32
-from gt.ir.instruction import MOVE, Instruction, ref
-from gt.ir.spec import Spec, spec
+from gt.ir.spec import spec
 from gt.sharding.collectives import (
     ALGORITHMS,
     MAX_CHUNK_BYTES,
@@ -27,63 +26,11 @@ from gt.sharding.collectives import (
 )
 from gt.sharding.partition import box, extent
 from gt.sharding.placement import PARTIAL_OPS, REPLICATE, At, Layout, Mesh, Partial, Replicate, Shard, uniform_mesh
-from gt.wire.faults import Fault
 from gt.worker.base.backend import backend
-from gt.worker.transfer.move import Move, MoveInFlight, ReadyPiece, compile_move, local_result
+from gt.worker.transfer.move import MoveInFlight, local_result
 from gt.worker.transfer.move_schedule import cut
 
 CPU = backend("cpu")
-
-
-def compiled(whole: Spec, before: Layout, after: Layout, mesh: Mesh, rank: int, algorithm: str = "") -> Move:
-    """A move from slot 0 to slot 1, as `rank` sees it."""
-    instruction = Instruction(MOVE, range(1), (ref(1, 0),), {}, 0)
-    return compile_move(instruction, 0, whole, before, after, mesh, rank, 0, 1, (0,), algorithm=algorithm)
-
-
-def refuse(error: BaseException) -> Any:
-    raise error
-
-
-def exchanged(
-    moves: list[Move],
-    held: list[Any],
-    *,
-    faults: dict[int, Fault] | None = None,
-    seed: int = 0,
-    lend: bool = False,
-) -> list[MoveInFlight]:
-    """The exchanges of all ranks, run to their end with pieces that overtake each other at will.
-
-    `lend` overwrites every piece as soon as its reader says that it was read, as a sender does that lends memory.
-    """
-    faults = faults or {}
-    random = np.random.default_rng(seed)
-    done = [MoveInFlight(move, held[rank], faults.get(rank), np, refuse) for rank, move in enumerate(moves)]
-    under_way: list[tuple[int, int, ReadyPiece]] = []
-    blocks: list[Array] = []
-    while True:
-        for rank, in_flight in enumerate(done):
-            while in_flight.ready:
-                ready = in_flight.ready.popleft()
-                if ready.array is not None:
-                    ready = ready._replace(array=np.array(ready.array, order="C"))
-                under_way += [(rank, target, ready) for target in ready.targets]
-            in_flight.make_own()
-        if not under_way:
-            break
-        source, target, ready = under_way.pop(int(random.integers(len(under_way))))
-        in_flight = done[target]
-        if ready.fault is not None:
-            in_flight.fail(source, ready.fault)
-        elif in_flight.shape_of(source, ready.number) is not None:
-            assert in_flight.shape_of(source, ready.number) == ready.array.shape
-            blocks.append(ready.array.copy())
-            in_flight.arrive(source, ready.number, blocks[-1], [0, len(blocks) - 1, 0, 0] if lend else [])
-        while in_flight.read:
-            blocks[in_flight.read.pop()[1]][...] = 77
-    assert all(in_flight.done and not in_flight.waiting for in_flight in done), "nobody waits for ever"
-    return done
 
 
 def check_move(array: Array, before: Layout, after: Layout, mesh: Mesh, seed: int = 0, algorithm: str = "") -> None:
@@ -216,12 +163,11 @@ def test_large_transfers_go_in_pieces_of_bounded_size() -> None:
     assert chunks(MAX_CHUNK_BYTES * MAX_CHUNKS * 5) == MAX_CHUNKS
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("parts", [1, 2, 3, 8, 9, 64])
 @pytest.mark.parametrize("nbytes", [0, 4, 1 << 12, 1 << 16, 1 << 30])
-def test_the_algorithm_moves_no_more_than_the_textbook_says(hosts: int, parts: int, nbytes: int) -> None:
+def test_the_algorithm_moves_no_more_than_the_textbook_says(parts: int, nbytes: int) -> None:
     """Large values move twice, whatever the number of workers; a crowd does not send each other every small one."""
-    algorithm = all_reduce_algorithm(nbytes, parts, hosts)
+    algorithm = all_reduce_algorithm(nbytes, parts)
     assert algorithm in ALGORITHMS
     if (parts > 2 and (nbytes >= 1 << 16 or parts > MAX_DIRECT_WORKERS)) or nbytes >= 1 << 20:
         assert all_reduce_bytes(algorithm, nbytes, parts) == 2 * (parts - 1) * nbytes
