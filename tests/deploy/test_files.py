@@ -48,6 +48,19 @@ def test_every_template_is_package_data() -> None:
     assert hidden == [], "setuptools leaves files out that begin with a dot"
 
 
+def test_setuptools_takes_all_of_them_into_a_wheel() -> None:
+    setuptools = pytest.importorskip("setuptools")
+    from setuptools.command.build_py import build_py
+
+    said = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["gt.deploy"]
+    place = "gt/deploy"
+    command = build_py(setuptools.Distribution({"packages": ["gt.deploy"], "package_data": {"gt.deploy": said}}))
+    command.finalize_options()
+    command.manifest_files = {}
+    taken = {Path(path).resolve() for path in command.find_data_files("gt.deploy", str(REPOSITORY / place))}
+    assert taken >= {path for path in (REPOSITORY / place / "templates").rglob("*") if path.is_file()}
+
+
 def test_systemd_has_a_worker_for_each_gpu(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, ["deploy", "systemd", "--gpus", "2", "--out", str(tmp_path / "units")])
     assert said.exit_code == 0, said.output
