@@ -158,7 +158,12 @@ def test_a_program_outlives_kills_and_a_requeue(cluster: Cluster) -> None:
     cluster.run("scancel", "--batch", "--signal=USR1", job)  # as two minutes before the time is over
     cluster.wait("the job is queued again", lambda: "the job is queued again" in log.read_text())
     cluster.wait("the job waits", lambda: cluster.run("squeue", "-h", "-j", job, "-o", "%T") == "PENDING")
-    cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # else Slurm lets two minutes pass
+
+    def runs_again() -> bool:
+        cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now")  # else Slurm lets two minutes pass
+        return cluster.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING"
+
+    cluster.wait("the job runs again", runs_again)
     cluster.wait("the service has an address", (folder / "address").exists)
     if cluster.run("squeue", "-h", "-j", program, "-o", "%T") != "RUNNING":  # Slurm took too long: it has given up
         program = begin()
