@@ -348,8 +348,11 @@ def _add_rows(out: Any, places: Any, rows: Any) -> None:
     """`np.add.at` along the first axis, many times faster, for rows sorted by their places.
 
     Where few rows share a place: the first of every place, then the second of those that have one, and so on. Else each
-    run of equals is summed.
+    run of equals is summed. Places that rise, such as positions in a sequence, need no sorting.
     """
+    if (places[1:] > places[:-1]).all():
+        out[places] = rows
+        return
     order = places.argsort(kind="stable")
     places = places[order]
     first = np.ones(places.size + 1, bool)  # also behind the last

@@ -26,6 +26,8 @@ from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS, IN_PLACE_KERNELS,
 from gt.worker.spill.memory_accounting import SignalsByOffset, signals_of
 from gt.worker.transfer.move import Move, compile_move, local_result, reducer
 
+from .simplify import simplified
+
 LAYOUT_OPS: Final = frozenset(("expand", "permute", "reshape"))
 """Ops whose results look at their operands' memory, as far as they can."""
 
@@ -133,7 +135,8 @@ class _Compiler:
     """
 
     def __init__(self, plan: Plan, mesh: Mesh, rank: int, backend: Backend, cards: Sequence[int]) -> None:
-        self.plan = plan
+        self.whole = plan
+        self.plan = plan = simplified(plan)
         self.rank = rank
         self.cards = cards
         self.space = mesh
@@ -196,8 +199,8 @@ class _Compiler:
         begun = _started_early(blocks, moves) if plan.pipeline is None else [*range(1, len(moves) + 1)]
         need, beside = _need(blocks, moves, begun)
         return Program(
-            plan, self.rank, self.space, blocks, actions, moves, self.slots, survivors, relocated, starts, begun, need, beside,
-            signals=signals_of(plan),
+            self.whole, self.rank, self.space, blocks, actions, moves, self.slots, survivors, relocated, starts, begun, need,
+            beside, signals=signals_of(plan),
         )  # fmt: skip
 
     def part(self, reference: int, rank: int) -> Box | None:

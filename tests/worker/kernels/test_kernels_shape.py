@@ -335,6 +335,15 @@ def test_segment_sum_of_many_and_of_few_rows_a_place(size: int) -> None:
         np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.parametrize("places", [[0, 1, 2, 3], [1, 4], [3], [2, 2, 3]])
+def test_segment_sum_of_places_in_order(places: list[int]) -> None:
+    """Rising places, or places in order of which some are equal."""
+    value = np.arange(3 * len(places), dtype=np.float32).reshape(-1, 3) + 1
+    expected = np.zeros((5, 3), np.float32)
+    np.add.at(expected, places, value)
+    np.testing.assert_array_equal(run("segment_sum", value, np.array(places), axis=0, size=5), expected)
+
+
 @pytest.mark.parametrize("bad", [5, -6, 2**40])
 def test_a_listed_place_out_of_range_is_named(bad: int) -> None:
     index = np.array([0, bad])
