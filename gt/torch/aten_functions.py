@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import gt
 from gt.client.functional import functional as F
 from gt.client.ops import gather_scatter
+from gt.client.tensor import emission
+
+from .kept_values import KeptValues
 
 if TYPE_CHECKING:
     from gt import Tensor
@@ -211,7 +214,7 @@ def embedding_dense_backward(
     if scale_grad_by_freq:
         counts = gt.zeros(num_weights, dtype=rows.dtype).index_add(0, places, gt.ones(places.shape, dtype=rows.dtype))
         rows = rows / counts.index_select(0, places).unsqueeze(-1)
-    return gt.zeros((num_weights, rows.shape[-1]), dtype=rows.dtype).index_add(0, places, rows)
+    return emission.emit("segment_sum", (rows, places), 0, num_weights)
 
 
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
@@ -240,6 +243,33 @@ def index_put_(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accu
 def slice_(x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Tensor:
     """A view of every `step`-th element of a dimension from `start` to before `end`."""
     return x[(slice(None),) * (dim % x.ndim) + (slice(start, end, step),)]
+
+
+_SELECTED: Final = KeptValues(for_gradients=False)
+"""For gradients of selections and sums of such: their size, the dimension, and by index what is not zero, with its value then."""
+
+
+def select_backward(given: Tensor, sizes: Any, dim: int, index: int) -> Tensor:
+    """The gradient of `select`: zeros but at one index of a dimension."""
+    sizes, dim = tuple(sizes), dim % len(sizes)
+    index = index % sizes[dim]
+    out = gt.select_scatter(gt.zeros(sizes, dtype=given.dtype), given, dim, index)
+    _SELECTED.keep(out, (sizes, dim, {index: (given, given._current().id)}))
+    return out
+
+
+def add(x: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+    """`x + alpha · other`. Gradients of all selections along a dimension are joined: that takes one pass over them."""
+    if type(x) is gt.Tensor and type(other) is gt.Tensor and alpha == 1:
+        first = _SELECTED.of(x)
+        second = None if first is None else _SELECTED.of(other)
+        if second is not None and first[:2] == second[:2] and first[2].keys().isdisjoint(second[2]):
+            sizes, dim, parts = first[0], first[1], {**first[2], **second[2]}
+            whole = len(parts) == sizes[dim] and all(each._current().id == value for each, value in parts.values())
+            out = gt.stack([parts[index][0] for index in range(sizes[dim])], dim) if whole else x + other
+            _SELECTED.keep(out, (sizes, dim, parts))
+            return out
+    return gt.add(x, other, alpha=alpha)
 
 
 def split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
@@ -334,16 +364,37 @@ def log_softmax_backward(given: Tensor, out: Tensor, dim: int, dtype: Any) -> Te
     return (given - out.exp() * given.sum(dim, keepdim=True)).to(dtype)
 
 
+_BELOW: Final = KeptValues()
+"""For arguments of GELU, what they are multiplied by, and the hyperbolic tangent in it if it was asked for."""
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """GELU (Hendrycks and Gimpel, 2016, arXiv:1606.08415), exact or by the hyperbolic tangent."""
+    if x.dtype.itemsize == 2:
+        return F.gelu(x, approximate)
+    below, bent = _gelu_factor(x, approximate)
+    _BELOW.keep(x, (approximate, below, bent))
+    return x * below
+
+
+def _gelu_factor(x: Tensor, approximate: str) -> tuple[Tensor, Tensor]:
+    """What GELU multiplies `x` by, from 0 to 1, and the function's value in it, from −1 to 1."""
+    if approximate == "tanh":
+        bent = gt.tanh((x + x * x * x * 0.044715) * math.sqrt(2 / math.pi))
+    else:
+        bent = gt.erf(x * math.sqrt(0.5))
+    return (bent + 1) * 0.5, bent
+
+
 def gelu_backward(given: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
-    """The gradient of GELU (Hendrycks and Gimpel, 2016, arXiv:1606.08415), exact or by the hyperbolic tangent."""
+    """The gradient of `gelu`."""
     wide = gt.float32 if x.dtype.itemsize == 2 else x.dtype
     given, value = given.to(wide), x.to(wide)
+    kept = _BELOW.of(x)
+    below, bent = kept[1:] if kept is not None and kept[0] == approximate else _gelu_factor(value, approximate)
     if approximate == "tanh":
-        square = value * value
-        bent = gt.tanh((value + square * value * 0.044715) * math.sqrt(2 / math.pi))
-        slope = (square * (3 * 0.044715) + 1) * math.sqrt(2 / math.pi)
-        return (given * ((bent + 1) * 0.5 + value * 0.5 * (1 - bent * bent) * slope)).to(x.dtype)
-    below = (gt.erf(value * math.sqrt(0.5)) + 1) * 0.5
+        slope = (value * value * (3 * 0.044715) + 1) * math.sqrt(2 / math.pi)
+        return (given * (below + value * 0.5 * (1 - bent * bent) * slope)).to(x.dtype)
     density = gt.exp(value * value * -0.5) * (1 / math.sqrt(2 * math.pi))
     return (given * (below + value * density)).to(x.dtype)
 

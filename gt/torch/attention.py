@@ -1,7 +1,8 @@
 """PyTorch's operators of scaled dot product attention, which know the logarithms of each row's sum of exponentials.
 
-From these the backward pass computes the weights again, as FlashAttention does (Dao et al., 2022, arXiv:2205.14135): it needs
-no sums along rows but one of the gradient. Where the weights are too many to be kept, GT's own instruction computes both passes.
+Where the backward pass runs beside the forward pass it finds the weights; else it computes them again from the logarithms, as
+FlashAttention does (Dao et al., 2022, arXiv:2205.14135), without sums along rows but one of the gradient. Where the weights are
+too many to be kept, GT's own instruction computes both passes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gt.client.functional import functional as F
 from gt.client.functional.attention import FUSED_FROM_WEIGHTS
 
 from .aten_functions import gradients
+from .kept_values import KeptValues
 from .pytorch_internals import own_attention_enabled
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["attention", "backward", "forward", "fused", "fused_backward"]
 
 aten: Final = torch.ops.aten
+
+_WEIGHTS: Final = KeptValues()
+"""For logarithms that `forward` gave, the weights and the scaled queries."""
 
 
 def attention(
@@ -79,12 +84,15 @@ def forward(
     if dropout or _is_large(query, key):
         out = F.scaled_dot_product_attention(query, key, value, attn_mask, dropout, causal, scale=scale)
         return out, _logarithms(_scaled(query, scale)[0], key, attn_mask, causal)
-    scores = _scores(_scaled(query, scale)[0], key, attn_mask, causal)
+    scaled = _scaled(query, scale)[0]
+    scores = _scores(scaled, key, attn_mask, causal)
     largest = _finite(scores.amax(-1, True), attn_mask)
     weights = gt.exp(scores - largest)
     total = weights.sum(-1, keepdim=True)
     divisor = total if attn_mask is None else gt.clamp_min(total, gt.finfo(total.dtype).tiny)
-    return (weights / divisor) @ value, (total.log() + largest).squeeze(-1)
+    logarithms, weights = (total.log() + largest).squeeze(-1), weights / divisor
+    _WEIGHTS.keep(logarithms, (weights, scaled))
+    return weights @ value, logarithms
 
 
 def _logarithms(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
@@ -122,7 +130,11 @@ def _backward(
 
         return tuple(gradients(function, [query, key, value], given, [True] * 3)), None
     scaled, factor = _scaled(query, scale)
-    weights = gt.exp(_scores(scaled, key, mask, causal) - _finite(logarithms.unsqueeze(-1), mask))
+    kept = _WEIGHTS.of(logarithms)
+    if kept is None:
+        weights = gt.exp(_scores(scaled, key, mask, causal) - _finite(logarithms.unsqueeze(-1), mask))
+    else:
+        weights, scaled = kept
     slope = weights * (given @ value.transpose(-2, -1) - (given * out).sum(-1, keepdim=True))
     of_query, of_key = (slope @ key) * factor, slope.transpose(-2, -1) @ scaled
     return (of_query, of_key, weights.transpose(-2, -1) @ given), slope

@@ -13,6 +13,7 @@ import gt
 from gt.client.tensor import emission_context
 
 from .device_tensor import DeviceTensor
+from .kept_values import keeping_nothing
 from .module_paths import signals_of_path
 from .operators import operator_of
 
@@ -92,13 +93,14 @@ class Graph:
             values[number] = DeviceTensor(value) if isinstance(value, gt.Tensor) else value
         outer = emission_context.current()
         try:
-            for rule, args, kwargs, context, result, dead in self._steps:
-                emission_context.enter(_inside(outer, context))
-                values[result] = rule(
-                    _filled(args, values), {name: _fill(each, values) for name, each in kwargs.items()}
-                )
-                for number in dead:
-                    values[number] = None
+            with keeping_nothing():
+                for rule, args, kwargs, context, result, dead in self._steps:
+                    emission_context.enter(_inside(outer, context))
+                    values[result] = rule(
+                        _filled(args, values), {name: _fill(each, values) for name, each in kwargs.items()}
+                    )
+                    for number in dead:
+                        values[number] = None
         finally:
             emission_context.enter(outer)
         return [_unwrapped(_fill(each, values)) for each in self._outputs]
