@@ -205,7 +205,7 @@ $(VENV)/.trainers: $(VENV)/.bench
 	@$(PIP) install 'accelerate>=1.10' 'peft>=0.17' 'torchmetrics>=1.8' 'lightning>=2.5' && touch $@
 
 $(VENV)/.ray: $(VENV)/.installed
-	@$(PIP) install 'ray>=2.40' && touch $@
+	@$(PIP) install 'ray[client]>=2.40' && touch $@
 
 # Of its own, since whoever finds CuPy imports it: tests beside it would only be slower.
 $(VENV)/.cuda: $(VENV)/.python pyproject.toml

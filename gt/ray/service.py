@@ -179,25 +179,38 @@ def start_service(
     group = ray.util.placement_group(
         bundles, strategy=size.strategy.upper(), lifetime="detached" if stays else None, name=DISPATCHER_NAME
     )
+    actor = None
     try:
-        seconds = start_timeout()
-        if not group.wait(seconds):
-            raise SessionError(refusal(size, ray.available_resources(), seconds))
-        with without_placement_warning():
-            placed = actor_options(setup, DISPATCHER_NAME, bundles[0], group, 0)
-            actor = ray.remote(DispatcherActor).options(**placed).remote(setup)
-    except BaseException as error:
-        ray.util.remove_placement_group(group)
-        found = find_service() if isinstance(error, ValueError) else None  # somebody else was faster
-        if found is None:
-            raise
-        return found
+        if _has_room(group, size):
+            with (
+                without_placement_warning(),
+                contextlib.suppress(ValueError),
+            ):  # the name is taken: somebody else was faster
+                placed = actor_options(setup, DISPATCHER_NAME, bundles[0], group, 0)
+                actor = ray.remote(DispatcherActor).options(**placed).remote(setup)
+    finally:
+        if actor is None:
+            ray.util.remove_placement_group(group)
+    if actor is None:
+        return RayService(named_actor(DISPATCHER_NAME))
     try:
         workers = [place_worker(setup, number, group) for number in range(size.least)]
         return RayService(actor, workers, owned=not stays)
     except BaseException:
         end_service()
         raise
+
+
+def _has_room(group: Any, size: ServiceSize) -> bool:
+    """Wait until the cluster has room for a service; False if somebody else has started one meanwhile. Raises `SessionError`."""
+    seconds = start_timeout()
+    deadline = time.monotonic() + seconds
+    while not group.wait(min(1.0, max(0.0, deadline - time.monotonic()))):
+        if named_actor(DISPATCHER_NAME) is not None:
+            return False
+        if time.monotonic() >= deadline:
+            raise SessionError(refusal(size, import_ray().available_resources(), seconds))
+    return True
 
 
 def join_or_start(address: str | None, workers: int | None, needed: int) -> RayService:

@@ -1,6 +1,6 @@
 """A Ray cluster of several nodes on this machine: a process that does what the lines of its standard input say, until their end.
 
-python cluster.py 4       four nodes of one CPU each; it says where they are
+python cluster.py 4 PORT  four nodes of one CPU each, with Ray's client server at that port; it says where they are
 add                       one node more
 remove                    the node of a worker of the service, which is not the head
 actors                    the named actors that there are
@@ -43,7 +43,8 @@ def remove_one(cluster: Cluster) -> None:
 
 def main() -> None:
     Path(os.environ["RAY_TMPDIR"], "ray").mkdir(parents=True)
-    cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **NODE})
+    head = {"include_dashboard": False, "ray_client_server_port": int(sys.argv[2]), **NODE}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
         for _ in range(int(sys.argv[1]) - 1):
             cluster.add_node(**NODE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -11,11 +12,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from daemons import Machine, Process
+from daemons import Machine, Process, free_port
 
 if os.environ.get("GT_RAY_TESTS") != "1":
     pytest.skip("a Ray of several nodes takes minutes: make ray-test", allow_module_level=True)
 pytest.importorskip("ray")
+pytest.importorskip("grpc", reason="ray[client] installs it")
 pytestmark = pytest.mark.process
 
 STEPS = 120
@@ -76,7 +78,8 @@ def machine() -> Iterator[Machine]:
 
 @pytest.fixture(scope="module")
 def cluster(machine: Machine) -> Process:
-    started = machine.start("a Ray cluster", [sys.executable, str(Path(__file__).with_name("cluster.py")), "4"])
+    port = machine.environment["CLIENT_PORT"] = str(free_port())
+    started = machine.start("a Ray cluster", [sys.executable, str(Path(__file__).with_name("cluster.py")), "4", port])
     machine.environment["RAY_ADDRESS"] = started.expect("ray at", 120).split()[-1]
     return started
 
@@ -224,6 +227,38 @@ def test_two_programs_share_one_service(machine: Machine, cluster: Process) -> N
         program.expect("sum 45")
         assert program.wait() == 0
     assert len(actors(cluster)) == 3, "the service goes on without them"
+
+
+def test_two_programs_that_start_at_once_get_one_service(machine: Machine, cluster: Process) -> None:
+    code = """
+        gt.init(on="ray", workers=2)
+        say("sum", gt.arange(10).sum().item())
+        hear()
+    """
+    both = [machine.program(code) for _ in range(2)]
+    for each in both:
+        each.expect("sum 45", 90)
+    assert actors(cluster) == ["gt-dispatcher", "gt-worker-0", "gt-worker-1"]
+    for each in both:  # the one that has started it takes it along, and the other may hear of that
+        psutil.Process(each.pid).kill()
+        each.wait()
+    until(cluster, [], 60)
+    for left in machine.temp.glob("gt-*"):
+        shutil.rmtree(left)
+
+
+def test_a_program_behind_the_client_of_ray(machine: Machine, cluster: Process) -> None:
+    program = machine.program(
+        """
+        import os
+        del os.environ["RAY_ADDRESS"]
+        gt.init(on="ray://127.0.0.1:" + os.environ["CLIENT_PORT"], workers=2)
+        say("sum", gt.arange(10).sum().item(), gt.stats()["service"]["workers"])
+        """
+    )
+    program.expect("sum 45 2", 90)
+    assert program.wait() == 0
+    until(cluster, [], 60)
 
 
 def test_tasks_of_a_ray_job_compute_on_the_service(machine: Machine, cluster: Process) -> None:
