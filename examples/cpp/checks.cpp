@@ -152,6 +152,22 @@ void frees(const std::string& address, const std::string&) {
   wait_for_line();
 }
 
+// A weight in a signal, to which the service's YAML binds a rule. Nothing else is alive when it says so.
+void signals(const std::string& address, const std::string&) {
+  gt::Session session(address);
+  gt::Tensor weight;
+  {
+    const gt::Signal signal(session, "hidden");
+    const gt::Tensor x = session.put(numbers(64, 1), {1, 64});
+    weight = session.parameter(session.put(numbers(128 * 64, 2), {128, 64}));
+    gt::sum(gt::matmul(x, gt::permute(weight, {1, 0}))).fetch();
+  }
+  session.flush();
+  const bool same = weight.values<float>() == numbers(128 * 64, 2);
+  say(same ? "held" : "the weight has other values");
+  wait_for_line();
+}
+
 // What a program sees when the service or a worker ends: it says what it was told, and goes on with another session.
 void lost(const std::string& address, const std::string&) {
   gt::Options options;
@@ -181,7 +197,7 @@ void refused(const std::string& address, const std::string& key) {
 int main(int count, char** arguments) {
   const std::map<std::string, void (*)(const std::string&, const std::string&)> checks = {
       {"operations", operations}, {"errors", errors}, {"bulk", bulk},       {"runs", runs},
-      {"frees", frees},           {"lost", lost},     {"refused", refused},
+      {"frees", frees},           {"lost", lost},     {"refused", refused}, {"signals", signals},
   };
   const auto found = count >= 3 ? checks.find(arguments[1]) : checks.end();
   if (found == checks.end()) {

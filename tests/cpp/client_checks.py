@@ -6,6 +6,8 @@ They are not part of `make test`, because they need a C++ compiler and two libra
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,6 +96,38 @@ def test_the_network_says_the_same_bits_as_in_python(
     here, there = (safetensors.numpy.load_file(out)["logits"] for out in outs)
     assert here.shape == (360, 10)
     assert here.tobytes() == there.tobytes()
+
+
+def test_the_services_yaml_shards_what_is_in_a_signal(machine: Machine, tmp_path: Path) -> None:
+    """Each of two workers holds a half of a weight in the signal."""
+    config = tmp_path / "config.yaml"
+    config.write_text(TWO_WORKERS)
+    address, *_ = machine.service(2, "--address", f"ipc://{machine.temp}/dispatcher", "--config", str(config))
+    gt.connect(address)
+    program = check(machine, "signals", address)
+    program.expect("held")
+    held = {each.worker: each.live + each.shared for each in gt.memory().holders if each.signal == "hidden"}
+    assert held == {0: 128 * 64 * 2, 1: 128 * 64 * 2}
+    program.say()
+    assert program.wait() == 0
+
+
+def test_the_program_in_the_readme_compiles(tmp_path: Path) -> None:
+    folder = REPOSITORY / "examples" / "cpp"
+    (code,) = re.findall(r"```cpp\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)
+    program = tmp_path / "readme.cpp"
+    program.write_text(code)
+    command = [
+        os.environ.get("CXX", "g++"),
+        "-std=c++17",
+        "-Wall",
+        "-Wextra",
+        "-Wno-unused",
+        "-fsyntax-only",
+        "-I",
+        str(folder),
+    ]
+    subprocess.run([*command, str(program)], check=True)
 
 
 def test_every_operation_gives_the_bits_of_python(machine: Machine, tmp_path: Path) -> None:
