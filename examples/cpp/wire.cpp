@@ -124,7 +124,7 @@ Dealer::Dealer(void* context, const std::string& address, const std::string& ide
     set(socket_, ZMQ_LINGER, 0);
     set(socket_, ZMQ_SNDHWM, 0);
     set(socket_, ZMQ_RCVHWM, 0);
-    set(socket_, ZMQ_RECONNECT_IVL, never_milliseconds);  // with −1 nobody would hear of an attempt that fails
+    set(socket_, ZMQ_RECONNECT_IVL, never_milliseconds);  // with −1 libzmq would not say that an attempt has failed
     set(socket_, ZMQ_ROUTING_ID, identity);
     if (keys && address.rfind("tcp://", 0) == 0) {
       set(socket_, ZMQ_CURVE_PUBLICKEY, keys->public_key);
