@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gt.worker.fusion.cuda.fused_kernel import COMPILER_OPTIONS
+from gt.worker.kernels.cuda.source import COMPILER_OPTIONS
 
 PACKAGE: Final = "nvidia-cuda-nvrtc-cu12"
 WHY: Final = f"no NVRTC to try: {PACKAGE} comes with the dev extra, on Linux"

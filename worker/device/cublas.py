@@ -44,10 +44,15 @@ class MatrixLayout(NamedTuple):
 
 
 class Gemm:
-    """`matmul` of two matrices or stacks of one dtype; of float32 TF32's digits are enough unless it is to be `exact`."""
+    """`matmul` of two matrices or stacks of one dtype; of float32 TF32's digits are enough unless it is to be `exact`. Of half
+    precision it gives float32, the dtype of its sums, if `summed`."""
 
-    def __init__(self, xp: Any, dtype: DType, direct: CublasHandle | None = None, *, exact: bool = False) -> None:
-        self.xp, self.dtype, self.kind = xp, dtype.numpy, CUDA_TYPES[dtype]
+    def __init__(
+        self, xp: Any, dtype: DType, direct: CublasHandle | None = None, *, exact: bool = False, summed: bool = False
+    ) -> None:
+        self.xp, self.kind, self.width = xp, CUDA_TYPES[dtype], dtype.numpy.itemsize
+        made = float32 if summed and dtype in TENSOR_CORE_TYPES else dtype
+        self.dtype, self.made_kind = made.numpy, CUDA_TYPES[made]
         self.compute = ROUNDED_TO_TF32 if dtype is float32 and not exact else ADDED_IN_FLOAT32
         if dtype in (float64, complex128):
             self.compute = ADDED_IN_FLOAT64
@@ -96,7 +101,7 @@ class Gemm:
         count: int,
     ) -> None:
         """One call of cuBLAS: of each operand where it begins, in elements, and how far apart its matrices are."""
-        (m, n, k), cuda, width = sizes, self.xp.cuda, self.dtype.itemsize
+        (m, n, k), cuda, width = sizes, self.xp.cuda, self.width
         (a, start_a, step_a), (b, start_b, step_b), (c, start_c, step_c) = left, right, made
         if self.direct is not None:
             gemm, handle = self.direct.gemm, self.direct.handle_on(cuda.get_current_stream().ptr)
@@ -106,7 +111,7 @@ class Gemm:
             handle, int(b.turned), int(a.turned), n, m, k, self.one.ctypes.data,
             b.array.data.ptr + start_b * width, self.kind, b.apart, step_b,
             a.array.data.ptr + start_a * width, self.kind, a.apart, step_a,
-            self.zero.ctypes.data, c.data.ptr + start_c * width, self.kind, n, step_c,
+            self.zero.ctypes.data, c.data.ptr + start_c * self.dtype.itemsize, self.made_kind, n, step_c,
             count, self.compute, DEFAULT_ALGORITHM,
         )  # fmt: skip
 

@@ -22,13 +22,14 @@ from gt.ir.dtypes import HALF_DTYPES
 from gt.worker.base.kernel_call import Kernel, KernelCall
 from gt.worker.device.cublas import CUDA_TYPES, Gemm
 
+from .cuda.attention_rows import AttentionRows
 from .elementwise import wide
 from .matmul import on_tensor_cores
 
 STRIP_BYTES: Final = 1 << 20
 """Bytes of a strip on a CPU: it stays in a core's caches."""
-DEVICE_STRIP_BYTES: Final = 64 << 20
-"""Bytes of a strip on a GPU: its kernels are few and large."""
+DEVICE_STRIP_BYTES: Final = 16 << 20
+"""Bytes of a strip on a GPU: it stays in the cache between its kernels, which are few and large even so."""
 MIN_CAUSAL_STRIPS: Final = 4
 """Strips of a causal matrix, at least: the keys after the last query of a strip are left out."""
 
@@ -60,7 +61,8 @@ class AttentionStrips:
         dtype = wide(q.dtype) if self.half is None else q.dtype
         self.matmul = self.xp.matmul
         if cores or (call.direct is not None and dtype in CUDA_TYPES):
-            self.matmul = Gemm(self.xp, dtype, call.direct, exact=not cores)
+            self.matmul = Gemm(self.xp, dtype, call.direct, exact=not cores, summed=True)
+        self.kernels = AttentionRows(self.xp, self.work, np.dtype(self.half or self.work))
         self.scale = self.work.itemsize * self.keys
         self.room = STRIP_BYTES if self.xp is np else DEVICE_STRIP_BYTES
 
@@ -91,16 +93,19 @@ class AttentionStrips:
         ops. A GPU takes half precision as it is: its products are added up in float32 by themselves."""
         if self.half is None:
             return self.matmul(a, b)
-        return self.matmul(*(x.astype(self.half, copy=False) for x in (a, b))).astype(self.work)
+        return self.matmul(*(x.astype(self.half, copy=False) for x in (a, b)))
 
     def weights(self, q: Any, k: Any, mask: Any, strip: AttentionStrip) -> tuple[Any, Any]:
-        """Of queries (…, rows, e) and the keys (…, keys, e) that they look at: e^(scores − largest), and its sums by row."""
+        """Of queries (…, rows, e) and the keys (…, keys, e) that they look at: e^(scores − largest), in the dtype of sums or as
+        products take it, and its sums by row."""
         xp = self.xp
         out = self.product("les", q, k.swapaxes(-1, -2))
         if mask is not None and mask.dtype.kind == "b":
             xp.copyto(out, -math.inf, where=~mask)
         elif mask is not None:
             out += mask
+        if self.kernels:
+            return self.kernels.weights(out, strip.first, causal=self.causal, masked=mask is not None)
         if self.causal and strip.first + 1 < strip.keys:
             after = xp.arange(strip.first + 1, strip.keys) > xp.arange(strip.first, strip.first + q.shape[-2])[:, None]
             xp.copyto(out[..., strip.first + 1 :], -math.inf, where=after)
@@ -111,6 +116,16 @@ class AttentionStrips:
         xp.exp(out, out)
         total = out.sum(-1, keepdims=True)
         return out, total if mask is None else xp.where(total == 0, 1, total)
+
+    def slopes(self, weights: Any, slope: Any, total: Any) -> Any:
+        """The gradient of the scores, from that of the weights over their sums, which is written to."""
+        if self.kernels:
+            return self.kernels.slopes(weights, slope, total)
+        # CuPy makes products of an einsum, of one row each
+        dots = np.einsum("...ls,...ls->...l", weights, slope) if self.xp is np else (weights * slope).sum(-1)
+        slope -= dots[..., None] / total
+        slope *= weights
+        return slope
 
     def masked(self, mask: Any, where: Where, strip: AttentionStrip) -> Any:
         """The part of a mask that is for these queries and keys; dimensions of one element are for all."""
@@ -205,10 +220,7 @@ def attention_grad(call: KernelCall, cut: Callable[[KernelCall], AttentionStrips
                 given = given.astype(strips.work, copy=False) / total
                 dv[where][seen] += strips.product("slo", weights.swapaxes(-1, -2), given)
                 slope = strips.product("los", given, value[seen].swapaxes(-1, -2))
-                # CuPy makes products of an einsum, of one row each
-                dots = xp.einsum("...ls,...ls->...l", weights, slope) if xp is np else (weights * slope).sum(-1)
-                slope -= dots[..., None] / total
-                slope *= weights
+                slope = strips.slopes(weights, slope, total)
                 dq[where][..., strip.rows, :] = strips.product("lse", slope, key[seen])
                 dk[where][seen] += strips.product("sle", slope.swapaxes(-1, -2), mine)
 

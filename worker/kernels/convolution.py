@@ -1,6 +1,6 @@
 """Factories of kernels over sliding windows: convolutions as matrix products, windows as views, and their transpose.
 
-On a GPU a convolution copies the windows of as many examples as fit into `WINDOW_BYTES` bytes next to each other ("im2col") and
+On a GPU a convolution copies the windows of as many examples as fit into `DEVICE_WINDOW_BYTES` next to each other ("im2col"), and
 leaves the arithmetic to a matrix product (on a CPU: `conv_cpu.py`). Windows themselves are another look at what is there,
 which takes no memory. The largest of windows is found axis by axis, and its gradient by one element of all windows after the
 other; on a CPU threads take some examples each, which changes no bit.
@@ -30,7 +30,9 @@ except ImportError:  # they are not built, or not for this processor
     pool_loops = None
 
 WINDOW_BYTES: Final = 8 << 20
-"""Bytes of windows that are copied at once: about what caches hold."""
+"""Bytes of windows that are copied at once on a CPU: about what caches hold."""
+DEVICE_WINDOW_BYTES: Final = 256 << 20
+"""The same on a GPU, whose products are long only if they are of many examples."""
 MIN_SHARED_ELEMENTS: Final = 256 << 10
 """Elements from which threads share a max pooling: it takes tens of microseconds to wake them."""
 CALLER_HEAD_START: Final = 0.125
@@ -90,7 +92,8 @@ def windows_at_once(call: KernelCall) -> tuple[int, int, int]:
     sizes, counts = call.tensor(1).shape[3:], call.result.shape[3:]
     groups, channels = call.tensor(0).shape[1:3]
     inner, outer = channels * math.prod(sizes), math.prod(counts)
-    step = max(1, WINDOW_BYTES // (groups * inner * outer * wide(call.result.dtype).itemsize))
+    room = WINDOW_BYTES if call.xp is np else DEVICE_WINDOW_BYTES
+    step = max(1, room // (groups * inner * outer * wide(call.result.dtype).itemsize))
     return step, inner, outer
 
 

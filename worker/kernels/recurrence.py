@@ -6,7 +6,8 @@ one stretch of memory. On the way back all that does not wait for a later step i
 takes products with the slopes and one with the weight. The gradients of the weights are no part of it: they are one product of
 all steps each, by `matmul`.
 
-Where loops of machine code are built, all steps of an LSTM of float32 on a CPU are one call of them, with the same bits.
+Where loops of machine code are built, all steps of an LSTM of float32 on a CPU are one call of them, with the same bits. On a
+GPU a step of an LSTM or GRU is a product and one kernel of `cuda/recurrent_cells.py`.
 
 What is kept of a step are its gates and the states before it, so a state is written where the next step reads it; of the step
 behind the last one, only states. Cells are those of PyTorch: Elman's; Hochreiter and Schmidhuber, 1997; Cho et al., 2014, with
@@ -26,6 +27,7 @@ import numpy as np
 from gt.worker.base.kernel_call import Kernel, KernelCall
 
 from .conv_cpu import MAX_SMALL_MULTIPLICATIONS
+from .cuda.recurrent_cells import RecurrentCells
 from .elementwise import wide
 from .matmul import MIN_SHARED_MULTIPLICATIONS, product
 
@@ -70,6 +72,12 @@ class RecurrentKernel:
         whole = times * self.steps * self.inputs
         self.bring = product(call, whole, wide(call.result.dtype)) if bring is None else bring
         self.joined = self.stacked and is_joined(call)
+        self.cells = None if self.tiled else RecurrentCells(call.xp, self.work)
+        """Kernels of whole steps, on a GPU."""
+
+    def dense(self, x: Any) -> Any:
+        """`x`, or a copy of it, whose last two dimensions are one stretch of memory."""
+        return x if _is_dense(x) else self.xp.ascontiguousarray(x)
 
     def empty(self, *shape: int) -> Any:
         return self.xp.empty(shape, self.work)
@@ -149,9 +157,9 @@ def is_joined(call: KernelCall) -> bool:
 
 def recurrence(call: KernelCall, multiply: Kernel | None = None, bring: Kernel | None = None) -> Kernel:
     """All steps of a layer in one direction."""
-    k = RecurrentKernel(call, multiply, bring)
+    k, xp = RecurrentKernel(call, multiply, bring), call.xp
     if call.result.size == 0:
-        return lambda *_: call.xp.zeros(call.result.shape, k.dtype)
+        return lambda *_: xp.zeros(call.result.shape, k.dtype)
     forward, count = _FORWARD[call.op](k, call), STATE_COUNTS[call.op]
     factors = k.xp.asarray(np.reshape(GATE_FACTORS[call.op], (-1, 1, 1)).astype(k.work))
 
@@ -168,6 +176,8 @@ def recurrence(call: KernelCall, multiply: Kernel | None = None, bring: Kernel |
             forward(planes, k.in_turn(x), k.join(incoming, weight, bias, factors))
         else:
             brought = k.brought(x, incoming, bias, factors)
+            if k.cells and brought.strides[-1] != brought.itemsize:
+                brought = xp.ascontiguousarray(brought)
             forward(planes, k.in_turn(brought), k.weights(weight, factors), *biases[1:])
         return out.astype(k.dtype, copy=False)
 
@@ -211,6 +221,15 @@ def _lstm(k: RecurrentKernel, call: KernelCall) -> Forward:
     activate = Logistic(k, GATE_FACTORS["lstm"])
     loops = lstm_loops if k.stacked and k.multiply is np.matmul and k.work == np.float32 else None
 
+    def on_device(out: Any, fed: Any, weight: Any) -> None:
+        assert k.cells is not None
+        recalled, _ = k.recalled()
+        cells, states = out[-2:]
+        for at in range(k.steps):
+            k.multiply(states[at], weight, out=recalled)
+            place = out[:4, at] if kept else None
+            k.cells.lstm_step(recalled, fed[at], place, cells[at], cells[at + 1], states[at + 1])
+
     def forward(out: Any, fed: Any, weight: Any) -> None:
         if loops is not None:
             gates = k.empty(k.gates, k.rows, k.size)
@@ -239,13 +258,23 @@ def _lstm(k: RecurrentKernel, call: KernelCall) -> Forward:
             xp.tanh(new, part)
             xp.multiply(o, part, result)
 
-    return forward
+    return on_device if k.cells else forward
 
 
 def _gru(k: RecurrentKernel, call: KernelCall) -> Forward:
     """Gates in the order reset, update, new; these, what is recalled for the new state, and h, or h."""
     xp, kept = k.xp, call.attributes["kept"]
     activate = Logistic(k, GATE_FACTORS["gru"][:2])
+
+    def on_device(out: Any, fed: Any, weight: Any, inner: Any = None) -> None:
+        assert k.cells is not None
+        recalled, _ = k.recalled()
+        inner = None if inner is None else xp.ascontiguousarray(inner)
+        states = out[-1]
+        for at in range(k.steps):
+            k.multiply(states[at], weight, out=recalled)
+            place = out[:4, at] if kept else None
+            k.cells.gru_step(recalled, fed[at], inner, place, states[at], states[at + 1])
 
     def forward(out: Any, fed: Any, weight: Any, inner: Any = None) -> None:
         recalled, by_gate = k.recalled()
@@ -266,7 +295,7 @@ def _gru(k: RecurrentKernel, call: KernelCall) -> Forward:
             xp.multiply(update, part, part)
             xp.add(new, part, result)
 
-    return forward
+    return on_device if k.cells else forward
 
 
 def _rnn(k: RecurrentKernel, call: KernelCall) -> Forward:
@@ -398,8 +427,10 @@ def recurrence_grad(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
     xp, states, cell = call.xp, call.attributes["states"], _BACKWARD[call.op]
     if call.result.size == 0:
         return lambda *_: xp.zeros(call.result.shape, k.dtype)
+    if k.cells and call.op != "rnn_grad":
+        return _grad_on_device(call, k, k.cells)
     span, size, width = slopes_span(call), k.size, call.result.shape[-1]
-    columns = slice(cell.products.start * size, cell.products.stop * size)
+    columns = _met_columns(call, k)
     passes = call.op == "gru_grad"
     multiply = np.dot if k.multiply is np.matmul else k.multiply  # which takes longer to begin
     loops = lstm_loops if is_looped(call, k) else None
@@ -435,12 +466,50 @@ def recurrence_grad(call: KernelCall, multiply: Kernel | None = None) -> Kernel:
                     if passes:
                         xp.add(recalled, part, recalled)
         if states:
-            out[k.steps] = 0
-            for number, each in enumerate(state):
-                out[k.steps, :, number * size : (number + 1) * size] = each
+            _place_states(out[k.steps], state)
         return out.astype(k.dtype, copy=False)
 
     return kernel
+
+
+def _grad_on_device(call: KernelCall, k: RecurrentKernel, cells: RecurrentCells) -> Kernel:
+    """The same of an LSTM or GRU by kernels of whole steps."""
+    xp, states, columns = call.xp, call.attributes["states"], _met_columns(call, k)
+
+    def kernel(kept: Any, *rest: Any) -> Any:
+        kept, weight, given, *last = k.cast(kept, *rest)
+        kept, given = k.dense(k.in_turn(kept, 1)), k.dense(k.in_turn(given))
+        out = k.empty(*call.result.shape)
+        rows = k.in_turn(out[: k.steps])
+        state = [xp.array(each, order="C") for each in last]
+        recalled, part = state[0], xp.zeros((k.rows, k.size), k.work)
+        for at in reversed(range(k.steps)):
+            if call.op == "gru_grad":
+                cells.gru_back(kept[:, at], given[at], recalled, part, rows[at])
+            else:
+                cells.lstm_back(kept[:, at : at + 2], given[at], recalled, state[1], rows[at])
+            if at or states:
+                k.multiply(rows[at][:, columns], weight, out=recalled)
+        if states:
+            recalled += part
+            _place_states(out[k.steps], state)
+        return out.astype(k.dtype, copy=False)
+
+    return kernel
+
+
+def _met_columns(call: KernelCall, k: RecurrentKernel) -> slice:
+    """Of a step's gradients, those that meet the weight."""
+    products = _BACKWARD[call.op].products
+    return slice(products.start * k.size, products.stop * k.size)
+
+
+def _place_states(row: Any, gradients: list[Any]) -> None:
+    """Writes the gradients of the first states (n, h) beside each other, and zeros behind them, to (n, width)."""
+    size = gradients[0].shape[-1]
+    row[...] = 0
+    for number, each in enumerate(gradients):
+        row[:, number * size : (number + 1) * size] = each
 
 
 def is_looped(call: KernelCall, k: RecurrentKernel) -> bool:

@@ -14,8 +14,8 @@ from gpu.test_workers import connect
 import gt
 from gt.errors import WorkerLost
 from gt.worker.execution.device_failure import DeviceFailed, FailureWatch, WatchedDevice
-from gt.worker.fusion.cuda import fused_kernel
 from gt.worker.kernels import elementwise
+from gt.worker.kernels.cuda import source
 
 ILLEGAL = 700
 
@@ -27,7 +27,7 @@ def _on_the_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with installed():
         yield
         gt.disconnect()
-    fused_kernel._compiled.cache_clear()  # what a test compiled otherwise
+    source.compiled.cache_clear()  # what a test compiled otherwise
 
 
 @pytest.fixture

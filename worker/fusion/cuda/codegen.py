@@ -21,6 +21,7 @@ from gt.ir.spec import Spec
 from gt.worker.fusion.chain_shapes import ROW_INDEX_OPS
 from gt.worker.fusion.chains import Chain
 from gt.worker.fusion.merge_dims import MergedSpace, merged_space
+from gt.worker.kernels.cuda.source import BFLOAT16_SOURCE, BLOCK_THREADS, HALF_SOURCE, WARP_THREADS
 from gt.worker.op_table.cuda_expression import written
 from gt.worker.op_table.op_table import CUDA_EXPRESSIONS, CUDA_REDUCTIONS, EXACT_IN_HALF, EXACT_SCALARS
 
@@ -33,8 +34,6 @@ ENTRY: Final = "chain"
 WIDE_ENTRY: Final = "chain_wide"
 PACK_BYTES: Final = 16
 """Bytes that a thread moves at once, of the widest array."""
-WARP_THREADS: Final = 32
-BLOCK_THREADS: Final = 256
 ROW_THREADS: Final = ((1024, WARP_THREADS), (4096, 128), (16384, 256))
 """Lengths of rows, and how many threads share one; longer ones have `MAX_ROW_THREADS`."""
 MAX_ROW_THREADS: Final = 512
@@ -180,7 +179,7 @@ class CudaWriter:
         names = ", ".join(parameter.split()[-1] for parameter in self._parameters())
         lines = [
             f"typedef {'unsigned long long' if large else 'unsigned int'} place_t;",
-            *cuda_types.HALF_SOURCE.strip().splitlines(),
+            *f"{HALF_SOURCE}{BFLOAT16_SOURCE}".strip().splitlines(),
             *cuda_types.FUNCTIONS_SOURCE.strip().splitlines(),
             "template <typename T, int V> struct alignas(sizeof(T) * V) Pack { T v[V]; };",
             *(

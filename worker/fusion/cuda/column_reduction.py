@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gt.ir.dtypes import DType
+from gt.worker.kernels.cuda.source import BLOCK_THREADS
 from gt.worker.kernels.elementwise import wide
 from gt.worker.op_table.op_table import CUDA_REDUCTIONS
 
@@ -21,7 +22,6 @@ from .index_math import divided, product
 if TYPE_CHECKING:
     from .codegen import CudaWriter
 
-BLOCK_THREADS: Final = 256
 MAX_STRIP_THREADS: Final = 32
 """Threads along a strip, if there are as many columns and not too few rows."""
 MAX_BLOCKS: Final = 512

@@ -23,37 +23,8 @@ STORED_TYPES: Final = {
 SCALAR_TYPES: Final = {"f": "double", "i": "long long", "b": "bool"}
 """The type of a run-time scalar, by its kind."""
 
-HALF_SOURCE: Final = r"""
-__device__ __forceinline__ float from_half(unsigned short x)
-{
-    float out;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(out) : "h"(x));
-    return out;
-}
-__device__ __forceinline__ unsigned short to_half(float x)
-{
-    unsigned short out;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(out) : "f"(x));
-    return out;
-}
-__device__ __forceinline__ unsigned short to_half(double x)
-{
-    unsigned short out;
-    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(out) : "d"(x));
-    return out;
-}
-"""
-"""The device's own instructions for float16."""
-
 FUNCTIONS_SOURCE: Final = r"""
 #define INF __longlong_as_double(0x7ff0000000000000LL)
-__device__ __forceinline__ float from_bfloat16(unsigned short x) { return __int_as_float((int)((unsigned int)x << 16)); }
-__device__ __forceinline__ unsigned short to_bfloat16(float x)
-{
-    unsigned int bits = (unsigned int)__float_as_int(x);
-    if (x != x) return (unsigned short)(bits >> 16 | 64);
-    return (unsigned short)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
 template <typename T> __device__ __forceinline__ T maximum(T a, T b) { return a >= b || a != a ? a : b; }
 template <typename T> __device__ __forceinline__ T minimum(T a, T b) { return a <= b || a != a ? a : b; }
 template <typename T> __device__ __forceinline__ T sign(T x) { return x > T(0) ? T(1) : x == T(0) || x != x ? T(0) : T(-1); }

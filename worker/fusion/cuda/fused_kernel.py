@@ -11,7 +11,6 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -22,17 +21,15 @@ from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.device_scalars import NO_ADDRESSES, NULL_ADDRESS
 from gt.worker.fusion.chain_shapes import ROW_INDEX_OPS
 from gt.worker.fusion.chains import Chain
+from gt.worker.kernels.cuda.source import BLOCK_THREADS, WARP_THREADS, compiled
 from gt.worker.kernels.indexing import look_later
 from gt.worker.op_table.op_table import CHECKED_INTEGERS, CUDA_EXPRESSIONS, CUDA_NODES, CUDA_REDUCTIONS
 
 from . import codegen, cuda_types
-from .codegen import BLOCK_THREADS, ENTRY, WARP_THREADS, WIDE_ENTRY, GeneratedKernel
+from .codegen import ENTRY, WIDE_ENTRY, GeneratedKernel
 
 log = logging.getLogger(__name__)
 
-COMPILER_OPTIONS: Final = ("--std=c++17", "--fmad=false")
-MAX_CACHED_SOURCES: Final = 1024
-"""Compiled sources that a process remembers."""
 LONG_ROW_ELEMENTS: Final = 1 << 16
 """Elements of a row from which there must be `MIN_LONG_ROWS` rows, or most of the device would wait for one block."""
 MIN_LONG_ROWS: Final = 128
@@ -86,18 +83,11 @@ def worth(chain: Chain) -> bool:
     return op in ("softmax", "log_softmax", "sigmoid", "rsqrt")
 
 
-@lru_cache(maxsize=MAX_CACHED_SOURCES)
-def _compiled(xp: Any, source: str) -> Callable[[str], Any]:
-    """The functions of a source by name. CuPy keeps what it compiled on disk."""
-    get: Callable[[str], Any] = xp.RawModule(code=source, options=COMPILER_OPTIONS).get_function
-    return get
-
-
 def compile_chain(chain: Chain, xp: Any, dead: tuple[int, ...], by_steps: Action) -> Action | None:
     """The action that runs a chain over slots; None when it does not compile, which is logged."""
     kernel = codegen.kernel_of(chain)
     try:
-        get = _compiled(xp, kernel.source)
+        get = compiled(xp, kernel.source)
         plain, wide = get(ENTRY), get(WIDE_ENTRY) if kernel.pack > 1 else None
         turns = (
             None

@@ -12,7 +12,7 @@ import pytest
 from effort import EFFORT, cases
 from generated_samples import written
 
-from gt.worker.fusion.cuda.fused_kernel import COMPILER_OPTIONS
+from gt.worker.kernels.cuda.source import COMPILER_OPTIONS
 from gt.worker.kernels.philox import SOURCE
 
 NVCC = shutil.which("nvcc")

@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from effort import EFFORT, cases
 from generated_samples import adam, layer_norm, softmaxes, sources_of, written
 from generated_samples import compiled as program_of
 from nvrtc import FOUND, WHY, compiled
 
-from gt.ir.dtypes import float16, float32
+from gt.ir.dtypes import bfloat16, float16, float32
 from gt.worker.base.backend import backend
 from gt.worker.fusion.cuda.codegen import WIDE_ENTRY
+from gt.worker.kernels.cuda import attention_rows, recurrent_cells
 from gt.worker.kernels.philox import SOURCE
 
 pytestmark = pytest.mark.skipif(FOUND is None, reason=WHY)
 
 CPU = backend("cpu")
+IN_DOUBLE = re.compile(r"\b(?:add|sub|mul|div|fma|sqrt|rcp|ex2|lg2)[\w.]*\.f64")
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,22 @@ def test_every_source_compiles(architecture: str) -> None:
         assert f".entry {sources[name][1]}(" in code, name
 
 
+KERNELS = {
+    "attention, float32": attention_rows.source(np.dtype(np.float32), np.dtype(np.float32)),
+    "attention, float16": attention_rows.source(np.dtype(np.float32), float16.numpy),
+    "attention, bfloat16": attention_rows.source(np.dtype(np.float32), bfloat16.numpy),
+    "recurrent cells": recurrent_cells.source(np.dtype(np.float32)),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_that_are_not_generated_compile(name: str) -> None:
+    """For the oldest cards, without a warning, and nothing of float is computed in double."""
+    status, log, code = compiled(KERNELS[name], "compute_75")
+    assert (status, log) == (0, "")
+    assert not IN_DOUBLE.findall(code)
+
+
 def test_float_is_never_computed_in_double() -> None:
     """A function without a form for float would be computed in double, on most cards at 1/32 of the speed."""
     samples = {
@@ -46,7 +65,7 @@ def test_float_is_never_computed_in_double() -> None:
     for name, sample in samples.items():
         (source,) = sources_of(program_of(sample, CPU))
         code = compiled(source, "compute_90").code
-        computed = set(re.findall(r"\b(?:add|sub|mul|div|fma|sqrt|rcp|ex2|lg2)[\w.]*\.f64", code))
+        computed = set(IN_DOUBLE.findall(code))
         assert not computed, f"{name}: {computed}"
 
 
