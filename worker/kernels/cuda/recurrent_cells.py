@@ -1,6 +1,7 @@
 """Steps of an LSTM and a GRU on a GPU: all that a step computes beside its product, in one launch each way.
 
-The product of a hidden state is (n, gate · h), what inputs bring has any strides, and the rest lies as `recurrence.py` keeps it.
+The product of a hidden state is (n, gate · h), what inputs bring has any strides, and the rest lies as
+`worker/kernels/recurrence.py` keeps it.
 """
 
 from __future__ import annotations
