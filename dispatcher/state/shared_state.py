@@ -196,9 +196,14 @@ class DispatcherState:
         return sum(worker.duty is SPARE for worker in self.workers.values())
 
     def ready(self, client: ClientRecord) -> bool:
-        """Whether a session need not wait for workers: it has some, all expected ones have joined and links are known, or it was
-        alone on one and finds an idle one."""
-        return client.planner is not None or not self.is_gathering or self._has_idle_worker(client.recovery.alone_on)
+        """Whether a session need not wait for workers: it has some, all expected ones have joined and links are known, or it has
+        no mark, was alone on a worker and finds an idle one."""
+        recovery = client.recovery
+        return (
+            client.planner is not None
+            or not self.is_gathering
+            or (not recovery.marks and self._has_idle_worker(recovery.alone_on))
+        )
 
     def _has_idle_worker(self, kind: tuple[str, str] | None) -> bool:
         """Whether there is a worker that no session uses, and all are of this kind: a CPU gives other bits than the GPU that
