@@ -223,6 +223,13 @@ class SessionMeshes:
         """Tell the members of a mesh about it."""
         mesh = record.mesh
         self.service.add_mesh(record)
+        if mesh.hosts:
+            bandwidth, latency = mesh.network
+            text = (
+                f"client {record.client}: workers {list(mesh.members[:MAX_TOLD])} on hosts {list(mesh.hosts[:MAX_TOLD])}; the "
+                f"slowest link between two of these has {bandwidth / 1e6:.0f} MB/s and {latency / 1e3:.0f} µs"
+            )
+            self.service.log("info", text, client=record.client)
         kind = kind_of(record.workers[0]) if len(record.workers) == 1 else None
         self.service.by_number[record.client].recovery.alone_on = kind
         body = [

@@ -123,6 +123,7 @@ def test_a_mesh_waits_for_the_links_of_its_hosts_to_be_measured() -> None:
         assert record.mesh.hosts == (0, 1)
         assert record.mesh.network == network_of(LinkProfile(rounded(1e6), rounded(5e-3)) if measured else NETWORK_LINK)
         assert any("was not measured" in text for text in said) != measured
+        assert any("workers [0, 1] on hosts [0, 1]" in text for text in said)
 
 
 def test_a_worker_that_those_on_other_machines_cannot_reach_is_named_in_the_log() -> None:
