@@ -277,6 +277,11 @@ class Cluster:
         """A secret, or what a ConfigMap holds, from files."""
         self.secrets[name] = {path.name: path.read_bytes() for path in files}
 
+    def update(self, name: str, files: Sequence[Path]) -> None:
+        """Make a ConfigMap anew, and show it to the pods that have it."""
+        self.create(name, files)
+        _project(self.config_folders[name], self.secrets[name], 0o644)
+
     def volume(self, pod: str, said: Mapping[str, Any]) -> Path:
         """The folder of a volume: of a pod, or for a claim the one of all."""
         if "persistentVolumeClaim" in said:

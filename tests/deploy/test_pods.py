@@ -126,7 +126,7 @@ def up(cluster: Cluster) -> tuple[Pod, list[Pod]]:
 
 def test_pods_compute_and_survive_what_pods_go_through(cluster: tuple[Cluster, Ports], keys: Path) -> None:
     """A program trains over TCP with its key while a worker is killed, a pod of a worker and the dispatcher's are deleted and the
-    dispatcher is killed: the losses have the same bits."""
+    dispatcher is killed: the losses have the same bits. At last its key is withdrawn."""
     kube, chosen = cluster
     dispatcher, workers = up(kube)
     address, key = f"tcp://127.0.0.1:{chosen.control}", keys / "me.key"
@@ -170,6 +170,18 @@ def test_pods_compute_and_survive_what_pods_go_through(cluster: tuple[Cluster, P
     assert train(address, key, kill_dispatcher) == undisturbed
     for worker in workers:
         assert worker.main.execute(worker.probe("livenessProbe"))[0] == 0
+    gt.connect(address, key=str(key), timeout=TIMEOUT)
+    assert gt.ones(3).sum().item() == 3
+    kube.update("gt-authorized", [path for path in (keys / "authorized").iterdir() if path.name != "me.pub"])
+    with pytest.raises(gt.SessionError, match="its key was withdrawn"):
+        compute_until_refused()
+
+
+def compute_until_refused() -> None:
+    """Compute until the service ends the session, for as long as that may take."""
+    deadline = time.monotonic() + TIMEOUT
+    while time.monotonic() < deadline:
+        gt.ones(3).sum().item()
 
 
 def all_ready(workers: list[Pod], chosen: Ports) -> None:

@@ -157,3 +157,17 @@ def test_keys_are_made_once_and_given_to_kubernetes(tmp_path: Path) -> None:
                 volume[kind][name] for kind, name in (("secret", "secretName"), ("configMap", "name")) if kind in volume
             }
     assert used - {"gt-config"} == set(held) - {"lab"}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_kubectl_puts_all_objects_into_the_namespace(tmp_path: Path, size: dict[str, Any]) -> None:
+    """By the real kubectl, which needs no cluster to put a kustomization together."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("there is no kubectl here")
+    write_files(tmp_path, kubernetes_files(version="0.1.0", namespace="lab", **size), force=False)
+    said = subprocess.run(["kubectl", "kustomize", tmp_path], capture_output=True, text=True, check=True).stdout
+    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(said)}
+    wanted = {(each["kind"], each["metadata"]["name"]): each for each in manifests(size)}
+    del wanted["Namespace", "gt"], found["Namespace", "lab"]
+    assert {each["metadata"].pop("namespace") for each in found.values()} == {"lab"}
+    assert found == wanted
