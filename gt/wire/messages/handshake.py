@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-VERSION: Final = 17
+VERSION: Final = 18
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 DRAINED: Final = "Drained"
