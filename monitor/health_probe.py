@@ -23,6 +23,8 @@ HERE: Final = "here"
 MAX_SILENCE_SECONDS: Final = 20.0
 """The seconds of silence after which a worker is not well; the dispatcher gives it up after 30 s (`GT_WORKER_LEASE`)."""
 
+MAX_PORT: Final = 65535
+
 
 class ProbeResult(NamedTuple):
     """What a probe has found: whether all is well, a line that says why, and what the dispatcher has said."""
@@ -123,7 +125,7 @@ def _resolved(address: str, deadline: float) -> str:
                 raise ProtocolError(f"nobody can be asked at {address}: {error.strerror or error}") from None
         return address
     host, port = transport.host_and_port(address)
-    if not address.startswith("tcp://") or not port.isdigit():
+    if not address.startswith("tcp://") or not (port.isdecimal() and 0 < int(port) <= MAX_PORT):
         raise ProtocolError(f"{address!r} is no address: say tcp://HOST:PORT or ipc:///PATH")
     found: list[Any] = []
 

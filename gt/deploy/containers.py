@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from .files import filled
+from .values import BYTES, IMAGE, check_value
 
 USER_NUMBER: Final = 10001
 """The user and group in images. Pods run as this user, containers of Compose as who wrote the files, who owns the keys."""
@@ -47,12 +48,14 @@ def compose_files(
     """A Compose file of a dispatcher and `gpus` workers on GPUs, or else `workers` on the CPU, and what it needs, by name.
 
     `source` is the checkout of which images are built, `out` where the files are to be, `owner` the user and group that own them
-    and run the containers, `memory` that of one worker.
+    and run the containers, `memory` that of one worker. Raises `GTError` for a value that Docker would refuse.
     """
+    image = check_value("--image", image or default_image(version, gpu=gpus > 0), IMAGE)
+    check_value("--memory", memory, BYTES)
     count = gpus or workers
     values: dict[str, object] = {
         "port": ports.control, "bulk_port": ports.bulk, "peer_port": ports.peers, "metrics_port": ports.metrics,
-        "image": json.dumps(image or default_image(version, gpu=gpus > 0)), "target": "cuda" if gpus else "cpu",
+        "image": json.dumps(image), "target": "cuda" if gpus else "cpu",
         "worker_lease": WORKER_LEASE_SECONDS,
         "source": json.dumps(str(source)), "dockerfile": json.dumps(str(out / "Dockerfile")), "user": f"{owner[0]}:{owner[1]}",
         "workers": count, "memory": _compose_bytes(memory), "dispatcher_memory": _compose_bytes(DISPATCHER_MEMORY),

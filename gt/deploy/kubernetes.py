@@ -21,6 +21,7 @@ from .containers import (
     image_files,
 )
 from .files import filled
+from .values import ACCESS_MODE, BYTES, CORES, IMAGE, NAMESPACE, STORAGE_CLASS, check_value
 
 NAME: Final = "gt"
 """What the service is called, and its objects begin with. In a chart it is the name of the release."""
@@ -84,10 +85,19 @@ def kubernetes_files(
 ) -> dict[str, str]:  # fmt: skip
     """The files of a service of `gpus` workers on GPUs, or else `workers` on CPUs, by name: for kubectl, or as a `chart`.
 
-    `cpu` and `memory` are those of one worker's pod, `storage` the size of the volume that all pods share.
+    `cpu` and `memory` are those of one worker's pod, `storage` the size of the volume that all pods share. Raises
+    `GTError` for a value that Kubernetes would refuse.
     """
+    image = image or default_image(version, gpu=gpus > 0)
+    said_values = {
+        "--namespace": (namespace, NAMESPACE), "--storage": (storage, BYTES), "--storage-class": (storage_class, STORAGE_CLASS),
+        "--access-mode": (access_mode, ACCESS_MODE), "--cpu": (cpu, CORES), "--memory": (memory, BYTES),
+        "--image": (image, IMAGE),
+    }  # fmt: skip
+    for option, (said_value, form) in said_values.items():
+        check_value(option, said_value, form)
     values = {
-        "image": image or default_image(version, gpu=gpus > 0), "workers": gpus or workers, "gpu": gpus > 0, "cpu": cpu,
+        "image": image, "workers": gpus or workers, "gpu": gpus > 0, "cpu": cpu,
         "memory": memory, "dispatcherMemory": DISPATCHER_MEMORY, "storage": storage, "accessMode": access_mode,
         "storageClass": storage_class, "config": config, "podMonitor": pod_monitor, "port": ports.control,
         "bulkPort": ports.bulk, "peerPort": ports.peers, "metricsPort": ports.metrics,

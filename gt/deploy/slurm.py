@@ -10,6 +10,7 @@ from typing import Final
 from gt.errors import GTError
 
 from .files import filled
+from .values import PARTITION, TIME_LIMIT, check_value
 
 SCRIPTS: Final = {
     "gt-service.sh": "gt-service.sh",
@@ -28,11 +29,13 @@ def slurm_files(
     """Scripts for `nodes` with `gpus` workers on GPUs each, or else `workers` on CPUs, each with `cpus` cores.
 
     `scripts` is where the scripts are to lie, `folder` where the service keeps keys, marks and snapshots: all nodes see both.
-    `directives` are further options of sbatch. Raises `GTError` for one that is none.
+    `directives` are further options of sbatch. Raises `GTError` for what Slurm would refuse.
     """
     wrong = [each for each in directives if not each.startswith("--") or "\n" in each]
     if wrong:
         raise GTError(f"{wrong[0]!r} is no option of sbatch: say for example --sbatch=--account=physics")
+    check_value("--partition", partition, PARTITION)
+    check_value("--time", time, TIME_LIMIT)
     tasks = gpus or workers
     lines = [f"--cpus-per-task={cpus}"]
     lines += [f"--gpus-per-node={gpus}"] if gpus else []

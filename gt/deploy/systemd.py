@@ -7,6 +7,8 @@ from typing import Final
 from gt.errors import GTError
 
 from .files import filled
+from .values import ADDRESS as ADDRESS_FORM
+from .values import check_value
 
 ADDRESS: Final = "ipc:///run/gt/dispatcher"
 """Where the dispatcher listens: a Unix socket in a folder that its user and the members of its group can enter."""
@@ -24,6 +26,7 @@ def systemd_files(*, gt: str, workers: int, gpus: int, address: str = ADDRESS) -
     for each in (gt, address):
         if FORBIDDEN & {*each}:
             raise GTError(f"{each!r} cannot stand in a unit: choose one without spaces, quotes, '%' and '$'")
+    check_value("--address", address, ADDRESS_FORM)
     count = gpus or workers
     values = {
         "gt": gt,

@@ -16,6 +16,7 @@ from gt.monitor.health_probe import probe
 def test_nobody_listens(tmp_path: Path) -> None:
     assert probe(f"ipc://{tmp_path}/none", timeout=5).reason.endswith("/none: No such file or directory")
     assert probe("here", timeout=5).reason.startswith("'here' is no address")
+    assert probe("tcp://127.0.0.1:70000", timeout=5).reason.startswith("'tcp://127.0.0.1:70000' is no address")
     said = CliRunner().invoke(app, ["health", f"ipc://{tmp_path}/none"])
     assert (said.exit_code, said.output.split(":")[0]) == (1, "unhealthy")
     assert CliRunner().invoke(app, ["health", "ipc:///x", "--worker", "one"]).exit_code == 2

@@ -54,7 +54,7 @@ def systemd(
 
         files = systemd_files(gt=_command(gt), workers=workers, gpus=gpus, address=address or ADDRESS)
         _write(files, out, force)
-        typer.echo(f"as root: sh {out / 'install.sh'}")
+        typer.echo(f"as root: sh {_typed(out / 'install.sh')}")
 
 
 @deploy.command()
@@ -84,7 +84,7 @@ def slurm(
             gpus=gpus_per_node, cpus=cpus_per_worker, partition=partition, time=time, directives=sbatch or (),
         )  # fmt: skip
         _write(files, out, force)
-        typer.echo(f"sbatch {out / 'gt-service.sh'}; then sbatch {out / 'gt-client.sh'} PROGRAM")
+        typer.echo(f"sbatch {_typed(out / 'gt-service.sh')}; then sbatch {_typed(out / 'gt-client.sh')} PROGRAM")
 
 
 @deploy.command()
@@ -107,7 +107,9 @@ def compose(
         _write(files, out, force)
         typer.echo(f"the first lines of {out / 'compose.yaml'} say what to type there")
         if os.getuid() == 0:
-            typer.echo(f"containers do not run as root: chown -R {owner[0]}:{owner[1]} {out} once keys are made")
+            typer.echo(
+                f"containers do not run as root: chown -R {owner[0]}:{owner[1]} {_typed(out)} once keys are made"
+            )
 
 
 @deploy.command()
@@ -128,11 +130,11 @@ def k8s(
         )  # fmt: skip
         _write(files, out, force)
         start = (
-            f"helm install {NAME} {out / 'chart'} --namespace {namespace}"
+            f"helm install {NAME} {_typed(out / 'chart')} --namespace {namespace}"
             if chart
-            else f"kubectl apply --kustomize {out}"
+            else f"kubectl apply --kustomize {_typed(out)}"
         )
-        typer.echo(f"sh {out / 'keys.sh'} && {start}")
+        typer.echo(f"sh {_typed(out / 'keys.sh')} && {start}")
 
 
 def _command(said: Path | None) -> str:
@@ -140,6 +142,13 @@ def _command(said: Path | None) -> str:
     import sys
 
     return str(said or Path(sys.executable).with_name("gt"))
+
+
+def _typed(path: Path) -> str:
+    """A path as it is typed in a shell."""
+    import shlex
+
+    return shlex.quote(str(path))
 
 
 def _write(files: dict[str, str], out: Path, force: bool) -> None:
