@@ -1,7 +1,7 @@
 """The groups of workers that NVLink joins: runs of a host's workers, as their operator says (`nvlink_group_size`).
 
 No worker can tell how its GPU is wired, and copies through the host do not show it, so this is configured, not measured. A
-mesh places the workers of a group next to each other, so that its last axes, which exchange most, stay within groups.
+mesh places the workers of a group next to each other along its busiest axes (`worker_grid.py`).
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class ReturningSessions:
         if mark:
             self.marks.file_work.append(ReadSession(client.number, recovery.key, mark))
         else:
-            self._expect(max((math.prod(sizes) for _, sizes, _ in recovery.shapes), default=1))
+            self._expect(max((math.prod(sizes) for _, sizes, *_ in recovery.shapes), default=1))
             self._rewind(client)
 
     def _expect(self, workers: int) -> None:

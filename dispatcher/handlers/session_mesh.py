@@ -10,10 +10,11 @@ from collections.abc import Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gt.dispatcher.cost.cost_model import devices_of, measured_mesh, paces
+from gt.dispatcher.cost.cost_model import devices_of, host_of, measured_mesh, paces
 from gt.dispatcher.cost.hosts import links_of
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
+from gt.dispatcher.cost.worker_grid import grid_of
 from gt.dispatcher.pacing.priority import Priority
 from gt.dispatcher.pacing.soonest_end import WorkerOffer, soonest
 from gt.dispatcher.planner.planner import Planner
@@ -100,7 +101,7 @@ class SessionMeshes:
         for length in axes.values():
             size *= length
         workers = {worker.number: worker.facts for worker in present}
-        numbers = side_by_side(sorted(workers), workers, groups_of(workers))
+        order: tuple[int, ...] | None = ()
         if size == 1 and to in workers:
             numbers = [to]
         elif size == 1:
@@ -112,8 +113,18 @@ class SessionMeshes:
                 self._offers(client, present),
                 self.service.now,
             )
-            numbers = [*(number for number in here if number in workers), *best]
-        record = self._record(client, axes, tuple(numbers[:size]), 0 if config is None else config.block_count)
+            numbers = [*(number for number in here if number in workers), *best][:1]
+        else:
+            busy = self._resolution(client, config).busiest_last(axes) if config is not None else None
+            if busy is not None and not busy.over:
+                return self.wait(client, busy)
+            order = None if busy is None else busy.result()
+            groups = groups_of(workers)
+            hosts = {number: host_of(facts) for number, facts in workers.items()}
+            joined = side_by_side(sorted(workers), workers, groups)
+            numbers = list(grid_of(joined, hosts, groups, tuple(axes.values()), order))
+        blocks = 0 if config is None else config.block_count
+        record = self._record(client, axes, tuple(numbers), blocks, order or ())
         policy = Policy(record.mesh, {})
         if resolution is not None:
             kinds = [str(worker.facts.get("kind", "cpu")) for worker in record.workers]
@@ -195,9 +206,15 @@ class SessionMeshes:
         return WAITING_CONFIG
 
     def _record(
-        self, client: ClientRecord, axes: dict[str, int], numbers: tuple[int, ...], blocks: int = 0
+        self,
+        client: ClientRecord,
+        axes: dict[str, int],
+        numbers: tuple[int, ...],
+        blocks: int = 0,
+        order: tuple[int, ...] = (),
     ) -> MeshRecord:
-        """A mesh of these workers without a number yet. `blocks` is the number of a deterministic session."""
+        """A mesh of these workers without a number yet. `blocks` is the number of a deterministic session, `order` that of the
+        axes by which the workers stand in it (empty: as they are named)."""
         by_number = {worker.number: worker for worker in self.service.workers.values()}
         members = [by_number[number] for number in numbers]
         groups = groups_of({number: worker.facts for number, worker in by_number.items()})
@@ -208,7 +225,7 @@ class SessionMeshes:
         )
         mesh, speeds = measured_mesh(0, axes, numbers, facts, blocks, links)
         if client.recovery.resends:  # what is computed again has the same bits only on shards of the same sizes
-            shapes, key = client.recovery.shapes, (mesh.axes, mesh.sizes, blocks)
+            shapes, key = client.recovery.shapes, (mesh.axes, mesh.sizes, blocks, order)
             if key not in shapes:
                 shapes[key] = FrozenShape(mesh.weights, speeds, mesh.hosts, mesh.network)
                 self.service.unsaved.append(client)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from gt.dispatcher.planner.policy import Policy, resolve_in_turns
-from gt.sharding.config_meshes import mesh_in_turns
+from gt.sharding.config_meshes import busiest_last, mesh_in_turns
 from gt.sharding.placement import Mesh
 
 if TYPE_CHECKING:
@@ -65,6 +65,10 @@ class ConfigResolution:
     def axes(self, workers: int) -> SharedComputation[dict[str, int]]:
         """The axes of its mesh on so many workers."""
         return self._computation(workers, lambda: mesh_in_turns(self.config, workers))
+
+    def busiest_last(self, axes: dict[str, int]) -> SharedComputation[tuple[int, ...] | None]:
+        """The places of its mesh's axes in the order of what is exchanged along them."""
+        return self._computation(("busiest last", *axes), lambda: busiest_last(self.config, axes))
 
     def policy(self, mesh: Mesh, kinds: Sequence[str]) -> SharedComputation[Policy]:
         """Its policy on a mesh of workers of these kinds, of which each session takes a copy."""

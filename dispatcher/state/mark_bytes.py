@@ -38,7 +38,7 @@ from .session_marks import FrozenShape, SessionMark
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
-HEADER: Final = b"GTsess4\n"
+HEADER: Final = b"GTsess5\n"
 SIZES: Final = struct.Struct("<8sQQI")
 TABLE_FIELD: Final = 8
 """The place of the tensor table in a state: the numbers of tensors, and of their entries."""
@@ -119,7 +119,8 @@ class _Table:
 def pack_session(card: SessionCard, mark: SessionMark | None, parts: PackedParts) -> list[bytes]:
     """The bytes of a session file, in pieces that follow each other."""
     shapes = [
-        [list(axes), list(sizes), blocks, _pack_shape(shape)] for (axes, sizes, blocks), shape in card.shapes.items()
+        [list(axes), list(sizes), blocks, list(order), _pack_shape(shape)]
+        for (axes, sizes, blocks, order), shape in card.shapes.items()
     ]
     head: bytes = msgpack.packb(
         [card.key, card.principal, card.mark, shapes, card.process, list(card.orders), card.recoveries]
@@ -138,7 +139,10 @@ def read_card(data: bytes) -> SessionCard:
     """Whose session some bytes are. Raises `SnapshotError` if they are not whole."""
     try:
         key, principal, mark, shapes, process, ordered, recoveries = msgpack.unpackb(_parts(data)[0])
-        known = {(tuple(axes), tuple(sizes), blocks): _unpack_shape(shape) for axes, sizes, blocks, shape in shapes}
+        known = {
+            (tuple(axes), tuple(sizes), blocks, tuple(order)): _unpack_shape(shape)
+            for axes, sizes, blocks, order, shape in shapes
+        }
         if not (isinstance(key, bytes) and key and isinstance(principal, str) and isinstance(process, dict)):
             raise ValueError
         if not all(type(count) is int and count >= 0 for count in (mark, recoveries)):

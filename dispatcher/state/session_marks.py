@@ -148,7 +148,7 @@ class SessionRecovery:
     since: float = 0.0
     """When it began to go back."""
     shapes: dict[Any, FrozenShape] = field(default_factory=dict)
-    """By axes, sizes and number of blocks."""
+    """By axes, sizes, number of blocks, and the order of the axes by what is exchanged along them."""
     taken: int = 0
     """How many messages the client had sent when the session went back, as far as is known."""
     known: int = 0

@@ -181,7 +181,7 @@ class Config(_Strict):
 
     mesh: Annotated[dict[Axis, AxisSize], Field(min_length=1, max_length=MAX_AXES)] | None = Field(
         default=None,
-        description="The named axes over which workers are laid out, the last one the closest. One may be auto: as large as the"
+        description="The named axes over which workers are laid out. One may be auto: as large as the"
         " workers of the service allow, of which some may join or leave while the session lasts.",
     )
     rules: Annotated[dict[Signal, Rules], Field(max_length=MAX_RULES)] = Field(
@@ -367,7 +367,7 @@ class Config(_Strict):
         return config_meshes.workers_needed(self)
 
     def mesh_for(self, workers: int) -> dict[str, int]:
-        """The named axes over the first workers of `workers`; the last axis is the closest. Raises ConfigError.
+        """The named axes over some of so many `workers`. Raises ConfigError.
 
         The mesh that the config gives, or one derived from its rules.
         """

@@ -21,17 +21,20 @@ if TYPE_CHECKING:
 
 OUTERMOST_FIRST: Final = (
     ("pipeline_parallel",),
-    ("data_parallel", "fully_sharded"),
+    ("data_parallel",),
+    ("fully_sharded",),
     ("expert_parallel",),
     ("sequence_parallel", "tensor_parallel"),
 )
-"""The order of the axes of a derived mesh. Workers along the last axis are the closest, so strategies that exchange most are
-last."""
+"""The strategies by how much they exchange, the most last: a stage sends activations on once a microbatch; gradients are
+summed once a step; sharded weights are gathered twice a step and their gradients scattered; tokens go to experts and back in
+each layer that has them; and tensor-parallel activations are summed in every layer and phase. A derived mesh has its axes in
+this order, and each mesh has the workers along its busiest axes close to each other (`busiest_last`)."""
 _OUTSIDE: Final = {strategy: place for place, group in enumerate(OUTERMOST_FIRST) for strategy in group}
 
 
 def mesh_in_turns(config: Config, workers: int) -> Generator[None, None, dict[str, int]]:
-    """The named axes over the first workers of `workers`; the last axis is the closest. Raises ConfigError.
+    """The named axes over some of so many `workers`. Raises ConfigError.
 
     In each turn it looks at some rules."""
     if workers < 1:
@@ -57,6 +60,25 @@ def mesh_in_turns(config: Config, workers: int) -> Generator[None, None, dict[st
             _check_on_mesh(key, rule, mesh, workers)
         yield
     return mesh
+
+
+def busiest_last(config: Config, mesh: Mapping[str, int]) -> Generator[None, None, tuple[int, ...] | None]:
+    """The places of the mesh's axes in the order of what is exchanged along them, the most last. None if a rule names workers
+    (`shard`, `stages`), which are numbered as they stand, or is `auto`, whose strategy is not known yet.
+
+    An axis is as busy as the busiest strategy (`OUTERMOST_FIRST`) of the rules that speak of it, and least busy without one. Axes
+    that are equally busy keep their order. In each turn it looks at some rules.
+    """
+    busy = dict.fromkeys(mesh, -1)
+    for batch in rules_in_turns(config.each()):
+        for _, rule in batch:
+            if rule.shard is not None or rule.stages is not None or rule.strategy == "auto":
+                return None
+            if rule.axis in busy:
+                busy[rule.axis] = max(busy[rule.axis], _OUTSIDE.get(str(rule.strategy), -1))
+        yield
+    found = list(busy.values())
+    return tuple(sorted(range(len(found)), key=found.__getitem__))
 
 
 def _given(mesh: Mapping[str, int | str], workers: int, blocks: int) -> dict[str, int]:

@@ -74,7 +74,7 @@ def test_what_is_written_is_read_by_the_next_dispatcher(folder: Path, mark: Sess
 
 
 def test_a_session_without_a_mark_has_a_file_by_its_key(folder: Path, mark: SessionMark) -> None:
-    shapes = {(mark.mesh.axes, mark.mesh.sizes, 0): FrozenShape(mark.mesh.weights, mark.speeds)}
+    shapes = {(mark.mesh.axes, mark.mesh.sizes, 0, ()): FrozenShape(mark.mesh.weights, mark.speeds)}
     begun = SessionCard(KEY, "alice", 0, shapes, {"pid": 7})
     assert files_in(folder).do(WriteSession(begun, None)) is None, "nobody waits for it"
     assert names(folder) == {f"begin-{KEY.hex()}"}

@@ -381,7 +381,7 @@ def _session_samples() -> list[Any]:
     for name in ("refused", "lost", "told", "scalars", "5 runs"):
         mark = MADE[name]()
         mesh = mark.mesh
-        shapes = {(mesh.axes, mesh.sizes, 0): FrozenShape(mesh.weights, mark.speeds)}
+        shapes = {(mesh.axes, mesh.sizes, 0, ()): FrozenShape(mesh.weights, mark.speeds)}
         card = SessionCard(bytes(16), "alice", mark.number, shapes, {"pid": 1})
         _, head, *body = pack_session(card, mark, PackedParts())
         state = msgpack.unpackb(b"".join(body), strict_map_key=False)

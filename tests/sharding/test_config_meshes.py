@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from gt.errors import ConfigError
 from gt.sharding.config import Config, parse
+from gt.sharding.config_meshes import busiest_last
+from gt.turns import finish
 
 EXPLICIT = rules("a: {shard: {axis: 1, workers: [0, 3]}}")
 
@@ -236,3 +238,30 @@ def test_a_mesh_never_takes_more_workers_than_there_are(plain: dict[str, object]
         assert rule.shard is None or max(rule.shard.workers) < size
         assert rule.stages is None or next(iter(mesh)) == "stages"
     assert Config.from_wire(config.to_wire()) == config
+
+
+TENSOR, DATA = "a: {strategy: tensor_parallel}", "b: {strategy: data_parallel}"
+
+
+@pytest.mark.parametrize(
+    ("text", "order"),
+    [
+        ("mesh: {model: 2, data: 2}\n" + rules(TENSOR, DATA), ["data", "model"]),
+        ("mesh: {data: 2, model: 2}\n" + rules(TENSOR, DATA), ["data", "model"]),
+        ("mesh: {model: 2, x: 2, data: 2}\n" + rules(TENSOR, DATA), ["x", "data", "model"]),
+        ("mesh: {x: 2, y: 2}\n" + rules("a: {compile: true}"), ["x", "y"]),
+        ("mesh: {data: 2, x: 2}\n" + rules("a: {strategy: fully_sharded}", "b: {strategy: data_parallel, mesh_axis: x}"), ["x", "data"]),
+        ("mesh: {data: 2, expert: 2}\n" + rules("a: {strategy: expert_parallel}", "b: {strategy: fully_sharded}"), ["data", "expert"]),
+        ("mesh: {x: 2, y: 2}\n" + rules("a: [{strategy: data_parallel, mesh_axis: y}, {strategy: sequence_parallel, mesh_axis: x}]"), ["y", "x"]),
+        ("mesh: {model: 2, data: 2}\n" + rules("a: {strategy: data_parallel, mesh_axis: model}", "b: {strategy: tensor_parallel, mesh_axis: model}", "c: {strategy: fully_sharded}"), ["data", "model"]),
+        ("mesh: {model: 2, data: 2}\n" + rules(TENSOR, "c: {shard: {axis: 0, workers: [0, 1]}}"), None),
+        ("mesh: {model: 2, stages: 2}\n" + rules(TENSOR, "c: {strategy: pipeline_parallel, stages: [[0, 2], [1, 3]]}"), None),
+        ("mesh: {model: 2, data: 2}\n" + rules(TENSOR, "c: {strategy: auto}"), None),
+    ],
+)  # fmt: skip
+def test_the_busiest_axis_follows_from_the_strategies(text: str, order: list[str] | None) -> None:
+    """Whatever the order in the file; where rules name workers or the strategy is unknown, axes stay as written."""
+    config = parse(text)
+    mesh = config.mesh_for(8)
+    found = finish(busiest_last(config, mesh))
+    assert (None if found is None else [list(mesh)[axis] for axis in found]) == order

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from one_dispatcher import Service, fault_of
 
 from gt.daemon.host import START_TIMEOUT
@@ -124,6 +126,27 @@ def test_a_mesh_waits_for_the_links_of_its_hosts_to_be_measured() -> None:
         assert record.mesh.network == network_of(LinkProfile(rounded(1e6), rounded(5e-3)) if measured else NETWORK_LINK)
         assert any("was not measured" in text for text in said) != measured
         assert any("workers [0, 1] on hosts [0, 1]" in text for text in said)
+
+
+def test_the_busiest_axis_of_a_mesh_stays_within_hosts_however_it_is_named() -> None:
+    """The same workers exchange along `model` under either order, unless a rule names workers by number."""
+    rules: dict[str, Any] = {"a": {"strategy": "tensor_parallel"}, "b": {"strategy": "data_parallel"}}
+    named = {**rules, "c": {"shard": {"axis": 0, "workers": [0, 1]}}}
+    found = []
+    for axes, some in ((("data", "model"), rules), (("model", "data"), rules), (("model", "data"), named)):
+        each = Service(0, expected=4)
+        for name in ("a", "b", "b2", "a2"):
+            each.hello(name, "worker", address=f"tcp://{name}", bulk=name.encode(), device="cpu", machine=name[0])
+        each.say("b", m.Linked(0, 1_000_000, 5_000_000))
+        each.client()
+        config = {"mesh": dict.fromkeys(axes, 2), "sharding_config": some}
+        each.say("c", m.Configure(1, Config.from_plain(config).to_wire()))
+        (record,) = each.core.service.meshes.values()
+        assert len(record.mesh.hosts) == 4
+        found.append((record.mesh.members, record.mesh.hosts, [link.hosts for link in record.speeds.links]))
+    assert found[0] == ((0, 3, 1, 2), (0, 0, 1, 1), [2, 1])
+    assert found[1] == ((0, 1, 3, 2), (0, 1, 0, 1), [1, 2])
+    assert found[2] == ((0, 3, 1, 2), (0, 0, 1, 1), [2, 1])
 
 
 def test_a_worker_that_those_on_other_machines_cannot_reach_is_named_in_the_log() -> None:

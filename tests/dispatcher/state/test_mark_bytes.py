@@ -49,7 +49,7 @@ ORDERS = SessionOrders(True, "batch", 0.5)
 
 def card_of(mark: SessionMark) -> SessionCard:
     mesh = mark.mesh
-    shapes = {(mesh.axes, mesh.sizes, mark.policy.deterministic): FrozenShape(mesh.weights, mark.speeds)}
+    shapes = {(mesh.axes, mesh.sizes, mark.policy.deterministic, (0,)): FrozenShape(mesh.weights, mark.speeds)}
     return SessionCard(KEY, "uid 1000", mark.number, shapes, {"pid": 7, "host": "here"}, ORDERS, 3)
 
 
