@@ -23,6 +23,13 @@ def explain(
         str,
         typer.Option(help="What each would compute on, as in cuda:0,cuda:1,cpu; typical where this machine has none."),
     ] = "",
+    hosts: Annotated[
+        str,
+        typer.Option(help="On how many hosts workers are, as in 2, or how many each has, as in 4,2.", metavar="HOSTS"),
+    ] = "",
+    link: Annotated[
+        str, typer.Option(help="What a host gets from others in a second, as in 1.25GB; default 10-gigabit Ethernet.")
+    ] = "",
     steps: Annotated[int, typer.Option(min=1, help="Stop after this many updates, and explain the last.")] = 2,
     values: Annotated[bool, typer.Option(help="Compute the program's numbers, on one worker in this process.")] = True,
     compare: Annotated[list[Path] | None, typer.Option(help="Another config, shown side by side.")] = None,
@@ -49,7 +56,7 @@ def explain(
             explainer, found = explain_program(
                 program, arguments or (), config=config, workers=workers, compare=compare or (), steps=steps,
                 values=values, speeds="typical" if typical else "measured", memory=0 if search else _bytes(memory),
-                devices=[each.strip() for each in devices.split(",")] if devices else (),
+                devices=[each.strip() for each in devices.split(",")] if devices else (), hosts=_hosts(hosts), link=link,
             )  # fmt: skip
         except ProgramError as error:
             typer.echo(str(error).rstrip("\n"), err=True)
@@ -66,6 +73,15 @@ def explain(
         typer.echo(notation.dumps(plain if compare else plain[0], indent=1, ensure_ascii=False))
     else:
         _show(found, full)
+
+
+def _hosts(text: str) -> int | list[int]:
+    """'2' as a number of hosts, '4,2' as the workers of each; nothing is one host."""
+    try:
+        counts = [int(each) for each in text.split(",")] if text else [1]
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a number of hosts nor 4,2", param_hint="--hosts") from None
+    return counts if len(counts) > 1 else counts[0]
 
 
 def _bytes(text: str) -> int:

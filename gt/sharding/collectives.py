@@ -5,6 +5,8 @@ No data moves here: `worker/transfer/move_schedule.py` says who sends what to wh
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 MAX_CHUNK_BYTES: Final = 2 << 20
@@ -74,6 +76,19 @@ def wire_bytes(algorithm: str, nbytes: int, parts: int, spread: HostSpread) -> i
     if algorithm == "two-step":
         return 2 * near * (parts - near) * nbytes // parts
     return 2 * (hosts - 1) * nbytes // hosts  # each element goes out once and comes in once, on all hosts but one
+
+
+def crossing_bytes(algorithm: str, nbytes: int, hosts: Sequence[int]) -> int:
+    """The bytes of an all-reduce that hosts send each other in all. `hosts` has that of each member, in order of rank."""
+    parts, counts = len(hosts), Counter(hosts)
+    if algorithm == "hierarchical":
+        return 2 * (len(counts) - 1) * nbytes
+    if algorithm == "tree":  # each but the root gives its parent a sum, and gets the total
+        return 2 * nbytes * sum(hosts[at] != hosts[at & (at - 1)] for at in range(1, parts))
+    if algorithm == "ring":
+        return 2 * (parts - 1) * nbytes * sum(hosts[at - 1] != hosts[at] for at in range(parts)) // parts
+    pairs = parts * parts - sum(count * count for count in counts.values())
+    return pairs * nbytes if algorithm == "direct" else 2 * pairs * nbytes // parts
 
 
 def all_reduce_bytes(algorithm: str, nbytes: int, parts: int) -> int:

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from .collectives import all_reduce_algorithm, all_reduce_bytes
+from .collectives import all_reduce_algorithm, all_reduce_bytes, crossing_bytes
 from .placement import At, Layout, Mesh, Partial, Placement, Replicate, Shard
 
 Box = tuple[tuple[int, int], ...]
@@ -245,3 +245,25 @@ def moved_bytes(
         total += mine
         most = max(most, mine)
     return int(total), most
+
+
+def bytes_between_hosts(
+    shape: tuple[int, ...], itemsize: int, before: Layout, after: Layout, mesh: Mesh, asked: str = ""
+) -> int:
+    """The part of `moved_bytes` that goes from one host to another."""
+    if not mesh.hosts:
+        return 0
+    changed = [(axis, old, new) for axis, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+    ranks, total = range(len(mesh.members)), 0
+    if changed and all(isinstance(old, Partial) and isinstance(new, Replicate) for _, old, new in changed):
+        for group in {mesh.group(rank, [axis for axis, _, _ in changed]) for rank in ranks}:
+            part = box(shape, after, mesh, group[0])
+            nbytes = 0 if part is None else math.prod(extent(part)) * itemsize
+            algorithm = all_reduce_algorithm(nbytes, len(group), mesh.spread(group), asked)
+            total += crossing_bytes(algorithm, nbytes, [mesh.hosts[rank] for rank in group])
+        return total
+    for rank in ranks:
+        for each in receives(shape, before, after, mesh, rank):
+            if mesh.hosts[each.source] != mesh.hosts[rank]:
+                total += math.prod(extent(each.part)) * itemsize
+    return total

@@ -111,9 +111,12 @@ class Proposal:
 class Search:
     """One search. `stream` has the program's messages, with None between updates; `limit` is as in `propose`."""
 
-    def __init__(self, stream: Sequence[Any], facts: Sequence[Mapping[str, Any]], updates: int, limit: int = 0) -> None:
+    def __init__(
+        self, stream: Sequence[Any], facts: Sequence[Mapping[str, Any]], updates: int, limit: int = 0, link: float = 0.0
+    ) -> None:
         self.stream = stream
         self.facts = [{**said, "memory": limit} for said in facts] if limit else facts
+        self.link = link
         self.last = max(0, updates - 1)
         self.scores: dict[Any, Score | None] = {}
 
@@ -219,7 +222,7 @@ class Search:
     def planned(self, mesh: Mapping[str, int], choice: Choice) -> Score | None:
         """Plan the whole stream again, because memory may be scarcest before the last update."""
         try:
-            shadow = Shadow("", config_of(mesh, choice), self.facts)
+            shadow = Shadow("", config_of(mesh, choice), self.facts, link=self.link)
             for message in self.stream:
                 if message is None:
                     shadow.update += 1
@@ -244,7 +247,7 @@ def propose(program: str, explainer: Explainer, given: Explanation, limit: int =
         )
     if len(shadow.facts) == 1:
         raise GTError("with one worker there is nothing to search for; say --workers N")
-    search = Search(explainer.stream, shadow.facts, explainer.updates, limit)
+    search = Search(explainer.stream, shadow.facts, explainer.updates, limit, shadow.link)
     score = Score(given.seconds, given.moved, given.memory.peak)
     return search.propose(short(program), signals, (short(given.config), score), given.alone)
 

@@ -13,7 +13,6 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +23,7 @@ from gt.wire import messages as m
 
 from .explanation import Explanation, explanation_of
 from .shadow_planner import Shadow
+from .worker_facts import bandwidth_of, facts_of, facts_on_hosts, workers_on_hosts
 
 if TYPE_CHECKING:
     from gt.client.session.session import Session
@@ -51,9 +51,11 @@ class Explainer:
     def __init__(
         self, *, config: Config | None = None, workers: int | None = None, others: Sequence[tuple[str, Config]] = (),
         steps: int = STOP_AFTER_UPDATES, values: bool = True, speeds: str = "measured", memory: int = 0,
-        devices: Sequence[str] = (),
+        devices: Sequence[str] = (), hosts: int | Sequence[int] = 1, link: float = 0.0,
     ) -> None:  # fmt: skip
         self.config = config
+        self.hosts = hosts
+        self.link = link
         self.devices = tuple(devices)
         self.workers = workers
         self.others = others
@@ -94,17 +96,18 @@ class Explainer:
         """Create the shadows. Raises ConfigError if a config does not fit the workers."""
         named = [(_name(config), config), *self.others]
         configs = [each for _, each in named if each is not None]
-        count = len(self.devices) or self.workers or max([self.asked, *(each.workers_needed() for each in configs)])
+        named_workers = len(self.devices) or self.workers or (0 if isinstance(self.hosts, int) else sum(self.hosts))
+        count = named_workers or max([self.asked, *(each.workers_needed() for each in configs)])
         try:
             for each in configs:
                 each.mesh_for(count)
         except GTError as error:
             self.refused = error
             raise
-        facts = facts_of(count, self.speeds, self.devices)
+        facts = facts_on_hosts(workers_on_hosts(self.hosts, count), self.speeds, self.devices)
         if self.memory:
             facts = [{**said, "memory": self.memory} for said in facts]
-        self.shadows = [Shadow(name, each, facts) for name, each in named]
+        self.shadows = [Shadow(name, each, facts, link=self.link) for name, each in named]
         fastest = "cuda" if any(each.startswith("cuda") for each in self.devices) else "cpu"
         self.alone = Shadow("one worker", None, facts_of(1, self.speeds, [fastest] if self.devices else ()))
         self.stream.clear()
@@ -243,6 +246,7 @@ def in_place(explainer: Explainer) -> Iterator[None]:
 def explain(
     fn: Callable[..., Any], *args: Any, config: Any = None, workers: int | None = None, compare: Sequence[Any] = (),
     steps: int = STOP_AFTER_UPDATES, values: bool = True, speeds: str = "measured", memory: int = 0, devices: Sequence[str] = (),
+    hosts: int | Sequence[int] = 1, link: float | str = 0,
 ) -> Any:  # fmt: skip
     """Show how `fn(*args)` would be sharded, what moves and what it costs: an `Explanation`, or a list with
     `compare`.
@@ -255,12 +259,15 @@ def explain(
     * `speeds`: 'measured' on this machine, or 'typical'.
     * `devices`: the device of each worker (['cuda:0', 'cpu']); kinds that this machine lacks get typical speeds.
     * `memory`: the bytes that each worker may hold.
+    * `hosts`: on how many hosts the workers are, or how many each of them has ([4, 2]).
+    * `link`: the bytes that a host gets from others in a second, as a number or '1.25GB'; default: ten-gigabit Ethernet.
 
     Raises `ConfigError` and `OutOfMemory` as a service would.
     """
     explainer = _explainer(
-        config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory, devices=devices
-    )
+        config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory, devices=devices, hosts=hosts,
+        link=bandwidth_of(link),
+    )  # fmt: skip
     with in_place(explainer), contextlib.suppress(StopProgram):
         _start_session(explainer)
         fn(*args)
@@ -272,15 +279,16 @@ def explain(
 def explain_program(
     program: Path, arguments: Sequence[str] = (), *, config: Any = None, workers: int | None = None,
     compare: Sequence[Any] = (), steps: int = STOP_AFTER_UPDATES, values: bool = True, speeds: str = "measured", memory: int = 0,
-    devices: Sequence[str] = (),
+    devices: Sequence[str] = (), hosts: int | Sequence[int] = 1, link: float | str = 0,
 ) -> tuple[Explainer, list[Explanation]]:  # fmt: skip
     """Run a program as `python program arguments…` would and explain it. What it prints goes to stderr.
 
     Raises `ProgramError` with the program's own traceback when it fails by itself, and errors as `explain` does.
     """
     explainer = _explainer(
-        config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory, devices=devices
-    )
+        config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory, devices=devices, hosts=hosts,
+        link=bandwidth_of(link),
+    )  # fmt: skip
     argv, path = sys.argv, sys.path[:]
     sys.argv = [str(program), *arguments]
     sys.path.insert(0, str(program.resolve().parent))
@@ -315,6 +323,9 @@ def _explainer(config: Any, workers: int | None, compare: Sequence[Any], **optio
             raise SessionError(f"no device is called {device!r}: say 'cpu', 'cuda:0', 'cuda:1', …")
     if options["devices"] and workers not in (None, len(options["devices"])):
         raise SessionError(f"{len(options['devices'])} devices are that many workers, not {workers}")
+    hosts, many = options["hosts"], len(options["devices"]) or workers
+    if many is not None or not isinstance(hosts, int):
+        workers_on_hosts(hosts, sum(hosts) if many is None else many)
     if options["speeds"] not in SPEED_SOURCES:
         raise ValueError(f"speeds are {' or '.join(SPEED_SOURCES)}, not {options['speeds']!r}")
     read = _read(config)
@@ -365,58 +376,3 @@ def _traceback(error: BaseException, program: Path) -> str:
     while frames is not None and Path(frames.tb_frame.f_code.co_filename).resolve() != program.resolve():
         frames = frames.tb_next
     return "".join(traceback.format_exception(type(error), error, frames))
-
-
-# the machines
-
-
-@lru_cache(maxsize=1)
-def _measured_speeds() -> tuple[str, float, float, int]:
-    from gt.worker.base.backend import backend, count_devices
-    from gt.worker.lifecycle.calibrate import measure
-
-    chosen = backend("cuda:0" if count_devices() else "cpu")
-    flops, memory = measure(chosen)["speed"]
-    return chosen.kind, flops, memory, chosen.nccl.version if chosen.nccl is not None else 0
-
-
-def facts_of(workers: int, speeds: str, devices: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The facts that `workers` workers would report if all were on a machine like this one. CPU workers share its cores.
-
-    `devices` says what each computes on; one that this machine lacks gets typical figures. Each worker on "cuda" has a GPU of
-    its own.
-    """
-    joined = {"host": "here", "nvlink_group_size": _group_size()}
-    kinds = [device.partition(":")[0] for device in devices]
-    if speeds == "typical":
-        said = list(devices) or ["cpu"] * workers
-        return [{"kind": each.partition(":")[0], **joined, **_card(each, n, 1)} for n, each in enumerate(said)]
-    from gt.service.launch import cores
-
-    kind, flops, memory, nccl = _measured_speeds()
-    kinds = kinds or [kind] * workers
-    sharing = kinds.count("cpu")
-    found: list[dict[str, Any]] = []
-    for number, each in enumerate(kinds):
-        card = _card(devices[number] if devices else each, number, nccl if each == kind else 1)
-        if each != kind:
-            found.append({"kind": each, **joined, **card})
-        elif each == "cpu":
-            found.append({"kind": each, "speed": [flops / sharing, memory / max(1.0, sharing / cores())], **joined})
-        else:
-            found.append({"kind": each, "speed": [flops, memory], **joined, **card})
-    return found
-
-
-def _card(device: str, number: int, nccl: int) -> dict[str, Any]:
-    """What the worker of this number would report about its GPU and NCCL, if it has them."""
-    kind, _, index = device.partition(":")
-    return {"device": f"cuda:{index or number}", "bus": index or str(number), "nccl": nccl} if kind == "cuda" else {}
-
-
-def _group_size() -> int:
-    """How many workers NVLink joins, as this process would tell the workers that it starts."""
-    from gt.sharding import options
-
-    name = "nvlink_group_size"
-    return int(options.for_workers.get(name) or options.from_environment(name))

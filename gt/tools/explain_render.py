@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from gt.ir.instruction import Plan
 
     from .explanation import Explanation, PlannedCollective, SignalPlacement
+    from .host_traffic import MeshOnHosts
 
 DEFAULT_WIDTH: Final = 100
 """The width in columns where there is no terminal."""
 MAX_SHOWN_COLLECTIVES: Final = 10
 """How many collectives are shown individually; `--full` shows all."""
+MAX_SHOWN_HOSTS: Final = 8
+"""Of how many hosts it is shown how many workers they have."""
 MAX_PATH_LENGTH: Final = 36
 """The longest path that is shown in full."""
 MAX_PERIOD: Final = 64
@@ -111,7 +114,7 @@ def _parts(one: Explanation, full: bool, width: int) -> Iterator[RenderableType]
         yield Padding(Text("with one worker nothing moves; --workers N explains it for N", "dim"), (0, 0, 0, 2))
     if one.collectives:
         yield _head("What moves")
-        yield Padding(_moves(one.collectives, full), (0, 0, 0, 2))
+        yield Padding(_moves(one.collectives, full, hosts=one.hosts is not None), (0, 0, 0, 2))
     if any(placed.parameters or placed.activations for placed in one.placed):
         yield _head("Where it lives", f"on {' | '.join(one.mesh)}: S0 cut along dimension 0, R whole on each")
         yield Padding(_signals(one.placed), (0, 0, 0, 2))
@@ -124,6 +127,9 @@ def _title(one: Explanation) -> Text:
     used = math.prod(one.mesh.values())
     workers = "1 worker" if one.workers == 1 else f"{one.workers} workers"
     found.append(f": {workers}" + (f", {used} used" if used < one.workers else "") + (f", {shape}" if used > 1 else ""))
+    if one.hosts is not None:
+        found.append(f", hosts of {' and '.join(map(str, one.hosts.workers[:MAX_SHOWN_HOSTS]))}")
+        found.append(" and others" * (len(one.hosts.workers) > MAX_SHOWN_HOSTS))
     computing, moves = instructions_of(one.plans)
     what = "the whole program" if one.update is None else f"update {one.update}"
     runs = "1 plan" if len(one.runs) == 1 else f"{len(one.runs)} plans"
@@ -143,6 +149,8 @@ def _summary(one: Explanation) -> Table:
     collectives = "1 collective" if count == 1 else f"{count} collectives"
     least = Text(f"in {collectives}, at most {size(one.most)} to one worker" if count else "nothing moves", "dim")
     table.add_row("moved", Text(size(one.moved), "bold"), least)
+    if one.hosts is not None:
+        table.add_row("between hosts", Text(size(one.between), "bold"), Text(_hosts(one.hosts), "dim"))
     share = Text(f"{duration(one.computing)} computing, {duration(moving)} moving and waiting", "dim")
     if one.alone and one.seconds:
         share.append(f"; one worker alone: {duration(one.alone)}")
@@ -154,16 +162,22 @@ def _summary(one: Explanation) -> Table:
     return table
 
 
+def _hosts(lies: MeshOnHosts) -> str:
+    """'data over 2 hosts, model within one; links of 1 GB/s and 150 µs'."""
+    axes = (f"{axis} over {count} hosts" if count > 1 else f"{axis} within one" for axis, count in lies.axes.items())
+    return f"{', '.join(axes)}; links of {lies.bandwidth / 1e9:.2g} GB/s and {lies.latency * 1e6:.0f} µs"
+
+
 def _head(title: str, hint: str = "") -> Text:
     return Text.assemble("\n", (title, "bold cyan"), (f"  {hint}" if hint else "", "dim"))
 
 
-def _moves(collectives: Sequence[PlannedCollective], full: bool) -> Table:
+def _moves(collectives: Sequence[PlannedCollective], full: bool, *, hosts: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("collective", "axis"):
-        table.add_column(name, no_wrap=True)
-    for name in ("bytes", "to one", "time"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("collective", no_wrap=True, min_width=10 if hosts else None)
+    table.add_column("axis", no_wrap=True, min_width=5 if hosts else None)
+    for name in ("bytes", *(("crossing",) if hosts else ()), "to one", "time"):
+        table.add_column(name, justify="right", no_wrap=True, min_width=8 if hosts else None)
     table.add_column("of", no_wrap=True, overflow="ellipsis", max_width=20)
     table.add_column("for", no_wrap=True, overflow="ellipsis")
     shown = (
@@ -174,13 +188,14 @@ def _moves(collectives: Sequence[PlannedCollective], full: bool) -> Table:
         specs = each.specs[0] + (", …" if len(each.specs) > 1 else "")
         why = Text.assemble((each.phase, "dim"), f" {each.signal} " if each.signal else " ", (place(each.site), "dim"))
         table.add_row(
-            Text(each.name, "yellow"), "×".join(each.axes), size(each.total), size(each.most), duration(each.seconds),
-            count + specs, why,
+            Text(each.name, "yellow"), "×".join(each.axes), size(each.total), *((size(each.between),) if hosts else ()),
+            size(each.most), duration(each.seconds), count + specs, why,
         )  # fmt: skip
     rest = collectives[len(shown) :]
     if rest:
+        crossing = (size(sum(each.between for each in rest)),) if hosts else ()
         table.add_row(
-            Text(f"{sum(each.times for each in rest)} more", "dim"), "", size(sum(each.total for each in rest)),
+            Text(f"{sum(each.times for each in rest)} more", "dim"), "", size(sum(each.total for each in rest)), *crossing,
             size(sum(each.most for each in rest)), duration(sum(each.seconds for each in rest)), "", Text("--full", "dim"),
         )  # fmt: skip
     return table
@@ -317,6 +332,8 @@ def _comparison(explanations: Sequence[Explanation]) -> Group:
     row("time", *_with_ratios([one.seconds for one in explanations], duration))
     row("computing", *_with_ratios([one.computing for one in explanations], duration))
     row("moved", *_with_ratios([one.moved for one in explanations], size))
+    if any(one.hosts for one in explanations):
+        row("between hosts", *_with_ratios([one.between for one in explanations], size))
     row("to one worker", *_with_ratios([one.most for one in explanations], size))
     row("memory", *_with_ratios([one.memory.peak for one in explanations], size))
     names = dict.fromkeys(each.name for one in explanations for each in one.collectives)

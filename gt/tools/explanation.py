@@ -13,13 +13,16 @@ from gt.ir.instruction import Plan, print_instruction
 from gt.ir.spec import Spec
 from gt.sharding.placement import Layout, format_layout
 
+from .host_traffic import MeshOnHosts, on_hosts
+
 if TYPE_CHECKING:
     from .shadow_planner import PeakMemory, PlannedRun, Shadow
 
 
 class PlannedCollective(NamedTuple):
     """The moves that one line of the program causes: `times` exchanges of one kind along one or more mesh axes. `total` is the
-    number of bytes in all, `most` those that one worker receives; together they take `seconds`."""
+    number of bytes in all, `most` those that one worker receives; together they take `seconds`. `between` of the bytes go from
+    one host to another."""
 
     name: str
     axes: tuple[str, ...]
@@ -31,6 +34,7 @@ class PlannedCollective(NamedTuple):
     signal: str
     phase: str
     site: str
+    between: int = 0
 
 
 class SignalPlacement(NamedTuple):
@@ -60,6 +64,8 @@ class Explanation:
     placed: tuple[SignalPlacement, ...]
     alone: float
     """The seconds that one worker would take for the same."""
+    hosts: MeshOnHosts | None = None
+    """How the mesh lies on hosts, if it is on several."""
 
     @property
     def plans(self) -> list[Plan]:
@@ -89,6 +95,11 @@ class Explanation:
         return sum(ran.estimate.moved for ran in self.runs)
 
     @property
+    def between(self) -> int:
+        """The part of these bytes that goes from one host to another."""
+        return sum(sum(ran.between.values()) for ran in self.runs)
+
+    @property
     def most(self) -> int:
         """The most bytes that one worker receives."""
         return sum(move.most for ran in self.runs for move in ran.estimate.moves)
@@ -101,12 +112,12 @@ class Explanation:
             for move in ran.estimate.moves:
                 if move.collective:
                     key = (move.collective, move.axes, "/".join(move.tag.signal), move.tag.phase, move.tag.site)
-                    groups.setdefault(key, []).append(move)
+                    groups.setdefault(key, []).append((move, ran.between.get(move.position, 0)))
         found = [
             PlannedCollective(
-                name, axes, sum(move.times for move in moves), tuple(dict.fromkeys(str(move.spec) for move in moves)),
-                sum(move.total for move in moves), sum(move.most for move in moves),
-                sum(move.seconds for move in moves), signal, phase, site,
+                name, axes, sum(move.times for move, _ in moves), tuple(dict.fromkeys(str(move.spec) for move, _ in moves)),
+                sum(move.total for move, _ in moves), sum(move.most for move, _ in moves),
+                sum(move.seconds for move, _ in moves), signal, phase, site, sum(between for _, between in moves),
             )
             for (name, axes, signal, phase, site), moves in groups.items()
         ]  # fmt: skip
@@ -147,6 +158,8 @@ class Explanation:
             "longest_part": self.cut[1],
             "bytes_moved": self.moved,
             "bytes_to_one": self.most,
+            "bytes_between_hosts": self.between,
+            "hosts": self.hosts._asdict() if self.hosts else None,
             "peak_bytes": self.memory.peak,
             "collectives": [each._asdict() for each in self.collectives],
             "signals": [each._asdict() for each in self.placed],
@@ -176,6 +189,7 @@ def explanation_of(program: str, shadow: Shadow, alone: Shadow, updates: int, st
         program, shadow.name, len(shadow.facts), mesh, updates or None, stopped, _device(shadow),
         tuple(runs), shadow.memory, _signal_placements(shadow, last if updates else None),
         sum(ran.estimate.seconds for ran in alone.runs if not updates or ran.update == last),
+        on_hosts(shadow.mesh, shadow.speeds) if shadow.mesh and shadow.speeds else None,
     )  # fmt: skip
 
 

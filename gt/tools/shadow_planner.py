@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ from gt.sharding.placement import Layout, Mesh
 from gt.turns import finish
 from gt.wire import messages as m
 from gt.wire.faults import error_of
+
+from .host_traffic import between_hosts
 
 if TYPE_CHECKING:
     from gt.dispatcher.cost.cost_model import Speeds
@@ -42,6 +45,8 @@ class PlannedRun(NamedTuple):
     estimate: PlanEstimate
     part: int = 0
     expected: float = 0.0
+    between: Mapping[int, int] = MappingProxyType({})
+    """For each move by its position, the bytes that go from one host to another."""
 
 
 class TensorUse(NamedTuple):
@@ -96,6 +101,8 @@ class Shadow:
     update: int = 0
     mesh: Mesh | None = None
     speeds: Speeds | None = None
+    link: float = 0.0
+    """The bytes that a host gets from others in a second; 0: as if nobody had measured it."""
 
     def __post_init__(self) -> None:
         from gt.dispatcher.core import DispatcherCore
@@ -106,10 +113,12 @@ class Shadow:
         self.core.service.compiles = False
         self.plans: dict[int, Plan | bytes] = {}
         self.accounts: dict[int, PlanEstimate] = {}
+        self.crossings: dict[int, dict[int, int]] = {}
         self.behind = 0
         self.workers = [b"worker-%d" % number for number in range(len(self.facts))]
         for identity, said in zip(self.workers, self.facts, strict=True):
             self._say(identity, m.Hello(m.VERSION, "worker", {"address": identity.decode(), "bulk": b"", **said}))
+        self._measure_links()
         self._say(CLIENT_IDENTITY, m.Hello(m.VERSION, "client", {"bulk": b""}))
 
     def take(self, message: Any) -> None:
@@ -131,6 +140,7 @@ class Shadow:
             elif isinstance(send, m.DropPlan):
                 self.plans.pop(send.plan, None)
                 self.accounts.pop(send.plan, None)
+                self.crossings.pop(send.plan, None)
             elif isinstance(send, m.Execute) and before is not None:
                 self._ran(send, before, inputs)
         while self.client.moving is not None:
@@ -138,6 +148,18 @@ class Shadow:
         self._check(message)
 
     # the dispatcher
+
+    def _measure_links(self) -> None:
+        """Report the links between hosts: one worker of each measures that to one of each host before it."""
+        from gt.dispatcher.cost.cost_model import NETWORK_LINK, host_of
+
+        first = {host_of(said): identity for identity, said in reversed([*zip(self.workers, self.facts, strict=True)])}
+        latency = round(NETWORK_LINK.latency * 1e9)
+        for identity in first.values() if self.link else ():
+            for other in first.values():
+                if other < identity:
+                    number = self.core.service.workers[other].number
+                    self._say(identity, m.Linked(number, int(self.link), latency))
 
     def _say(self, peer: bytes, message: Any) -> list[Any]:
         """Send a message of `peer`. Returns what the workers are told."""
@@ -215,10 +237,11 @@ class Shadow:
         found = self.accounts.get(execute.plan)
         if found is None:
             found = self.accounts[execute.plan] = estimate_plan(plan, record.mesh, record.speeds)
+            self.crossings[execute.plan] = between_hosts(plan, record.mesh, found)
         cut = next((each for each in self.client.plans.values() if _part_of(each, execute.plan)), None)
         part = 0 if cut is None else _part_of(cut, execute.plan)
         expected = cut.parts[part - 1].run_time.nanoseconds / 1e9 if cut is not None else 0.0
-        self.runs.append(PlannedRun(self.update, plan, found, part, expected))
+        self.runs.append(PlannedRun(self.update, plan, found, part, expected, self.crossings[execute.plan]))
         if part > 1:
             return  # the whole plan is accounted for with its first part
         if cut is not None:

@@ -23,7 +23,7 @@ from gt.service.in_process import Fabric, InprocLink
 from gt.sharding.config import Config
 from gt.sharding.partition import extent
 from gt.sharding.placement import Shard
-from gt.tools.explain import facts_of
+from gt.tools.worker_facts import facts_of
 
 SPEED = {"cuda:0": [8e12, 4e11], "cpu": [1e11, 2e10]}
 FLEETS = [["cuda:0", "cpu"], ["cpu", "cuda:0", "cpu"], ["cuda:0", "cuda:0", "cpu", "cpu"]]

@@ -21,9 +21,9 @@ from gt.dispatcher.cost.cost_model import (
     exchange_seconds,
     speeds_of,
 )
-from gt.tools.explain import facts_of
 from gt.tools.explain_render import duration, size
 from gt.tools.explanation import Explanation
+from gt.tools.worker_facts import facts_of
 
 REPOSITORY = Path(__file__).parents[2]
 GRID = {
@@ -361,7 +361,7 @@ def test_gpus_that_need_not_exist_have_a_card_each(
     nccl: int, link: LinkProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what joins them is NCCL where it is here."""
-    monkeypatch.setattr("gt.tools.explain._measured_speeds", lambda: ("cuda", 1e13, 8e11, nccl))
+    monkeypatch.setattr("gt.tools.worker_facts._measured_speeds", lambda: ("cuda", 1e13, 8e11, nccl))
     assert speeds_of((2,), facts_of(2, "measured")).links == (link,)
 
 

@@ -16,9 +16,9 @@ from one_move import compiled, exchanged
 
 from gt.ir.dtypes import float32, float64
 from gt.ir.spec import spec
-from gt.sharding.collectives import HostSpread, all_reduce_algorithm, wire_bytes
-from gt.sharding.partition import extent, moved_bytes
-from gt.sharding.placement import REPLICATE, Mesh, Partial, uniform_mesh
+from gt.sharding.collectives import ALGORITHMS, HostSpread, all_reduce_algorithm, wire_bytes
+from gt.sharding.partition import bytes_between_hosts, extent, moved_bytes
+from gt.sharding.placement import REPLICATE, Mesh, Partial, Shard, uniform_mesh
 from gt.worker.transfer.move import Move
 from gt.worker.transfer.move_schedule import MoveSchedule, by_host, hierarchical
 
@@ -164,3 +164,20 @@ def test_microbatches_reduce_through_the_same_hosts() -> None:
     timed = on_hosts((0, 0, 1, 1)).timed(3)
     assert timed.hosts == tuple(itertools.chain.from_iterable([host] * 3 for host in (0, 0, 1, 1)))
     assert timed.spread([0, 3, 6, 9]) == HostSpread(2, 2, *TEN_GIGABIT)
+
+
+@given(hosts_of_ranks, st.sampled_from(ALGORITHMS))
+def test_the_bytes_between_hosts_are_those_that_ranks_send(hosts: tuple[int, ...], algorithm: str) -> None:
+    """As `gt explain` counts them, of every algorithm, and of a gather besides."""
+    mesh, whole = on_hosts(hosts), spec(float64, (840,))
+    for before, after in ((Partial(), REPLICATE), (Shard(0), REPLICATE), (Partial(), Shard(0))):
+        moves = [compiled(whole, (before,), (after,), mesh, rank, algorithm) for rank in range(len(hosts))]
+        sent = 0
+        for rank, move in enumerate(moves):
+            pieces = [(each.number, each.targets) for each in (*move.sendings, *move.portions)]
+            for number, targets in pieces:
+                for target in targets:
+                    if hosts[target] != hosts[rank]:
+                        sent += 8 * math.prod(moves[target].portions[moves[target].awaited[rank, number]].shape)
+        asked = algorithm if before == Partial() and after == REPLICATE else ""
+        assert sent == bytes_between_hosts((840,), 8, (before,), (after,), replace(mesh, hosts=hosts), asked)
