@@ -46,6 +46,8 @@ def attention(
         return aten._scaled_dot_product_fused_attention_overrideable(
             *given, attn_mask, 0.0, is_causal, False, scale=scale
         )[0]
+    if attn_mask is not None and attn_mask.dtype is torch.bool:  # which PyTorch's composition would add as 0 and 1
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -math.inf)
     return aten._scaled_dot_product_attention_math(
         *given, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
     )[0]

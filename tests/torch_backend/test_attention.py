@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -85,3 +86,32 @@ def test_gradients_of_gradients_are_by_pytorchs_composition() -> None:
     (first,) = torch.autograd.grad(out.square().sum(), value, create_graph=True)
     first.square().sum().backward()
     assert value.grad.shape == value.shape
+
+
+@pytest.mark.parametrize(
+    "case", ["shared heads", "grouped heads", "half precision", "double precision", "three dimensions", "math"]
+)
+def test_pytorchs_composition_takes_the_masks_of_the_cpu(case: str) -> None:
+    """It adds masks to scores: what may take part was added as 0 and 1."""
+    torch.manual_seed(0)
+    dtype = {"half precision": torch.bfloat16, "double precision": torch.float64}.get(case, torch.float32)
+    shapes = {
+        "shared heads": ((2, 4, 5, 8), (2, 1, 6, 8)),
+        "grouped heads": ((2, 4, 5, 8), (2, 2, 6, 8)),
+        "three dimensions": ((2, 5, 8), (2, 6, 8)),
+    }
+    of_queries, of_keys = shapes.get(case, ((2, 3, 5, 8), (2, 3, 6, 8)))
+    given = [torch.randn(shape, dtype=dtype) for shape in (of_queries, of_keys, of_keys)]
+    some = torch.rand(5, 6) > 0.4
+    some[:, 0] = True
+    found = []
+    for device in ("cpu", "gtx"):
+        leaves = [each.clone().to(device).requires_grad_() for each in given]
+        with sdpa_kernel(SDPBackend.MATH) if case == "math" else nullcontext():
+            out = scaled_dot_product_attention(*leaves, attn_mask=some.to(device), enable_gqa=case == "grouped heads")
+        out.float().sum().backward()
+        found.append([each.cpu() for each in (out.detach(), *(leaf.grad for leaf in leaves))])
+    near = (
+        {"rtol": 3e-2, "atol": 3e-2} if dtype is torch.bfloat16 else {}
+    )  # the CPU rounds in between where this does not
+    torch.testing.assert_close(found[1], found[0], **near)
