@@ -79,6 +79,12 @@ void errors(const std::string& address, const std::string&) {
   expect_error("number", [&] { gt::mul(whole, 0.5); });
   expect_error("empty", [&] { gt::relu(gt::Tensor()); });
   expect_error("size", [&] { session.put(numbers(5, 1), {2, 3}); });
+  expect_error("negative", [&] { session.put(numbers(6, 1), {-2, -3}); });
+  expect_error("deep", [&] { session.put(numbers(1, 1), gt::Shape(33, 1)); });
+  expect_error("signal", [&] { gt::Signal(session, "caf\xe9"); });
+  expect_error("name", [&] { gt::instruction("\xed\xa0\x80", {x}, {}, x.spec()); });
+  { gt::Signal(session, "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"); }
+  expect_error("bytes", [&] { gt::instruction("exp", {x}, {}, {gt::DType::f32, {9}}).fetch(); });
   const gt::Tensor before = gt::exp(x);
   const gt::Tensor unknown = gt::instruction("nonesuch", {x}, {}, x.spec());
   const gt::Tensor depends = gt::relu(unknown + 1);

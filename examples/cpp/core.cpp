@@ -9,6 +9,12 @@ namespace {
 constexpr std::size_t most_definitions = 256;
 constexpr std::size_t most_ids = 8192;  // of a list in a message
 constexpr std::size_t deepest_path = 128, longest_name = 200, longest_path = 4096;
+constexpr std::size_t most_dimensions = 32;
+
+const Options& checked(const Options& options) {
+  if (!wire::is_utf8(options.program)) throw Error("ProtocolError", "the name of the program is not UTF-8");
+  return options;
+}
 
 }  // namespace
 
@@ -18,6 +24,12 @@ Value::~Value() {
 
 std::shared_ptr<Value> Core::put(const void* values, const Spec& spec) {
   link.check();
+  for (const std::int64_t size : spec.shape) {
+    if (size < 0) throw Error("ShapeError", "put: a shape has sizes from 0 on, not " + std::to_string(size));
+  }
+  if (spec.shape.size() > most_dimensions) {
+    throw Error("ShapeError", "put: a shape has at most 32 dimensions, not " + std::to_string(spec.shape.size()));
+  }
   Bytes copy(static_cast<const char*>(values), spec.nbytes());
   const std::int64_t id = next_tensor_++;
   link.put(id, spec, path, std::move(copy));
@@ -117,12 +129,17 @@ void Core::free_now() {
 Bytes Core::fetch(const Value& value) {
   link.check();
   flush();
-  return link.fetch(value.id);
+  Bytes bytes = link.fetch(value.id);
+  if (bytes.size() != value.spec.nbytes()) {
+    throw Error("ShapeError", "what was computed has " + std::to_string(bytes.size()) + " bytes, and not the " +
+                                  std::to_string(value.spec.nbytes()) + " of the dtype and shape that instruction() was told");
+  }
+  return bytes;
 }
 
 // the public face of all this
 
-Session::Session(const std::string& address, const Options& options) : core_(std::make_shared<Core>(address, options)) {}
+Session::Session(const std::string& address, const Options& options) : core_(std::make_shared<Core>(address, checked(options))) {}
 Session::Session(Session&&) noexcept = default;
 Session::~Session() {
   if (core_) core_->link.close();
@@ -154,6 +171,7 @@ Signal::Signal(Session& session, const std::string& name) : core_(session.core()
   if (name.empty() || name.size() > longest_name || length > longest_path || core_->path.size() >= deepest_path) {
     throw Error("ConfigError", "no signal '" + name + "' can be here: a name has 1 to 200 characters, a path at most 128 names");
   }
+  if (!wire::is_utf8(name)) throw Error("ConfigError", "the name of a signal is not UTF-8");
   core_->path.push_back(name);
 }
 

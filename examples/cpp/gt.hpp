@@ -171,7 +171,8 @@ class Signal {
   std::shared_ptr<Core> core_;
 };
 
-// Any instruction of docs/ops.md. The caller says what comes out of it; if that is wrong the service refuses what reads it.
+// Any instruction of docs/ops.md. The caller says what comes out of it; if that is wrong the service refuses what reads it, and so does
+// `fetch` what has other bytes.
 Tensor instruction(const std::string& op, const std::vector<Operand>& operands, const Attributes& attributes, const Spec& result);
 
 // Element-wise, with shapes broadcast as NumPy does.

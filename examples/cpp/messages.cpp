@@ -84,6 +84,24 @@ void for_each_row(const Spec& whole, const Box& box, const std::function<void(st
 
 }  // namespace
 
+bool is_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const auto first = static_cast<unsigned char>(text[at++]);
+    if (first < 0x80) continue;
+    const int following = first >= 0xc2 && first < 0xe0 ? 1 : first >= 0xe0 && first < 0xf0 ? 2 : first >= 0xf0 && first < 0xf5 ? 3 : 0;
+    if (following == 0 || text.size() - at < static_cast<std::size_t>(following)) return false;
+    std::uint32_t character = first & (0x3fU >> following);
+    for (int each = 0; each < following; ++each) {
+      const auto next = static_cast<unsigned char>(text[at++]);
+      if ((next & 0xc0U) != 0x80) return false;
+      character = character << 6 | (next & 0x3fU);
+    }
+    const std::uint32_t least = following == 1 ? 0x80 : following == 2 ? 0x800 : 0x10000;
+    if (character < least || character > 0x10ffff || (character >= 0xd800 && character < 0xe000)) return false;
+  }
+  return true;
+}
+
 Bytes cut_out(const Bytes& values, const Spec& whole, const Box& box) {
   if (box.size() == whole.size()) return values;
   Bytes part(static_cast<std::size_t>(box.size()) * item_bytes(whole.dtype), '\0');

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gt.hpp"
@@ -17,6 +18,9 @@ enum class Code : std::uint32_t {
   hello = 0, welcome = 1, ping = 2, goodbye = 3, define = 5, drop = 6, run = 7, put = 8, free = 9, fetch = 10,
   credit = 12, cut = 13, value = 14, failed = 15, peer_lost = 26, notice = 34, queued = 88,
 };
+
+// Whether a text is UTF-8 as RFC 3629 has it. The service hears nothing more of a session that has sent another one.
+bool is_utf8(std::string_view text);
 
 // Writes one msgpack value after the other.
 class Writer {

@@ -47,6 +47,9 @@ Tensor along(const std::string& op, const Operand& x, std::int64_t axis) {
 }  // namespace
 
 Tensor instruction(const std::string& op, const std::vector<Operand>& operands, const Attributes& attributes, const Spec& result) {
+  bool readable = wire::is_utf8(op);
+  for (const auto& attribute : attributes) readable = readable && wire::is_utf8(attribute.first);
+  if (!readable) throw Error("ProtocolError", "the name of an operation or attribute is not UTF-8");
   return emit(op, operands, attributes, result);
 }
 

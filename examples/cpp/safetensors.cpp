@@ -1,6 +1,7 @@
 #include "safetensors.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -136,7 +137,8 @@ bool is_possible(const Shape& shape) {
 
 std::map<std::string, Array> read(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error("FileError", path + " cannot be opened");
+  std::error_code unknown;
+  if (!file || std::filesystem::is_directory(path, unknown)) throw Error("FileError", path + " cannot be opened");
   const Bytes bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   std::uint64_t length = 0;
   for (std::size_t at = 0; at < 8 && at < bytes.size(); ++at) {

@@ -159,7 +159,23 @@ def test_errors_name_the_line_of_the_program(machine: Machine) -> None:
     """Those that the client finds are thrown in that line; those of the service when something is fetched that depends on it."""
     address, *_ = machine.service(1, "--address", f"ipc://{machine.temp}/dispatcher")
     program = check(machine, "errors", address)
-    names = ("shapes", "dtypes", "number", "empty", "size", "refused", "depends", "unlike", "poisoned", "again")
+    names = (
+        "shapes",
+        "dtypes",
+        "number",
+        "empty",
+        "size",
+        "negative",
+        "deep",
+        "signal",
+        "name",
+        "bytes",
+        "refused",
+        "depends",
+        "unlike",
+        "poisoned",
+        "again",
+    )
     said = {name: program.expect(f"{name}: ").partition(": ")[2] for name in names}
     program.expect("the rest was computed")
     said |= {name: program.expect(f"{name}: ").partition(": ")[2] for name in ("mixed", "closed")}
@@ -177,6 +193,11 @@ def test_errors_name_the_line_of_the_program(machine: Machine) -> None:
     assert said["number"].startswith("DTypeError: mul: a number of that kind does not fit i64")
     assert said["empty"] == "SessionError: a tensor that was made of nothing"
     assert said["size"].startswith("ShapeError: put: 5 values")
+    assert said["negative"] == "ShapeError: put: a shape has sizes from 0 on, not -2"
+    assert said["deep"] == "ShapeError: put: a shape has at most 32 dimensions, not 33"
+    assert said["signal"] == "ConfigError: the name of a signal is not UTF-8"
+    assert said["name"] == "ProtocolError: the name of an operation or attribute is not UTF-8"
+    assert said["bytes"].startswith("ShapeError: what was computed has 24 bytes, and not the 36 ")
     assert said["refused"].startswith("ProtocolError: there is no op 'nonesuch'")
     assert line('"nonesuch"') in said["refused"]
     assert said["depends"] == said["refused"]
@@ -277,3 +298,6 @@ def test_a_damaged_file_is_refused(machine: Machine, network: str, tmp_path: Pat
         program = check(machine, "ipc:///nowhere", str(path), "out", program="digits")
         assert program.wait() == 1
         assert any("FileError: " in line and said in line for line in program.lines), (name, program.lines)
+    program = check(machine, "ipc:///nowhere", str(tmp_path), "out", program="digits")
+    assert program.wait() == 1
+    assert program.lines == [f"FileError: {tmp_path} cannot be opened"]
