@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from gt.errors import ConnectionFailed, SessionError
+
+CONNECT_SECONDS: Final = 10.0
+"""The seconds in which somebody must listen at the address of a cluster. Ray itself tries for minutes."""
 
 
 class RayMissing(SessionError):
@@ -37,6 +41,7 @@ def join_cluster(address: str | None) -> bool:
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # of a cluster that this starts
     try:
+        _knock(address or os.environ.get("RAY_ADDRESS", ""))
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     except (ConnectionError, OSError, ValueError, RuntimeError) as error:
         at = f"at {address}" if address else "here"
@@ -57,6 +62,14 @@ def without_placement_warning() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+def _knock(address: str) -> None:
+    """Connect to whoever listens at HOST:PORT or ray://HOST:PORT, and go. Raises `OSError` if nobody does; of other addresses Ray
+    tells soon."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal() and int(port) < 1 << 16:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
 def _first_line(error: Exception) -> str:

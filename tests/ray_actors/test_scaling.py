@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import builtins
 import os
+import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gt.errors import SessionError
+from gt.errors import ConnectionFailed, SessionError
+from gt.ray import cluster
 from gt.ray.bundles import ServiceSize, refusal, service_bundles, shortage
 from gt.ray.cluster import RayMissing, import_ray
 from gt.ray.load_watch import JoinedWorker, load_of
@@ -179,3 +182,37 @@ def test_a_folder_is_private_and_what_a_killed_service_left_is_removed(
     (tmp_path / "gt-ray-open").mkdir(mode=0o755)
     with pytest.raises(SessionError, match="not a private folder"):
         NodeFolder("open")
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+@pytest.mark.parametrize("said_by", ["address", "RAY_ADDRESS"])
+def test_an_address_where_nobody_listens_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, said_by: str
+) -> None:
+    """Ray alone tries for minutes."""
+    asked: list[str | None] = []
+
+    def init(address: str | None, **_: object) -> None:
+        asked.append(address)
+
+    monkeypatch.setattr(cluster, "import_ray", lambda: SimpleNamespace(is_initialized=lambda: False, init=init))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"{scheme}127.0.0.1:{listener.getsockname()[1]}"
+        said = address if said_by == "address" else None
+        monkeypatch.setenv("RAY_ADDRESS", "" if said else address)
+        with pytest.raises(ConnectionFailed, match=r"Connection refused.*start one with `ray start --head`"):
+            cluster.join_cluster(said)
+        assert asked == []
+        listener.listen()
+        assert cluster.join_cluster(said)
+    assert asked == [said]
+
+
+def test_ray_finds_clusters_without_an_address_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    ray = SimpleNamespace(is_initialized=lambda: False, init=lambda address, **_: asked.append(address))
+    monkeypatch.setattr(cluster, "import_ray", lambda: ray)
+    assert cluster.join_cluster("auto")
+    assert asked == ["auto"]
