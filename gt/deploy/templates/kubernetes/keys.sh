@@ -6,7 +6,7 @@ set -e
 namespace=${1:-@@{namespace}}
 name=${2:-@@{name}}
 cd "$(dirname "$0")"
-export GT_KEYS="${GT_KEYS:-$PWD/keys}"
+export GT_KEYS="$PWD/keys" # of this service, whatever others there are
 umask 077
 test -e "$GT_KEYS/worker.key" || gt keys new worker --role worker
 test -e "$GT_KEYS/operator.key" || gt keys new operator --role operator
