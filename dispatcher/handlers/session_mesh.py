@@ -242,9 +242,14 @@ class SessionMeshes:
         self.service.add_mesh(record)
         if mesh.hosts:
             bandwidth, latency = mesh.network
+            lie = [
+                f"{axis} over {link.hosts}" if link.hosts > 1 else f"{axis} within one"
+                for axis, link in zip(mesh.axes, record.speeds.links, strict=True)
+            ]
             text = (
-                f"client {record.client}: workers {list(mesh.members[:MAX_TOLD])} on hosts {list(mesh.hosts[:MAX_TOLD])}; the "
-                f"slowest link between two of these has {bandwidth / 1e6:.0f} MB/s and {latency / 1e3:.0f} µs"
+                f"client {record.client}: workers {list(mesh.members[:MAX_TOLD])} on hosts {list(mesh.hosts[:MAX_TOLD])} "
+                f"({', '.join(lie)}); the slowest link between two of these has {bandwidth / 1e6:.0f} MB/s and "
+                f"{latency / 1e3:.0f} µs"
             )
             self.service.log("info", text, client=record.client)
         kind = kind_of(record.workers[0]) if len(record.workers) == 1 else None

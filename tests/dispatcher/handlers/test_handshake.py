@@ -133,8 +133,10 @@ def test_the_busiest_axis_of_a_mesh_stays_within_hosts_however_it_is_named() -> 
     rules: dict[str, Any] = {"a": {"strategy": "tensor_parallel"}, "b": {"strategy": "data_parallel"}}
     named = {**rules, "c": {"shard": {"axis": 0, "workers": [0, 1]}}}
     found = []
+    said: list[str] = []
     for axes, some in ((("data", "model"), rules), (("model", "data"), rules), (("model", "data"), named)):
         each = Service(0, expected=4)
+        each.core.service.log = lambda _, text, *args, **more: said.append(text)  # type: ignore[method-assign]
         for name in ("a", "b", "b2", "a2"):
             each.hello(name, "worker", address=f"tcp://{name}", bulk=name.encode(), device="cpu", machine=name[0])
         each.say("b", m.Linked(0, 1_000_000, 5_000_000))
@@ -144,6 +146,7 @@ def test_the_busiest_axis_of_a_mesh_stays_within_hosts_however_it_is_named() -> 
         (record,) = each.core.service.meshes.values()
         assert len(record.mesh.hosts) == 4
         found.append((record.mesh.members, record.mesh.hosts, [link.hosts for link in record.speeds.links]))
+    assert any("on hosts [0, 1, 0, 1] (model within one, data over 2)" in text for text in said)
     assert found[0] == ((0, 3, 1, 2), (0, 0, 1, 1), [2, 1])
     assert found[1] == ((0, 1, 3, 2), (0, 1, 0, 1), [1, 2])
     assert found[2] == ((0, 3, 1, 2), (0, 0, 1, 1), [2, 1])
