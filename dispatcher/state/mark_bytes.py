@@ -10,6 +10,7 @@ plans, which are most of it and rarely change, are packed once (`PackedParts`), 
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from gt.sharding.config import Config
 
 HEADER: Final = b"GTsess5\n"
+_ANY_HEADER: Final = re.compile(rb"GTsess[0-9]\n")
 SIZES: Final = struct.Struct("<8sQQI")
 TABLE_FIELD: Final = 8
 """The place of the tensor table in a state: the numbers of tensors, and of their entries."""
@@ -174,8 +176,13 @@ def _parts(data: bytes) -> tuple[bytes, bytes]:
     if len(data) < SIZES.size:
         raise SnapshotError("it is shorter than a session file")
     header, first, second, checksum = SIZES.unpack_from(data)
+    if header != HEADER and _ANY_HEADER.fullmatch(header):
+        found = header[6:7].decode()
+        raise SnapshotError(
+            f"another version of gt wrote it in format {found}; this one reads format {HEADER[6:7].decode()}"
+        )
     if header != HEADER or len(data) != SIZES.size + first + second:
-        raise SnapshotError("it is not a whole session file of this version")
+        raise SnapshotError("it is not a whole session file")
     head, body = data[SIZES.size : SIZES.size + first], data[SIZES.size + first :]
     if zlib.crc32(body, zlib.crc32(head)) != checksum:
         raise SnapshotError("its checksum does not match")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from gt.sharding.partition import Box, extent
 from .whole_file import whole_file
 
 HEADER: Final = b"GTpart1\n"
+_ANY_HEADER: Final = re.compile(rb"GTpart[0-9]\n")
 END: Final = b"GTend01\n"
 FOOTER: Final = struct.Struct("<QQQI8s")
 CHUNK_BYTES: Final = 1 << 20
@@ -112,7 +114,13 @@ class PartReader:
         nbytes = os.fstat(self.file.fileno()).st_size
         if expected is not None and nbytes != expected.nbytes:
             raise self._wrong(f"it has {nbytes} bytes, not {expected.nbytes}")
-        if nbytes < len(HEADER) + FOOTER.size or self._pread(len(HEADER), 0) != HEADER:
+        header = self._pread(len(HEADER), 0) if nbytes >= len(HEADER) + FOOTER.size else b""
+        if header != HEADER:
+            if _ANY_HEADER.fullmatch(header):
+                found = header[6:7].decode()
+                raise SnapshotError(
+                    f"{self.path} has the format {found}; this version reads format {HEADER[6:7].decode()}"
+                )
             raise self._wrong("it does not begin as a part of a snapshot does")
         footer = self._pread(FOOTER.size, nbytes - FOOTER.size)
         size, index_bytes, sum_bytes, checksum, end = FOOTER.unpack(footer)

@@ -240,6 +240,14 @@ def test_deep_nesting_and_other_formats_are_refused() -> None:
         unpack_manifest(b"gt-snapshot 2 5 00000000\nhello", "here")
 
 
+def test_a_part_of_another_format_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "part-1-0"
+    hostile_part(path, [], 0, 0)
+    path.write_bytes(b"GTpart2\n" + path.read_bytes()[len(part_file.HEADER) :])
+    with pytest.raises(SnapshotError, match="part-1-0 has the format 2; this version reads format 1"):
+        PartReader(path)
+
+
 def test_a_huge_manifest_is_not_read(tmp_path: Path) -> None:
     folder = small(tmp_path)
     with (folder.path / "a" / MANIFEST_NAME).open("r+b") as file:

@@ -357,3 +357,11 @@ def test_a_state_is_packed_in_small_pieces_and_read_item_by_item(count: int) -> 
     assert _read_state(b"".join(pieces)) == state
     with pytest.raises(ValueError, match="more than a state"):
         _read_state(b"".join(pieces) + b"\x01")
+
+
+def test_a_session_file_of_another_format_is_refused_with_both_numbers() -> None:
+    """Who has updated GT learns that the session cannot go on because of that, and not that its file is damaged."""
+    data = packed(made(next(iter(MADE))))
+    for read in (read_card, read_mark):
+        with pytest.raises(SnapshotError, match="wrote it in format 3; this one reads format 4"):
+            read(b"GTsess3\n" + data[len(HEADER) :])
