@@ -150,7 +150,7 @@ dist: $(VENV)/.dist ## build wheel and sdist into dist/, with the list of what t
 dist-test: dist ## build them, look into them, and install and run each in a bare environment outside this folder
 	@GT_DIST_TEST=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p no:xdist tests/distribution
 
-matrix: $(VENV)/.python ## imports, the README's example and tests of a few folders on each Python from 3.11 on; PYTHONS="python3.13 /path/to/python" takes some
+matrix: dist ## imports, the README's example and tests of a few folders on each Python from 3.11 on; PYTHONS="python3.13 /path/to/python" takes some
 	@for python in $(PYTHONS); do sh tests/distribution/one_python.sh $$python $(VENV)/matrix || failed="$$failed $$python"; done; \
 		if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 

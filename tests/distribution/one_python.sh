@@ -1,14 +1,16 @@
 #!/bin/sh
-# one_python.sh PYTHON FOLDER: imports, the README's example and pure tests of a few folders with that Python, in an environment of its
-# own in FOLDER, which stays for the next time. A Python that is not there, or too old, is named and is no failure.
+# one_python.sh PYTHON FOLDER: imports, the README's example and pure tests of a few folders with that Python and the wheel in dist, in
+# an environment of its own in FOLDER, which stays for the next time. A Python that is not there, or too old, is named and is no failure.
 set -eu
-version=$("$1" -c 'import sys; sys.exit(sys.version_info < (3, 11)) or print("%d.%d" % sys.version_info[:2])' 2> /dev/null) \
+version=$("$1" -c 'import sys; assert sys.version_info >= (3, 11); print("%d.%d" % sys.version_info[:2])' 2> /dev/null) \
     || { echo "$1: not there, or older than 3.11: left out"; exit 0; }
 place=$2/$version
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 [ -x "$place/bin/python" ] || "$1" -m venv --without-pip "$place"
-.venv/bin/python -m pip --disable-pip-version-check --quiet --python "$place/bin/python" install pytest hypothesis .
+pip() { .venv/bin/python -m pip --disable-pip-version-check --quiet --python "$place/bin/python" install --no-compile "$@"; }
+pip pytest hypothesis dist/*.whl
+pip --force-reinstall --no-deps dist/*.whl # which may be another one of the same version
 awk '/^```python$/ { inside = 1; next } /^```$/ { if (inside) exit } inside' README.md > "$work/train.py"
 run=$(cd "$place/bin" && pwd)/python
 (cd "$work" && "$run" -W error -c "import gt, gt.nn, gt.optim, gt.client, gt.dispatcher.core, gt.worker.core, gt.monitor.top")

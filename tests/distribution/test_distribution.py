@@ -112,7 +112,7 @@ def test_the_wheel_has_every_module_with_its_data_and_nothing_else(wheel_names: 
     assert sources - found == set()
     made = found - sources
     assert {Path(name).suffix for name in made} == {".pyi"}, "besides sources there are stubs only"
-    assert {"gt/py.typed", "gt/nn/modules/linear.pyi", "gt/deploy/templates/kubernetes/workers.yaml"} <= found
+    assert {"gt/py.typed", "gt/nn/modules/linear/__init__.pyi", "gt/deploy/templates/kubernetes/workers.yaml"} <= found
     assert f"{information}/licenses/LICENSE" in wheel_names
 
 
@@ -175,7 +175,7 @@ def test_editors_get_types_and_a_schema_of_the_config(installed: Installed) -> N
     assert {"mesh", "sharding_config"} <= set(schema["properties"])
     folder = Path(installed.run("python", "-c", "import gt; print(gt.__file__)").strip()).parent
     assert (folder / "py.typed").is_file()
-    assert (folder / "nn/modules/linear.pyi").is_file()
+    assert (folder / "nn/modules/linear/__init__.pyi").is_file()
 
 
 def test_deployments_are_written(installed: Installed, tmp_path: Path) -> None:
