@@ -7,7 +7,7 @@ import re
 import tempfile
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from gt.errors import SnapshotError
 
@@ -68,3 +68,11 @@ def principal_folder(root: Path, principal: str) -> Path:
     if not 0 < len(escaped) <= MAX_FOLDER_LENGTH:
         raise SnapshotError(f"the principal {principal[:60]!r} has no folder: its name is empty or too long")
     return root / escaped
+
+
+def principals_in(root: Path) -> list[str]:
+    """Who has a folder of snapshots in `root`: the inverse of `principal_folder`."""
+    if not root.is_dir():
+        return []
+    named = (unquote(each.name) for each in root.iterdir() if each.is_dir())
+    return sorted(name for name in named if not publisher_of(name))

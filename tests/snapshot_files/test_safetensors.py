@@ -122,10 +122,14 @@ def test_the_commands_list_export_import_and_remove(tmp_path: Path) -> None:
     """Those of this user, unless somebody else is named; an error is one line."""
     safetensors.numpy.save_file(ARRAYS, tmp_path / "in.safetensors")
     where = ("--snapshots", tmp_path / "root")
-    assert command("list", *where).output == ""
+    none = command("list", *where)
+    assert (none.exit_code, none.stdout) == (0, "")
+    assert none.stderr == f"{tmp_path / 'root'} has no snapshots of 'user {os.geteuid()}'\n"
     assert "a: 377 bytes" in command("import", tmp_path / "in.safetensors", "a", *where).output
     assert "5 tensors" in command("list", *where).output
-    assert command("list", *where, "--principal", "alice").output == ""
+    others = command("list", *where, "--principal", "alice")
+    assert (others.exit_code, others.stdout) == (0, "")
+    assert f"has no snapshots of 'alice'; of others: --principal 'user {os.geteuid()}'" in others.stderr
     assert command("export", "a", tmp_path / "out.safetensors", *where).exit_code == 0
     assert safetensors.numpy.load_file(tmp_path / "out.safetensors").keys() == {f"model.{name}" for name in ARRAYS}
     (part,) = (tmp_path / "root").glob("*/a/*/part-*")

@@ -38,12 +38,26 @@ def show(snapshots: Folder = None, principal: Whose = "") -> None:
     with errors_as_lines():
         from datetime import datetime
 
-        for each in _folder(snapshots, principal).list():
+        listed = _folder(snapshots, principal).list()
+        if not listed:
+            _tell_of_others(snapshots, principal)
+        for each in listed:
             if each.error:
                 typer.echo(f"{each.name:30} {each.error}")
             else:
                 when = datetime.fromtimestamp(each.time).astimezone().isoformat(" ", "seconds")
                 typer.echo(f"{each.name:30} {when} {each.tensors:6} tensors {each.nbytes:15,} bytes")
+
+
+def _tell_of_others(root: Path | None, principal: str) -> None:
+    """Say on stderr whose snapshots there are, where the one who was asked for has none."""
+    import os
+
+    from gt.snapshot_files.snapshot_names import default_folder, principals_in
+
+    root, whom = root or default_folder(), principal or f"user {os.geteuid()}"
+    others = ", ".join(f"--principal '{each}'" for each in principals_in(root) if each != whom)
+    typer.echo(f"{root} has no snapshots of '{whom}'" + (f"; of others: {others}" if others else ""), err=True)
 
 
 @snapshot.command("export")
