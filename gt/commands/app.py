@@ -29,6 +29,7 @@ from .report import report
 from .simulate_policies import simulate_policies
 from .top import top
 from .trace import trace
+from .tune import tune
 from .why import why
 
 app = typer.Typer(
@@ -82,6 +83,7 @@ app.command()(reload)
 app.command("take-over")(take_over)
 app.command()(restart)
 app.command(context_settings={"ignore_unknown_options": True})(explain)
+app.command(context_settings={"ignore_unknown_options": True})(tune)
 app.command()(replay)
 app.command("simulate-policies")(simulate_policies)
 app.command()(top)

@@ -47,7 +47,8 @@ def explain(
 ) -> None:
     """Show how a program would be sharded, what moves, what it costs, before any cluster runs it."""
     from gt.errors import GTError
-    from gt.tools.explain import ProgramError, explain_program
+    from gt.tools.explain import explain_program
+    from gt.tools.program_run import ProgramError
 
     with errors_as_lines():
         if not program.is_file():
@@ -55,7 +56,7 @@ def explain(
         try:
             explainer, found = explain_program(
                 program, arguments or (), config=config, workers=workers, compare=compare or (), steps=steps,
-                values=values, speeds="typical" if typical else "measured", memory=0 if search else _bytes(memory),
+                values=values, speeds="typical" if typical else "measured", memory=0 if search else bytes_of(memory),
                 devices=[each.strip() for each in devices.split(",")] if devices else (), hosts=_hosts(hosts), link=link,
             )  # fmt: skip
         except ProgramError as error:
@@ -64,7 +65,7 @@ def explain(
         if search:
             from gt.tools.config_search import propose
 
-            typer.echo(propose(str(program), explainer, found[0], _bytes(memory)).yaml, nl=False)
+            typer.echo(propose(str(program), explainer, found[0], bytes_of(memory)).yaml, nl=False)
             return
     if json:
         import json as notation
@@ -84,7 +85,7 @@ def _hosts(text: str) -> int | list[int]:
     return counts if len(counts) > 1 else counts[0]
 
 
-def _bytes(text: str) -> int:
+def bytes_of(text: str) -> int:
     """'16GB', '512MiB' or '1e9' as bytes; nothing is 0."""
     from gt.sharding.options import size
 

@@ -92,7 +92,7 @@ class Proposal:
         else:
             yield f"# One worker alone takes {duration(self.alone)}, {times(self.alone / self.score.seconds)} as long."
         yield "mesh: {" + ", ".join(f"{axis}: {length}" for axis, length in self.mesh.items()) + "}"
-        rules = _by_signal(self.choice)
+        rules = rules_by_signal(self.choice)
         if not rules:
             yield "sharding_config: {}"
             return
@@ -105,7 +105,7 @@ class Proposal:
                 traffic = f", {size(abs(more))} {'more' if more > 0 else 'less'} moved" if more else ""
                 yield f"  # without it {duration(without.seconds)} ({slower:+.0%}){traffic}"
             shown = [_flow(rule) for rule in each]
-            yield f"  {_key(signal)}: {shown[0] if len(shown) == 1 else '[' + ', '.join(shown) + ']'}"
+            yield f"  {key_text(signal)}: {shown[0] if len(shown) == 1 else '[' + ', '.join(shown) + ']'}"
 
 
 class Search:
@@ -123,7 +123,7 @@ class Search:
     def propose(self, program: str, signals: Sequence[str], given: tuple[str, Score], alone: float) -> Proposal:
         """The best config for these signals, which are in order of first use. Raises GTError if every config is refused."""
         found: list[tuple[float, dict[str, int], Choice]] = []
-        for mesh in _meshes(len(self.facts)):
+        for mesh in meshes_of(len(self.facts)):
             for choice in self.starts(mesh, signals):
                 score = self.score(mesh, choice)
                 if score is not None:
@@ -199,14 +199,14 @@ class Search:
     def pruned(self, mesh: dict[str, int], choice: Choice) -> tuple[Choice, dict[str, Score]]:
         """The choice without the rules that gain nothing, and its score without each of the others."""
         without: dict[str, Score] = {}
-        for signal in list(_by_signal(choice)):
+        for signal in list(rules_by_signal(choice)):
             now = self.score(mesh, choice)
             fewer = {key: rule for key, rule in choice.items() if key[0] != signal}
             score = self.score(mesh, fewer)
             assert now is not None, "it was scored before"
             if score is not None and score.seconds * MAX_TIME_RATIO <= now.seconds:
                 choice, without = fewer, {}
-        for signal in _by_signal(choice):
+        for signal in rules_by_signal(choice):
             score = self.score(mesh, {key: rule for key, rule in choice.items() if key[0] != signal})
             if score is not None:
                 without[signal] = score
@@ -220,9 +220,17 @@ class Search:
         return self.scores[key]
 
     def planned(self, mesh: Mapping[str, int], choice: Choice) -> Score | None:
-        """Plan the whole stream again, because memory may be scarcest before the last update."""
+        """The score of a choice, by planning; None if a service would refuse it."""
         try:
-            shadow = Shadow("", config_of(mesh, choice), self.facts, link=self.link)
+            return self.score_config(config_of(mesh, choice))
+        except GTError:
+            return None
+
+    def score_config(self, config: Config | None) -> Score | None:
+        """Plan the whole stream again, because memory may be scarcest before the last update; None if a service would refuse
+        this."""
+        try:
+            shadow = Shadow("", config, self.facts, link=self.link)
             for message in self.stream:
                 if message is None:
                     shadow.update += 1
@@ -272,18 +280,19 @@ def config_of(mesh: Mapping[str, int], choice: Choice) -> Config:
     """The config for a choice."""
     from gt.sharding.config import Config
 
-    rules = {signal: each[0] if len(each) == 1 else each for signal, each in _by_signal(choice).items()}
+    rules = {signal: each[0] if len(each) == 1 else each for signal, each in rules_by_signal(choice).items()}
     return Config.from_plain({"mesh": dict(mesh), "sharding_config": rules})
 
 
-def _meshes(workers: int) -> Iterator[dict[str, int]]:
+def meshes_of(workers: int) -> Iterator[dict[str, int]]:
     """Every grid of data and model; an axis of one worker is left out."""
     for model in (n for n in range(1, workers + 1) if workers % n == 0):
         mesh = {axis: length for axis, length in (("data", workers // model), ("model", model)) if length > 1}
         yield mesh or {"data": 1}
 
 
-def _by_signal(choice: Choice) -> dict[str, list[dict[str, Any]]]:
+def rules_by_signal(choice: Choice) -> dict[str, list[dict[str, Any]]]:
+    """The rules of each signal, one for each axis."""
     found: dict[str, list[dict[str, Any]]] = {}
     for (signal, _), rule in choice.items():
         found.setdefault(signal, []).append(dict(rule))
@@ -298,5 +307,6 @@ def _flow(rule: Rule) -> str:
     return "{" + ", ".join(f"{key}: {value}" for key, value in rule.items()) + "}"
 
 
-def _key(signal: str) -> str:
+def key_text(signal: str) -> str:
+    """A signal as a key of YAML, in quotes where it needs them."""
     return signal if re.fullmatch(r"[A-Za-z_][\w./-]*", signal) else f'"{signal}"'

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import runpy
-import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,8 +19,10 @@ from gt.service.in_process import Fabric, InprocLink, NoBulk
 from gt.wire import messages as m
 
 from .explanation import Explanation, explanation_of
+from .program_run import ProgramError, StopProgram, flush, run_program
 from .shadow_planner import Shadow
 from .worker_facts import bandwidth_of, facts_of, facts_on_hosts, workers_on_hosts
+from .update_counter import UpdateCounter
 
 if TYPE_CHECKING:
     from gt.client.session.session import Session
@@ -35,14 +34,6 @@ others."""
 SPEED_SOURCES: Final = ("measured", "typical")
 SHADOWED_MESSAGES: Final = (m.Define, m.Drop, m.Run, m.Put, m.Restore, m.Free)
 """The messages that every shadow receives."""
-
-
-class StopProgram(SystemExit):
-    """Stops the program. A `SystemExit`, so that `except Exception` does not catch it and threads end quietly."""
-
-
-class ProgramError(Exception):
-    """The program raised an error; the text is its traceback."""
 
 
 class Explainer:
@@ -67,8 +58,7 @@ class Explainer:
         self.alone: Shadow | None = None
         self.stream: list[Any] = []
         """The program's messages, to be planned again under other configs; None marks the end of an update."""
-        self.updates = 0
-        self.updating = False
+        self.counter = UpdateCounter()
         self.stopped = ""
         self.refused: GTError | None = None
         self.asked = 1
@@ -145,23 +135,19 @@ class Explainer:
                 self.plan_for(config)
 
     def count(self, run: m.Run) -> None:
-        """Notice the end of an update: the first run without an instruction of the update phase."""
+        """Notice the end of an update."""
         segment = self.shadows[0].client.segments.get(run.segment)
-        tags = getattr(segment, "tags", ())
-        if any(tag.phase == "update" for tag in tags):
-            self.updating = True
-        elif self.updating:
-            self.ended()
+        if self.counter.ran(tag.phase for tag in getattr(segment, "tags", ())):
             if self.updates >= self.steps:
                 self.stop("")
             for shadow in self.everyone():
                 shadow.update = self.updates
             self.stream.append(None)
 
-    def ended(self) -> None:
-        """One update is complete."""
-        self.updates += self.updating
-        self.updating = False
+    @property
+    def updates(self) -> int:
+        """How many updates are complete."""
+        return self.counter.updates
 
     def stop(self, reason: str) -> None:
         """Stop the program."""
@@ -172,7 +158,7 @@ class Explainer:
         """The explanations, one for each config."""
         if self.refused is not None:
             raise self.refused
-        self.ended()
+        self.counter.ended()
         assert self.alone is not None
         return [explanation_of(program, shadow, self.alone, self.updates, self.stopped) for shadow in self.shadows]
 
@@ -271,7 +257,7 @@ def explain(
     with in_place(explainer), contextlib.suppress(StopProgram):
         _start_session(explainer)
         fn(*args)
-        _flush()
+        flush()
     found = explainer.result(getattr(fn, "__name__", "the program"))
     return found if compare else found[0]
 
@@ -289,27 +275,13 @@ def explain_program(
         config, workers, compare, steps=steps, values=values, speeds=speeds, memory=memory, devices=devices, hosts=hosts,
         link=bandwidth_of(link),
     )  # fmt: skip
-    argv, path = sys.argv, sys.path[:]
-    sys.argv = [str(program), *arguments]
-    sys.path.insert(0, str(program.resolve().parent))
     try:
-        with in_place(explainer), contextlib.redirect_stdout(sys.stderr):
-            try:
-                runpy.run_path(str(program), run_name="__main__")
-                _flush()
-            except StopProgram:
-                pass
-            except SystemExit as ended:
-                if ended.code not in (None, 0):
-                    raise ProgramError(f"{program} ended with status {ended.code}") from None
-                _flush()
-            except Exception as error:  # noqa: BLE001 — whatever it is, it is the program's own
-                if explainer.refused is not None:
-                    raise explainer.refused from None
-                raise ProgramError(_traceback(error, program)) from None
-    finally:
-        sys.argv = argv
-        sys.path[:] = path
+        with in_place(explainer):
+            run_program(program, arguments)
+    except ProgramError:
+        if explainer.refused is not None:
+            raise explainer.refused from None
+        raise
     if not explainer.shadows:
         raise GTError(f"{program} computes nothing with gt: there is nothing to explain")
     return explainer, explainer.result(str(program))
@@ -338,13 +310,6 @@ def _start_session(explainer: Explainer) -> None:
     explainer.start(None, None)
 
 
-def _flush() -> None:
-    from gt.client.session import sessions
-
-    if sessions.active() is not None:
-        sessions.current().flush()
-
-
 def _name(config: Config | None) -> str:
     """The name of a config: that of its file."""
     if config is None:
@@ -370,9 +335,3 @@ def _slim(message: Any) -> Any:
     return message
 
 
-def _traceback(error: BaseException, program: Path) -> str:
-    """The traceback from the program's first line on."""
-    frames = error.__traceback__
-    while frames is not None and Path(frames.tb_frame.f_code.co_filename).resolve() != program.resolve():
-        frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames))

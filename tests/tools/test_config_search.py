@@ -12,7 +12,8 @@ import gt
 from gt.commands.app import app
 from gt.sharding import config
 from gt.tools.config_search import Proposal, Search, propose, signals_of
-from gt.tools.explain import Explainer, StopProgram, in_place
+from gt.tools.explain import Explainer, in_place
+from gt.tools.program_run import StopProgram
 
 WIDE = """
 import gt
