@@ -17,6 +17,7 @@ from gt.errors import GradientError
 watchers: Final[list[Callable[[Sequence[Tensor]], None]]] = []
 """Who is told what each backward pass starts from: `gt tune`, which compares losses."""
 
+
 def backward(
     tensors: Tensor | Sequence[Tensor],
     grad_tensors: Tensor | Sequence[Tensor | None] | None = None,

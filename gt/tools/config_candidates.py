@@ -103,7 +103,11 @@ def _pipelines(workers: int, units: Sequence[str]) -> Iterator[tuple[str, None, 
         rule: Rule = {
             "strategy": "pipeline_parallel", "stages": stages, "microbatches": count * MICROBATCHES_PER_STAGE,
         }  # fmt: skip
-        yield f"pipeline of {count} × {width}" if width > 1 else f"pipeline of {count}", None, dict.fromkeys(units, rule)
+        yield (
+            f"pipeline of {count} × {width}" if width > 1 else f"pipeline of {count}",
+            None,
+            dict.fromkeys(units, rule),
+        )
 
 
 def _config(mesh: Mapping[str, int] | None, rules: Mapping[str, Any]) -> Config:

@@ -21,8 +21,8 @@ from gt.wire import messages as m
 from .explanation import Explanation, explanation_of
 from .program_run import ProgramError, StopProgram, flush, run_program
 from .shadow_planner import Shadow
-from .worker_facts import bandwidth_of, facts_of, facts_on_hosts, workers_on_hosts
 from .update_counter import UpdateCounter
+from .worker_facts import bandwidth_of, facts_of, facts_on_hosts, workers_on_hosts
 
 if TYPE_CHECKING:
     from gt.client.session.session import Session
@@ -333,5 +333,3 @@ def _slim(message: Any) -> Any:
         zeros = np.zeros(unpack_spec(message.spec).nbytes, np.uint8).data
         return m.Put(message.tensor, message.spec, message.signal, False, zeros)
     return message
-
-

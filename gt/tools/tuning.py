@@ -159,9 +159,7 @@ def check_batches(predicted: Mapping[int | None, Sequence[Candidate]]) -> None:
         )
 
 
-def chosen(
-    predicted: Mapping[int | None, Sequence[Candidate]], memory: int, tries: int
-) -> tuple[list[Trial], int]:
+def chosen(predicted: Mapping[int | None, Sequence[Candidate]], memory: int, tries: int) -> tuple[list[Trial], int]:
     """What is measured, in order, and how many candidates are left out.
 
     Of all batch sizes those configs are taken from which most samples a second are expected, and before each the run without a
@@ -193,7 +191,10 @@ def by_batch(trials: Iterable[Trial]) -> list[list[Trial]]:
     groups: dict[int | None, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.batch, []).append(trial)
-    return [sorted(groups[key], key=lambda trial: trial.candidate.name != NO_CONFIG) for key in sorted(groups, key=lambda b: b or 0)]
+    return [
+        sorted(groups[key], key=lambda trial: trial.candidate.name != NO_CONFIG)
+        for key in sorted(groups, key=lambda b: b or 0)
+    ]
 
 
 def compare_losses(trials: Sequence[Trial], tolerance: float) -> None:
@@ -214,14 +215,15 @@ def compare_losses(trials: Sequence[Trial], tolerance: float) -> None:
         if not same:
             trial.refused = (
                 f"other values: {_losses(trial.measured)}, and {_losses(reference.measured)} with {reference.candidate.name}; "
-                "a config must not change them, unless the program is not deterministic (gt.manual_seed) or --tolerance is too low"
+                "a config must not change them: is the program's seed fixed (gt.manual_seed), or --tolerance too low?"
             )
 
 
 def _losses(measured: Measurement) -> str:
     """'first losses 2.31, 2.29'."""
     shown = ", ".join(f"{loss:.6g}" for loss in measured.losses)
-    return f"first {measured.compared}s {shown}" if shown else "no numbers"
+    kind = "losses" if measured.compared == "loss" else "fetched numbers"
+    return f"first {kind} {shown}" if shown else "no numbers"
 
 
 def _with_batch(batch: int | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 from rich.text import Text
@@ -14,7 +14,7 @@ from .explain_render import duration, short, size, times
 if TYPE_CHECKING:
     from .tuning import Trial, Tuning
 
-MAX_REASON_LINES = 3
+MAX_REASON_LINES: Final = 3
 """How many lines of a failed process's last words are shown."""
 
 
@@ -23,7 +23,17 @@ def table(tuning: Tuning) -> Table:
     batches = tuning.request.batches != (None,)
     rate = "samples/s" if batches else "updates/s"
     shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    columns = [*(["batch"] if batches else []), "config", "predicted", "measured", rate, "memory", "held", "moved", "measured"]
+    columns = [
+        *(["batch"] if batches else []),
+        "config",
+        "predicted",
+        "measured",
+        rate,
+        "memory",
+        "held",
+        "moved",
+        "measured",
+    ]
     for column in columns:
         shown.add_column(column, justify="left" if column == "config" else "right", no_wrap=True)
     best = tuning.best
@@ -41,7 +51,7 @@ def _figures(trial: Trial) -> list[str]:
     return [
         duration(predicted.seconds),
         duration(measured.seconds) if measured else mark,
-        mark or f"{trial.throughput:.4g}",
+        mark or rate_text(trial.throughput),
         size(predicted.peak),
         size(measured.high_water) if measured else "",
         size(predicted.moved),
@@ -105,6 +115,11 @@ def flow(value: Any) -> str:
     return key_text(value) if isinstance(value, str) else str(value)
 
 
+def rate_text(rate: float) -> str:
+    """'12,345' or '1.23'."""
+    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
 def _label(trial: Trial) -> str:
     return trial.candidate.name if trial.batch is None else f"batch size {trial.batch}, {trial.candidate.name}"
 
@@ -114,7 +129,7 @@ def _measured(trial: Trial) -> str:
     assert trial.measured is not None, "it was measured"
     if not trial.measured.steps:
         return f"{duration(trial.measured.seconds)} for the whole program"
-    rate = "" if trial.batch is None else f", {trial.throughput:.4g} samples/s"
+    rate = "" if trial.batch is None else f", {rate_text(trial.throughput)} samples/s"
     return f"{duration(trial.measured.seconds)} an update{rate}, over {trial.measured.steps} updates"
 
 
