@@ -37,6 +37,9 @@ def tune(
     typical: Annotated[
         bool, typer.Option("--typical", help="Predict for typical workers instead of this machine's, measured.")
     ] = False,
+    search: Annotated[
+        bool, typer.Option("--search", help="Consider what gt explain --search proposes too; that takes longer.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Write the best config to this file (YAML).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON; bytes and seconds.")] = False,
 ) -> None:
@@ -55,7 +58,7 @@ def tune(
             raise typer.BadParameter("a running service has the workers that joined it", param_hint="--workers")
         request = TuningRequest(
             str(program), arguments or (), workers, address, _batches(batch_sizes), bytes_of(memory), tries, warmup, steps,
-            tolerance, timeout, values, typical,
+            tolerance, timeout, values, typical, search,
         )  # fmt: skip
         tuning = tune(request, ask, lambda line: typer.echo(line, err=True))
         best = tuning.best

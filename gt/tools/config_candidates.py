@@ -37,11 +37,11 @@ class Candidate:
     predicted: Score
 
 
-def candidates_of(explainer: Explainer, given: Explanation) -> list[Candidate]:
+def candidates_of(explainer: Explainer, given: Explanation, *, searching: bool = False) -> list[Candidate]:
     """All configs that an explained program may be tried with, each once, without those that a service would refuse.
 
     The first is no config at all. Then come the config that the program itself asked for, the strategies alone and mixed over
-    every mesh of the workers, pipelines, `auto`, and what `gt explain --search` proposes.
+    every mesh of the workers, pipelines, `auto`, and with `searching` what `gt explain --search` proposes, which takes longer.
     """
     shadow = explainer.shadows[0]
     search = Search(explainer.stream, shadow.facts, explainer.updates, link=shadow.link)
@@ -63,6 +63,7 @@ def candidates_of(explainer: Explainer, given: Explanation) -> list[Candidate]:
         for name, mesh, rules in [*_grids(search, workers, signals), *_pipelines(workers, units_of(shadow.uses))]:
             add(name, _config(mesh, rules))
         add("auto", _config(None, {signal: {"strategy": "auto"} for signal in signals}))
+    if workers > 1 and signals and searching:
         score = Score(given.seconds, given.moved, given.memory.peak)
         try:
             proposal = search.propose(given.program, signals, (given.config, score), given.alone)

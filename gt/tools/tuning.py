@@ -43,12 +43,14 @@ class TuningRequest:
     timeout: float = 120.0
     values: bool = True
     typical: bool = False
+    search: bool = False
 
     def plain(self) -> dict[str, Any]:
         """What each process is told."""
         return {
             "program": self.program, "arguments": [*self.arguments], "workers": self.workers, "address": self.address,
             "values": self.values, "typical": self.typical, "warmup": self.warmup, "steps": self.steps,
+            "search": self.search,
         }  # fmt: skip
 
 

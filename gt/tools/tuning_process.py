@@ -90,7 +90,7 @@ def predict(what: Mapping[str, Any]) -> dict[str, Any]:
         "batch": what.get("batch"),
         "workers": found[0].workers,
         "device": found[0].device,
-        "candidates": [asdict(each) for each in candidates_of(explainer, found[0])],
+        "candidates": [asdict(each) for each in candidates_of(explainer, found[0], searching=what["search"])],
     }
 
 
@@ -118,7 +118,7 @@ def _devices(address: str) -> list[str]:
         there = [each for each in devices() if each.duty == "in service"]
     finally:
         face.disconnect()
-    return [each.device or each.kind for each in there]
+    return [each.name for each in there]
 
 
 TASKS: Final = {"predict": predict, "measure": measure}

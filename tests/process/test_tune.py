@@ -1,6 +1,6 @@
 """`gt tune` as a whole: it explains a program, measures it on real workers, and writes a config that the program runs with.
 
-It starts five services, one after the other, so `make tune-test` runs it and `make test` does not.
+It starts a service for each run, one after the other, so `make tune-test` runs it and `make test` does not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_a_program_is_tuned_for_two_workers(machine: Machine) -> None:
     path.write_text(PROGRAM)
     process = machine.command(
         "tune", str(path), "--workers", "2", "--batch-sizes", "16,64", "--tries", "2", "--steps", "5", "--warmup", "3",
-        "--out", str(out), "--", "--batch", "{batch_size}",
+        "--search", "--out", str(out), "--", "--batch", "{batch_size}",
     )  # fmt: skip
     assert process.wait(300) == 0, process.lines
     text = "\n".join(process.lines)
@@ -53,3 +53,19 @@ def test_a_program_is_tuned_for_two_workers(machine: Machine) -> None:
     config.load(out).mesh_for(2)
     path.unlink()
     out.unlink()
+
+
+def test_a_program_is_measured_on_a_service_that_runs(machine: Machine) -> None:
+    path = machine.temp / "train.py"
+    path.write_text(PROGRAM)
+    address, _, _ = machine.service(2)
+    process = machine.command(
+        "tune", str(path), "--address", address, "--batch-sizes", "16", "--tries", "1", "--steps", "5", "--warmup", "3",
+        "--", "--batch", "{batch_size}",
+    )  # fmt: skip
+    assert process.wait(300) == 0, process.lines
+    text = "\n".join(process.lines)
+    assert text.count("measuring") == 2, text
+    assert "other values" not in text, text
+    assert "best: batch size 16" in text, text
+    path.unlink()
