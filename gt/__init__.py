@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from . import accelerator as accelerator
     from . import amp as amp
+    from . import ao as ao
     from . import array_api as array_api
     from . import autograd as autograd
     from . import backends as backends
@@ -60,6 +61,7 @@ _CONSTANTS: Final[dict[str, Any]] = {
 _SUBMODULES: Final = (
     "accelerator",
     "amp",
+    "ao",
     "array_api",
     "autograd",
     "backends",

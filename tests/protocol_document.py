@@ -115,6 +115,7 @@ RESULTS = {
     "same": "that of the operands",
     "attribute": "the attribute `dtype`",
     "bool": "`bool`",
+    "int32": "`i32`",
     "int64": "`i64`",
     "real": "that of the real part; of real numbers the same",
     "complex": "that of a number of such parts",

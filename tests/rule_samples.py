@@ -263,6 +263,20 @@ def matmuls(op: str) -> Iterator[Sample]:
         yield Sample(op, (floats(*a), floats(*b)), edge=True)
 
 
+def bytes_(*shape: int) -> Array:
+    """Near the ends of int8, so that contributions to a partial sum wrap around."""
+    return np.asarray(random.integers(118, 128, shape) * random.choice([-1, 1], shape), np.int8)
+
+
+def int8_products(op: str) -> Iterator[Sample]:
+    make = bytes_ if op == "matmul_int8" else floats
+    for x, w, edge in (
+        ((5, 4), (7, 4), False), ((3, 5, 4), (6, 4), False), ((2, 3, 1, 7), (5, 7), True), ((1, 5), (1, 5), True),
+        ((4, 0), (3, 0), True), ((0, 5), (2, 5), True), ((4, 5), (0, 5), True),
+    ):  # fmt: skip
+        yield Sample(op, (make(*x), bytes_(*w)), edge=edge)
+
+
 def attentions(op: str) -> Iterator[Sample]:
     """Without a mask, or with one as the last operand: of booleans where it has an even number of dimensions."""
     many = op == "attention_grad"  # combinations of placements
@@ -444,7 +458,7 @@ FAMILIES = {
     "binary": binaries, "where": wheres,
     "reduction": reductions, "arg": args, "reshape": reshapes, "permute": permutes, "expand": expands, "cat": cats,
     "slice": slices, "update_slice": slices, "gather": gathers, "scatter_add": gathers, "take": takes,
-    "scatter": gathers, "segment_sum": segment_sums, "matmul": matmuls,
+    "scatter": gathers, "segment_sum": segment_sums, "matmul": matmuls, "int8_product": int8_products,
     "attention": attentions, "attention_grad": attentions, "recurrence": recurrences, "recurrence_grad": recurrences,
     "solve": solves, "linalg": matrices, "fft": transforms,
     "conv": convs, "windows": sliding, "overlap_add": overlaps,

@@ -40,6 +40,7 @@ DOCUMENTS = (
     "docs/operating.md",
     "docs/ops.md",
     "docs/protocol.md",
+    "docs/quantization.md",
     "docs/top.md",
 )
 ROOMS = ("gt", "client", "dispatcher", "monitor", "worker")

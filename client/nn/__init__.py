@@ -129,6 +129,7 @@ from .pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
+from .quantized import QuantizedLinear
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase
 from .reshape_layers import (
     ChannelShuffle,
@@ -169,7 +170,7 @@ __all__ = [
     "LazyConvTranspose2d", "LazyConvTranspose3d", "LazyInstanceNorm1d", "LazyInstanceNorm2d", "LazyInstanceNorm3d",
     "LazyLinear", "UninitializedBuffer", "UninitializedParameter",
     "Module", "Parameter", "Buffer", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict",
-    "Identity", "Linear", "Bilinear", "Embedding", "EmbeddingBag",
+    "Identity", "Linear", "QuantizedLinear", "Bilinear", "Embedding", "EmbeddingBag",
     "LayerNorm", "RMSNorm", "GroupNorm", "LocalResponseNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d",
     "SyncBatchNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "MaxPool1d", "MaxPool2d",

@@ -133,6 +133,7 @@ def _recurrence_flops(operands: Sequence[Spec | str], result: Spec) -> float:
 #: By family: the flops of what is bound by arithmetic. Everything else is bound by memory.
 FLOPS: Final[Mapping[str, Callable[[Sequence[Spec | str], Spec], float]]] = {
     "matmul": _matmul_flops,
+    "int8_product": _matmul_flops,
     "conv": _conv_flops,
     "attention": _attention_flops,
     "attention_grad": _attention_flops,

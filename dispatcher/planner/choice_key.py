@@ -22,7 +22,7 @@ DATA, PARAMETER, CONSTANT = 0, 1, 2
 ELEMENTWISE_FAMILIES: Final = frozenset({"unary", "cast", "binary", "where", "tag", "follow"})
 RELAYOUT_FAMILIES: Final = frozenset({"reshape", "permute", "expand", "slice", "cat"})
 """Families that rearrange dimensions. Their results follow the operands, whatever the signal would prefer."""
-PRODUCT_FAMILIES: Final = frozenset({"matmul", "conv"})
+PRODUCT_FAMILIES: Final = frozenset({"matmul", "conv", "int8_product"})
 """Families in which activations meet the weights of a network."""
 LOOKUP_FAMILIES: Final = frozenset({"gather", "take"})
 """Families that count as using a parameter even if no operand is data, because positions may be constants."""

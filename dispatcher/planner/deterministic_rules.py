@@ -31,6 +31,7 @@ BLOCK_SUM_OPS: Final = frozenset({"sum", "prod", "matmul", "conv"})
 
 BLOCK_DIMENSIONS: Final = {
     "matmul": ((-2, -1), (-2, -1), (-2, -1)),
+    "linear_int8": ((-2, -1), (-2, -1), (-2, -1)),
     "conv": ((0, 2), (0, 2), (1, 2)),
     "attention": ((-2, -1), (-2,), (), (-1,), (-2,)),
     "lstm": ((-2,), (-2,), (), (), (-2,), (-2,), ()),

@@ -266,6 +266,13 @@ def _matmul(schema: OpSchema) -> Iterable[ShardingOption]:
     return _lettered(_all(schema.result), [(*lead_a, m, k), (*lead_b, k, n)], _SUM)
 
 
+def _int8_product(schema: OpSchema) -> Iterable[ShardingOption]:
+    """zmn = zmk, nk; a cut through k leaves a partial sum."""
+    *lead, n = _all(schema.result)
+    k = schema.result.ndim
+    return _lettered((*lead, n), [(*lead, k), (n, k)], _SUM)
+
+
 def _attention(schema: OpSchema) -> Iterable[ShardingOption]:
     """zlo = zle, zse, zso: each query by itself, and all keys for each."""
     q, v = schema.tensor(0), schema.tensor(2)
@@ -397,6 +404,7 @@ RULES: Final[dict[str, Rule]] = {
     "take": _take,
     "segment_sum": _segment_sum,
     "matmul": _matmul,
+    "int8_product": _int8_product,
     "attention": _attention,
     "attention_grad": _attention_grad,
     "recurrence": _recurrence,
@@ -435,6 +443,7 @@ PASSING: Final[dict[str, Passing]] = {
     "left_shift": (("sum",), ("PR",)),
     "cumprod": (("prod",), ("P",)),
     "matmul": (("sum",), ("PR", "RP")),
+    "linear_int8": (("sum",), ("PR",)),  # sums of int8 may wrap around, so no partial weights
     "attention": (("sum",), ("RRPR",)),
     "attention_grad": (("sum",), ("RRRPR",)),
     "lstm_grad": (("sum",), ("RRP",)),

@@ -22,7 +22,9 @@ from gt.turns import INSTRUCTIONS_PER_TURN
 MAX_PARTS: Final = 8
 """The most parts into which a plan's instructions are divided for checking, and so the most variants of a plan."""
 RECURRENT_FAMILIES: Final = frozenset({"recurrence", "recurrence_grad"})
-ADDING_OPS: Final = frozenset({"sum", "matmul", "conv", "overlap_add", "max_pool_grad", "segment_sum", "scatter_add"})
+ADDING_OPS: Final = frozenset(
+    {"sum", "matmul", "linear_int8", "conv", "overlap_add", "max_pool_grad", "segment_sum", "scatter_add"}
+)
 """Ops that add up many numbers: the size of rounding errors depends on the terms, not on their sum."""
 MAX_COMPANIONS: Final = 16
 """The most instructions that one check adds, besides half as many for each operand."""

@@ -15,7 +15,7 @@ from gt.bounds import MAX_OPERANDS
 from gt.errors import DTypeError, ShapeError
 
 from .attributes import Attributes, check_attributes
-from .dtypes import KINDS, DType, bool_, int64
+from .dtypes import KINDS, DType, bool_, float32, float64, int8, int32, int64
 from .ops import OPS, Op
 from .spec import Spec, size_error, spec
 
@@ -317,6 +317,23 @@ def _matmul(name: str, op: Op, operands: Sequence[Operand], attributes: Attribut
     return (spec(_one_dtype(name, operands), (*batch, a.shape[-2], b.shape[-1])),)
 
 
+MAX_INT8_PRODUCTS: Final = (2**31 - 1) // 2**14
+"""The most products of two int8 numbers, each at most 2¹⁴, of which int32 has every sum."""
+
+
+def _int8_product(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    x, w = _tensors(operands)
+    allowed = (int8,) if name == "matmul_int8" else (float32, float64)
+    if x.dtype not in allowed or w.dtype is not int8:
+        wanted = " or ".join(str(dtype) for dtype in allowed)
+        raise DTypeError(f"{name} takes x of {wanted} and w of int8, not {x.dtype} and {w.dtype}")
+    if x.ndim < 2 or w.ndim != 2 or x.shape[-1] != w.shape[1]:
+        raise ShapeError(f"{name} takes shapes [..., m, k] and [n, k], not {x.shape} and {w.shape}")
+    if name == "matmul_int8" and x.shape[-1] > MAX_INT8_PRODUCTS:
+        raise ShapeError(f"{name}: sums of {x.shape[-1]} products may not fit int32: at most {MAX_INT8_PRODUCTS}")
+    return (spec(int32 if name == "matmul_int8" else x.dtype, (*x.shape[:-1], w.shape[0])),)
+
+
 def _attention(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
     """Of queries, keys, values, for `attention_grad` the gradient of the result, and perhaps a mask."""
     tensors = _tensors(operands)
@@ -608,6 +625,7 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "take": _take,
     "segment_sum": _segment_sum,
     "matmul": _matmul,
+    "int8_product": _int8_product,
     "attention": _attention,
     "attention_grad": _attention,
     "recurrence": _recurrence,

@@ -255,6 +255,19 @@ OPS: Final[dict[str, Op]] = {
     ),
     # linear algebra
     "matmul": Op("matmul", 2, "number", doc="[..., m, k] by [..., k, n], leading dimensions broadcast"),
+    "linear_int8": Op(
+        "int8_product",
+        2,
+        "real",
+        doc="x [..., m, k] of float32 or float64 by the transpose of int8 w [n, k]: the product of a weight kept as int8",
+    ),
+    "matmul_int8": Op(
+        "int8_product",
+        2,
+        "integer",
+        "int32",
+        doc="x [..., m, k] by the transpose of w [n, k], both int8: exact sums in int32, of at most 131,071 products each",
+    ),
     "solve": Op("solve", 2, "inexact", doc="x with a x = b, [..., m, m] and [..., m, k], leading dimensions broadcast"),
     "cholesky": Op(
         "linalg", 1, "inexact", doc="the lower triangle L with L Lᴴ = x, of which the lower triangle is read"

@@ -48,6 +48,7 @@ NAMES: Final[dict[str, str]] = {
     "gt.client.tensor.devices": "device",
     "gt.client.tensor_api.printing": "set_printoptions",
     "gt.client.ops.random": "Generator",
+    "gt.client.nn.quantized": "quantize",
 }
 # fmt: on
 """The names by the module that defines them, written as in `from … import …`."""

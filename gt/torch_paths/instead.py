@@ -14,13 +14,12 @@ PROCESSES: Final = (
 
 # fmt: off
 INSTEAD: Final = {
-    "ao": "quantised tensors are not supported; for half precision use `gt.autocast` or `model.bfloat16()`",
     "export": "programs are not exported; `gt.save(model.state_dict(), path)` writes a safetensors file for other libraries",
     "library": "custom ops are not registered; write the function in GT's own, with `gt.autograd.Function` for its gradient",
     "nested": "nested tensors are not supported; use `gt.nn.utils.rnn.pad_sequence` and a mask",
     "ops": "custom ops are not registered; the functions of `gt` and `gt.nn.functional` are what there is",
     "profiler": "use `with gt.profile('run.json'):` and `gt report run.json`",
-    "quantization": "quantised tensors are not supported; for half precision use `gt.autocast` or `model.bfloat16()`",
+    "quantization": "use `gt.quantize(model)`, or `gt.ao.quantization.quantize_dynamic`",
     "serialization": "`gt.load` runs no code from files, so there is nothing to allow or to set",
     "sparse": "sparse tensors are not supported; use dense ones, or gather and `scatter_add` over the list of indices",
     "sparse_coo_tensor": "sparse tensors are not supported; use dense ones, or gather and `scatter_add` over the list of indices",

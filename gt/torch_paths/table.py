@@ -38,6 +38,8 @@ PATHS: dict[str, Row] = {
         "gt.client.tensor.autocast": "*",
         "gt.client.autograd.grad_scaler": "*",
     }),
+    "gt.ao": Row("PyTorch's package of this name: what GT has of it.", {"gt.ao": "quantization"}),
+    "gt.ao.quantization": Row("Linear layers with weights of int8.", {"gt.client.nn.quantized": "quantize_dynamic"}),
     "gt.array_api": Row("The Python Array API standard, 2024.12.", {"gt.client.array_api": "="}),
     "gt.array_api.fft": Row("The Array API's `fft` extension.", {"gt.client.array_api.fft": "="}),
     "gt.array_api.linalg": Row("The Array API's `linalg` extension.", {"gt.client.array_api.linalg": "="}),

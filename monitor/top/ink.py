@@ -81,8 +81,8 @@ SPLIT_PARTS: Final = ("compute", "communication", "runtime", "waiting")
 OP_GROUPS: Final = {
     "element": ("unary", "binary", "where", "cast", "fused"),
     "product": (
-        "matmul", "conv", "windows", "overlap_add", "max_pool", "max_pool_grad", "attention", "attention_grad",
-        "recurrence", "recurrence_grad",
+        "matmul", "int8_product", "conv", "windows", "overlap_add", "max_pool", "max_pool_grad", "attention",
+        "attention_grad", "recurrence", "recurrence_grad",
     ),
     "reduction": ("reduction", "arg", "along", "segment_sum", "search"),
     "movement": (

@@ -17,19 +17,21 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from gt.ir.spec import spec
 from gt.sharding.block_grid import Tree, fold, grid, grid_dimension, tree
-from gt.worker.base.kernel_call import Kernel, KernelCall
+from gt.worker.base.kernel_call import Kernel, KernelCall, OperandPart
 
 from .attention import AttentionStrip, AttentionStrips, Where, attention, attention_grad
 from .conv_cpu import conv
 from .convolution import columns
 from .elementwise import nothing_of, same, wide
 from .linalg import linalg, solve
-from .matmul import matmul
+from .matmul import int8_product, matmul
 from .recurrence import recurrence, recurrence_grad
 from .reductions import identity, reducer_of, reduction
 
@@ -222,6 +224,19 @@ def tiled_matmul(call: KernelCall) -> Kernel:
         return lambda _a, _b: xp.full(result.shape, nothing_of(result.dtype), dtype)
     product = _product(call, m, k, n)
     return lambda a, b: product(a, b).astype(dtype, copy=False)
+
+
+def tiled_linear_int8(call: KernelCall) -> Kernel:
+    """As `tiled_matmul`, by the transpose of an int8 weight."""
+    x, w = call.tensor(0), call.tensor(1)
+    if not call.result.size or not call.span(0, x.ndim - 1)[0]:
+        return int8_product(call)
+    parts = call.parts
+    if parts and parts[1] is not None:
+        parts = (parts[0], OperandPart(parts[1].shape[::-1], parts[1].box[::-1]))
+    operands = (x, spec(call.result.dtype, w.shape[::-1]))
+    multiply, dtype = tiled_matmul(replace(call, op="matmul", operands=operands, parts=parts)), call.result.dtype.numpy
+    return lambda x, w: multiply(x, w.T.astype(dtype))
 
 
 def _product(call: KernelCall, m: TiledSides, k: TiledSides, n: TiledSides) -> Kernel:

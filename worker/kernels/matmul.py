@@ -5,6 +5,19 @@ took ten times as long as one thread takes (docs/performance.md). So what is sma
 is cut into pieces that threads take one after the other: a thread whose core is busy takes fewer. The pieces follow from the
 shapes alone, so bits depend neither on time nor on how many threads there are. On a GPU what CuPy has no product for is
 `worker/device/cublas.py`'s, and all others where they can be captured that way.
+
+Of weights kept as int8 [n, k], floating-point numbers have products, and int8 numbers have exact ones in int32.
+On a CPU neither NumPy nor BLAS multiplies int8. So rows of the weight are widened in blocks that stay in a cache, each of which
+BLAS multiplies at once: memory is read for one byte of an element in place of four, and no widened weight is ever whole. Blocks
+follow from shapes alone, so bits depend neither on time nor on how many threads there are.
+
+Products of int8 numbers are whole numbers of at most 2¹⁴. Sums of `EXACT_PRODUCTS` of them are at most 2²⁴, in whatever order
+they are added, and float32 has all whole numbers up to there: BLAS gives them exactly. Beyond that sums are added in int32,
+unless the numbers of each row of x are so small, `EXACT_ROW` all together, that no sum is larger. As a rule they are, and how it
+is done changes no bit.
+
+On a GPU, kernels in CUDA multiply int8 numbers, and floating-point numbers of few rows; many rows go to cuBLAS, by blocks that
+are widened. Without a compiler everything does.
 """
 
 from __future__ import annotations
@@ -21,6 +34,7 @@ from gt.worker.base.kernel_call import Kernel, KernelCall
 from gt.worker.device.cublas import CUDA_TYPES, TENSOR_CORE_TYPES, Gemm, has_tensor_cores
 from gt.worker.device.thread_pool import ThreadPool
 
+from .cuda.int8_products import Int8Products
 from .elementwise import wide
 
 MIN_SHARED_MULTIPLICATIONS: Final = 100_000_000
@@ -34,6 +48,15 @@ ROW_PARTS: Final = 2
 """Parts of a product of many rows by one matrix below `MIN_SHARED_MULTIPLICATIONS`: row-parallel groups compute them."""
 MIN_PARTED_MULTIPLICATIONS: Final = 4_000_000
 """Multiplications from which a product has parts."""
+EXACT_PRODUCTS: Final = 1 << 10
+"""How many products of int8 numbers float32 adds up exactly: 2¹⁰ · 2¹⁴ = 2²⁴."""
+EXACT_ROW: Final = 1 << 17
+"""The sum of |x| of a row up to which its products with int8 numbers, at most 2⁷ · |x| each, have no sum beyond 2²⁴."""
+BLOCK_ELEMENTS: Final = 1 << 19
+"""Elements of a widened block on a CPU: 2 MiB of float32, as large as the caches nearest to a core."""
+GPU_BLOCK_ELEMENTS: Final = 1 << 24
+MAX_CUDA_ROWS: Final = 32
+"""Rows of x up to which a kernel reads the weight as it is; beyond, widening a block costs little beside its product."""
 
 
 def has_parts(call: KernelCall) -> bool:
@@ -171,3 +194,97 @@ def _folded(call: KernelCall, multiply: Kernel) -> Kernel:
         return multiply(a.reshape(rows), b).reshape(shape)
 
     return kernel
+
+
+def _blocks(call: KernelCall, columns: int) -> tuple[int, int]:
+    """Rows and columns of a block of the weight, of so many columns at most."""
+    n, k = call.tensor(1).shape
+    most = BLOCK_ELEMENTS if call.xp is np else GPU_BLOCK_ELEMENTS
+    columns = min(k, columns)
+    return max(1, min(n, most // max(1, columns))), columns
+
+
+def _is_shared(call: KernelCall) -> bool:
+    return call.thread_pool is not None and call.result.size * call.tensor(0).shape[-1] >= MIN_SHARED_MULTIPLICATIONS
+
+
+def int8_scratch(call: KernelCall) -> int:
+    """Bytes of widened blocks, and for int8 numbers of x widened and of a block's sums, at most."""
+    k = call.tensor(1).shape[1]
+    whole, count = _blocks(call, k), math.prod(call.tensor(0).shape[:-1])
+    threads = call.thread_pool.threads if call.thread_pool is not None and _is_shared(call) else 1
+    if call.op == "linear_int8":
+        more = count * whole[0] if call.xp is not np else 0
+        return (threads * math.prod(whole) + more) * call.result.dtype.itemsize
+    parts = _blocks(call, EXACT_PRODUCTS)
+    block = max(math.prod(whole) + count * whole[0], math.prod(parts) + 2 * count * parts[0])
+    return (call.tensor(0).size + max(call.tensor(0).size, threads * block)) * float32.itemsize
+
+
+def int8_product(call: KernelCall) -> Kernel:
+    """A product of the rows of x with the transpose of an int8 weight."""
+    xp, result = call.xp, call.result
+    k = call.tensor(0).shape[-1]
+    if not result.size or not k:
+        return lambda _x, _w: xp.zeros(result.shape, result.dtype.numpy)
+    exact = call.op == "matmul_int8"
+    if xp is not np and (exact or result.size // result.shape[-1] <= MAX_CUDA_ROWS):
+        launch = Int8Products(xp, np.dtype(np.float32) if exact else result.dtype.numpy)
+        if launch:
+            whole = launch.exact if exact else launch.rows
+            return lambda x, w: whole(x.reshape(-1, k), w).reshape(result.shape)
+    by_blocks = _BlockwiseProduct(call)
+    return lambda x, w: by_blocks(x.reshape(-1, k), w).reshape(result.shape)
+
+
+class _BlockwiseProduct:
+    """The product of a matrix, in blocks of the weight's rows; threads of a pool take them one after the other."""
+
+    def __init__(self, call: KernelCall) -> None:
+        self.xp, self.dtype, self.exact = call.xp, call.result.dtype.numpy, call.op == "matmul_int8"
+        self.work = np.dtype(np.float32) if self.exact else self.dtype
+        self.whole = _blocks(call, call.tensor(1).shape[1])
+        self.parts = _blocks(call, EXACT_PRODUCTS) if self.exact else self.whole
+        self.thread_pool = call.thread_pool if call.xp is np and _is_shared(call) else None
+        self.multiply = call.xp.matmul
+        if not self.exact and call.xp is not np:
+            self.multiply = product(call, call.result.size * call.tensor(0).shape[-1], call.result.dtype)
+
+    def __call__(self, x: Any, w: Any) -> Any:
+        out = self.xp.empty((x.shape[0], w.shape[0]), self.dtype)
+        x = x.astype(self.work, copy=False)
+        small = self.exact and self.xp is np and np.abs(x).sum(1).max() <= EXACT_ROW
+        block, columns = self.whole if small else self.parts
+        blocks = -(-w.shape[0] // block)
+        turn = itertools.count()  # which is one step of the interpreter: no two threads take the same
+
+        def part(_: int) -> None:
+            widened = self.xp.empty((block, columns), self.work)
+            while (at := next(turn)) < blocks:
+                rows = slice(at * block, (at + 1) * block)
+                self._multiply(x, w[rows], widened, out[:, rows])
+
+        if self.thread_pool is None or blocks == 1:
+            part(0)
+        else:
+            self.thread_pool.run(part)
+        return out
+
+    def _multiply(self, x: Any, w: Any, widened: Any, out: Any) -> None:
+        """The product with some rows of the weight."""
+        columns = widened.shape[1]
+        for start in range(0, w.shape[1], columns):
+            part = w[:, start : start + columns]
+            wide = widened[: part.shape[0], : part.shape[1]]
+            wide[...] = part
+            if self.xp is np and not self.exact:  # all columns are one block
+                if len(x) == 1:
+                    np.dot(wide, x[0], out=out[0])  # which takes less to begin
+                else:
+                    np.matmul(x, wide.T, out=out)
+                continue
+            sums = self.multiply(x[:, start : start + columns], wide.T)
+            if start:
+                self.xp.add(out, sums.astype(self.dtype), out=out)
+            else:
+                out[...] = sums

@@ -47,7 +47,7 @@ from gt.worker.kernels.error_function import erf, erf_into
 from gt.worker.kernels.fft import fourier
 from gt.worker.kernels.indexing import gather, scatter, scatter_add, segment_sum, slice_, take, update_slice
 from gt.worker.kernels.linalg import linalg, permutation, solve
-from gt.worker.kernels.matmul import matmul
+from gt.worker.kernels.matmul import int8_product, matmul
 from gt.worker.kernels.philox import normal, uniform
 from gt.worker.kernels.recurrence import recurrence, recurrence_grad
 from gt.worker.kernels.reductions import arg, reduction, softmax
@@ -312,6 +312,10 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     "searchsorted": OpRow(searchsorted),
     # linear algebra
     "matmul": OpRow(matmul, capturable=DIRECT_CUBLAS, deterministic=deterministic.tiled_matmul),
+    "linear_int8": OpRow(
+        int8_product, deterministic=deterministic.tiled_linear_int8, workspace=workspace_size.int8_product
+    ),
+    "matmul_int8": OpRow(int8_product, workspace=workspace_size.int8_product),
     "solve": OpRow(solve, deterministic=deterministic.small_matrices, workspace=workspace_size.solve),
     "cholesky": _MATRICES,
     "inverse": _MATRICES,

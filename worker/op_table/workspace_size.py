@@ -23,6 +23,7 @@ from gt.worker.kernels import recurrence as recurrent
 from gt.worker.kernels.attention import AttentionStrips
 from gt.worker.kernels.convolution import padded_shape, windows_at_once
 from gt.worker.kernels.elementwise import wide
+from gt.worker.kernels.matmul import int8_scratch
 
 INDEX_SIZE: Final = 8
 """Bytes of an index."""
@@ -102,6 +103,10 @@ def conv(call: KernelCall) -> int:
     if padded != x.shape:
         found += math.prod(padded) * work
     return found + (result.size * work if wide(result.dtype) is not result.dtype else 0)
+
+
+def int8_product(call: KernelCall) -> int:
+    return int8_scratch(call)
 
 
 def _buffered(call: KernelCall) -> int:

@@ -581,7 +581,9 @@ NO_GRADIENT: Final[frozenset[str]] = frozenset(
         *("argcummax", "argcummin", "argsort", "lexsort", "searchsorted", "flatnonzero", "permutation"),
         "attention_grad",
         *("lstm", "gru", "rnn", "lstm_grad", "gru_grad", "rnn_grad"),
+        *("linear_int8", "matmul_int8"),
     }
 )
 """The ops without a gradient: they make tensors from nothing, answer true or false, count, or look at bits. `attention_grad` and
-recurrent layers are emitted only where they are not recorded (`client/functional/recurrence.py` has the vertex of the latter)."""
+recurrent layers are emitted only where they are not recorded (`client/functional/recurrence.py` has the vertex of the latter).
+Quantised layers (`client/functional/quantized.py`) only infer, and refuse what is recorded."""

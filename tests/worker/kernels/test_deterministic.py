@@ -40,7 +40,7 @@ def test_only_what_rounds_has_a_kernel_of_its_own() -> None:
     matrices = {"solve"} | {name for name, op in OPS.items() if op.family == "linalg"}
     attention = {"attention", "attention_grad"}
     recurrent = {name for name, op in OPS.items() if op.family in ("recurrence", "recurrence_grad")}
-    sums = {"sum", "prod", "max", "min", "softmax", "log_softmax", "matmul", "conv"}
+    sums = {"sum", "prod", "max", "min", "softmax", "log_softmax", "matmul", "linear_int8", "conv"}
     assert own == sums | attention | recurrent | matrices
 
 

@@ -37,6 +37,10 @@ def numbers(*shape: int) -> Array:
     return np.random.default_rng(3).standard_normal(shape)
 
 
+def whole_numbers(*shape: int) -> Array:
+    return np.random.default_rng(3).integers(-128, 128, shape, np.int8)
+
+
 def attended(gradient: bool, causal: bool, masked: bool) -> tuple[str, tuple[Array, ...], dict[str, Any]]:
     q, k, v = (numbers(2, 3, length, 16) for length in (300, 400, 400))
     mask = (numbers(300, 400) > 0,) if masked else ()
@@ -82,6 +86,8 @@ CASES: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
     *((name, (symmetric(200),), {}) for name in ("slogdet", "eigh", "eig", "lu")),
     *((name, (symmetric(200),), {"full": True}) for name in ("qr", "svd")),
     ("solve", (symmetric(200), numbers(200, 300)), {}),
+    ("linear_int8", (numbers(20, 800), whole_numbers(900, 800)), {}),
+    ("matmul_int8", (whole_numbers(64, 1100), whole_numbers(900, 1100)), {}),
 ]
 
 
@@ -97,7 +103,7 @@ def test_kernels_use_no_more_than_is_said(number: int, dtype: str) -> None:
     """Beside the result; and half of what is said is used, or room would be wasted."""
     name, operands, attributes = CASES[number]
     to = dtypes.as_dtype(dtype).numpy
-    operands = tuple(x if x.dtype.kind == "b" else x.astype(to) for x in operands)
+    operands = tuple(x if x.dtype.kind in "bi" else x.astype(to) for x in operands)
     try:
         call = call_of(name, operands, attributes)
     except DTypeError:

@@ -15,7 +15,7 @@ from nvrtc import FOUND, WHY, compiled
 from gt.ir.dtypes import bfloat16, float16, float32
 from gt.worker.base.backend import backend
 from gt.worker.fusion.cuda.codegen import WIDE_ENTRY
-from gt.worker.kernels.cuda import attention_rows, recurrent_cells
+from gt.worker.kernels.cuda import attention_rows, int8_products, recurrent_cells
 from gt.worker.kernels.philox import SOURCE
 
 pytestmark = pytest.mark.skipif(FOUND is None, reason=WHY)
@@ -43,6 +43,7 @@ KERNELS = {
     "attention, float32": attention_rows.source(np.dtype(np.float32), np.dtype(np.float32)),
     "attention, float16": attention_rows.source(np.dtype(np.float32), float16.numpy),
     "attention, bfloat16": attention_rows.source(np.dtype(np.float32), bfloat16.numpy),
+    "int8 products": int8_products.source(np.dtype(np.float32)),
     "recurrent cells": recurrent_cells.source(np.dtype(np.float32)),
 }
 
