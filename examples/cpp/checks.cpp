@@ -80,6 +80,7 @@ void errors(const std::string& address, const std::string&) {
   expect_error("empty", [&] { gt::relu(gt::Tensor()); });
   expect_error("size", [&] { session.put(numbers(5, 1), {2, 3}); });
   expect_error("negative", [&] { session.put(numbers(6, 1), {-2, -3}); });
+  expect_error("vast", [&] { session.put(numbers(6, 1), {std::int64_t{1} << 32, std::int64_t{1} << 32}); });
   expect_error("deep", [&] { session.put(numbers(1, 1), gt::Shape(33, 1)); });
   expect_error("signal", [&] { gt::Signal(session, "caf\xe9"); });
   expect_error("name", [&] { gt::instruction("\xed\xa0\x80", {x}, {}, x.spec()); });

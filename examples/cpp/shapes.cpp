@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 namespace gt {
 namespace {
@@ -56,7 +55,15 @@ DType dtype_named(std::string_view name) {
 }
 
 std::int64_t Spec::size() const {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, [](std::int64_t a, std::int64_t b) { return a * b; });
+  constexpr std::int64_t most_elements = std::int64_t{1} << 48;
+  std::int64_t size = 1;
+  for (const std::int64_t each : shape) {
+    if (each > most_elements || (each > 0 && size > most_elements / each)) {
+      throw Error("ShapeError", "a shape has at most 2^48 elements, and this one has more");
+    }
+    size *= each;
+  }
+  return size;
 }
 
 std::size_t Spec::nbytes() const { return static_cast<std::size_t>(size()) * item_bytes(dtype); }

@@ -166,6 +166,7 @@ def test_errors_name_the_line_of_the_program(machine: Machine) -> None:
         "empty",
         "size",
         "negative",
+        "vast",
         "deep",
         "signal",
         "name",
@@ -194,6 +195,7 @@ def test_errors_name_the_line_of_the_program(machine: Machine) -> None:
     assert said["empty"] == "SessionError: a tensor that was made of nothing"
     assert said["size"].startswith("ShapeError: put: 5 values")
     assert said["negative"] == "ShapeError: put: a shape has sizes from 0 on, not -2"
+    assert said["vast"] == "ShapeError: a shape has at most 2^48 elements, and this one has more"
     assert said["deep"] == "ShapeError: put: a shape has at most 32 dimensions, not 33"
     assert said["signal"] == "ConfigError: the name of a signal is not UTF-8"
     assert said["name"] == "ProtocolError: the name of an operation or attribute is not UTF-8"
