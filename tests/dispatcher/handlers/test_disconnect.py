@@ -358,7 +358,7 @@ def test_a_session_on_other_workers_does_not_wait() -> None:
 
 
 def test_a_worker_that_does_not_come_back_is_not_waited_for_for_ever() -> None:
-    """After a while the session goes on with the workers that are left."""
+    """After a while the session goes on with the workers that are left, though others use them."""
     each = supervised(2)
     each.now = 100.0
     each.client()
@@ -366,6 +366,9 @@ def test_a_worker_that_does_not_come_back_is_not_waited_for_for_ever() -> None:
     (record,) = each.core.service.meshes.values()
     (member,) = record.mesh.members
     left = f"w{1 - member}"
+    each.client("other")
+    each.put(1, "other")
+    assert each.hears(left, m.Store), "the other program's worker is not idle"
     each.event(Lost(b"w%d" % member, "its process ended", ended=True))
     each.put(2)
     stored = []
