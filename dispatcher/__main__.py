@@ -109,6 +109,8 @@ def serve(
     taken: TakenOver | None = None
     try:
         raise_descriptor_limit()
+        if marks is not None:  # that of a service whose own folder is gone is not to be made
+            Path(marks).mkdir(mode=0o700, parents=True, exist_ok=True)
         if kept is not None:
             lock = _locked(kept, standby=standby)  # held until this process ends
             found = stand_by(primary, address, bulk, kept, lease, insecure=insecure)

@@ -61,7 +61,7 @@ class FolderInUse(GTError, OSError):
 def lock_folder(folder: Path, *, wait: bool = False) -> int:
     """Lock the folder of a service's marks, with `wait` once nobody else has the lock. Returns a descriptor, which holds it.
     Raises `FolderInUse` unless it waits, and `OSError`."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
     descriptor = os.open(folder / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
