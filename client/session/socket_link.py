@@ -35,7 +35,9 @@ from .bulk_fetches import BulkFetches
 from .bulk_puts import BulkPut, BulkPuts
 
 LAST_MESSAGES_SECONDS: Final = 0.2
-"""Seconds in which what a dispatcher sent before its end may still arrive."""
+"""Seconds in which what a dispatcher sent before its end is read, once the connection is cut."""
+CUT_SECONDS: Final = 2.0
+"""Seconds after a dispatcher's end in which its connection is found to be cut, however busy the machine is."""
 REASON_SECONDS: Final = 1.0
 """Seconds in which the control socket may say why a session has ended of which the bulk socket is not known any more."""
 
@@ -378,7 +380,7 @@ class SocketLink:
         self.processes_due = now + LOOK_SECONDS
         if self.process is not None and has_ended(self.process):
             self.ended = self.ended or now
-            if now - self.ended > LAST_MESSAGES_SECONDS:
+            if now - self.ended > (LAST_MESSAGES_SECONDS if self.control.cut else CUT_SECONDS):
                 return "its process ended"
         return None if self.local is None else self.local.failure()
 

@@ -164,8 +164,15 @@ class Connection:
         waiting = self.resuming or not self.accepted
         if now - self._attempt < (self._retry if broken or not waiting else MAX_RETRY_SECONDS):
             return
+        if broken and self.socket.poll(0):
+            return  # what came before the cut is read first: whoever sent it may be gone
         if waiting or broken or now - self._heard > min(SILENCE_SECONDS, self.lease / 2):
             self._reopen(now)
+
+    @property
+    def cut(self) -> bool:
+        """Whether the connection is known to be broken, and no other has been answered yet: all that will come by it is here."""
+        return self.resuming or self._dealer.broken
 
     @property
     def silent_seconds(self) -> float:

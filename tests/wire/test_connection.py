@@ -73,6 +73,35 @@ def ends(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Ends]:
     made.close()
 
 
+def test_what_came_before_a_cut_is_read_before_another_connection_is_made() -> None:
+    """The other end may be gone for good, after its last words. (On a Unix socket, the cut is found behind them.)"""
+    ends = Ends("tcp://127.0.0.1:*", 1000)
+    ends.connection.send([b"0"])
+    for _ in ends.turns():
+        if ends.heard:
+            break
+    ends.router.send(ends.connection.identity, [b"last words"])
+    ends.router.socket.close(linger=1000)
+    until = time.monotonic() + 30
+    while not ends.connection.cut and time.monotonic() < until:
+        ends.connection.socket.poll(1)
+    assert ends.connection.cut
+    for _ in range(100):
+        ends.connection.look()
+        ends.now += STEP_SECONDS
+        if ends.now > 4:
+            break
+    assert ends.connection.reconnects == 0
+    while (frames := ends.connection.receive()) is not None:
+        ends.got.append(bytes(frames[0]))
+    assert ends.got[-1:] == [b"last words"]
+    ends.now += MAX_RETRY_SECONDS
+    ends.connection.look()
+    assert ends.connection.reconnects == 1
+    assert ends.connection.cut
+    ends.connection.close()
+
+
 def test_messages_go_both_ways(ends: Ends) -> None:
     for n in range(5):
         ends.connection.send([b"%d" % n])
