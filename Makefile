@@ -20,7 +20,7 @@ PEERS ?= jax distributed ray
 # A service is many processes. Where the environment forbids to keep compiled modules, each would compile them all again.
 export PYTHONDONTWRITEBYTECODE :=
 
-# How much `make prove` tries; `make test` tries 0.08. EFFORT=20 is a night's work.
+# How much `make prove` tries; `make test` tries 0.06. EFFORT=20 is a night's work.
 EFFORT ?= 4
 
 # How long `make fuzz` and `make soak` go on, and what fuzzing reads: all of tests/fuzz/targets.py and the public API, or some of them.

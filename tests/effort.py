@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-EFFORT: Final = float(os.environ.get("GT_EFFORT", "0.08"))
+EFFORT: Final = float(os.environ.get("GT_EFFORT", "0.06"))
 """By which the number of drawn cases is multiplied: so few keep `make test` under eight minutes on two cores."""
 
 PROVED: Final[Counter[str]] = Counter()

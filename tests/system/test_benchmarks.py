@@ -26,6 +26,8 @@ from gt.worker.base.backend import backend, diagnose
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
+at_length = pytest.mark.skipif(EFFORT < 1, reason="a measurement of real processes takes seconds: make prove runs it")
+
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,6 +138,7 @@ def test_a_breakdown_says_what_the_next_bottleneck_is(breakdown: dict[str, Any])
     assert said[-1].startswith("  next bottleneck: ")
 
 
+@at_length
 @pytest.mark.process
 @pytest.mark.parametrize("kind", ["kill-worker", "stop-for-good"] if EFFORT >= 1 else ["kill-worker"])
 def test_the_pause_is_measured_and_the_bits_are_compared(kind: str) -> None:
@@ -165,6 +168,7 @@ def test_a_training_that_ended_too_soon_or_has_other_bits_is_told() -> None:
     assert other.endswith("OTHER BITS OR STEPS, 1 TRAININGS ENDED TOO SOON, 1 ERRORS")
 
 
+@at_length
 @pytest.mark.process
 def test_turns_have_marks_and_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cost of marks is measured in one service, in which they are switched on and off."""
@@ -181,6 +185,7 @@ def test_turns_have_marks_and_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert min(without.seconds, marked.seconds, without.processor_seconds, marked.processor_seconds) > 0
 
 
+@at_length
 @pytest.mark.process
 def test_puts_are_measured_while_they_are_kept(capsys: pytest.CaptureFixture[str]) -> None:
     recovery = runpy.run_path(str(BENCHMARKS / "recovery.py"), run_name="recovery")
@@ -301,6 +306,7 @@ def test_ratios_are_drawn_those_with_a_goal_and_the_others(tmp_path: Path) -> No
     assert "a chain" in (text := (tmp_path / "img" / "bench.svg").read_text("utf-8")) or len(text) > 5000
 
 
+@at_length
 @pytest.mark.process
 def test_what_watching_costs_is_measured_at_each_level(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each work is done watched by nobody twice, at a summary and at a trace, by the clock and by processor time of each
