@@ -223,12 +223,12 @@ def test_random_numbers_are_drawn_in_the_graph() -> None:
 def test_a_number_that_meets_a_tensor_alone_is_read_from_the_device() -> None:
     """An op of its own, that is no chain with others: it is a kernel that is written for it."""
     lines = Lines()
-    x, rate = lines.input(6, 8), lines.scalar("f")
-    turned = lines.op("permute", lines.op("mul", x, rate), axes=(1, 0))
+    x, rate = lines.input(2, 3, 8), lines.scalar("f")
+    turned = lines.op("permute", lines.op("mul", x, rate), axes=(2, 0, 1))
     sums = lines.op("sum", turned, axes=(1,), keepdims=False)
-    highest = lines.op("max", lines.op("permute", turned, axes=(1, 0)), axes=(0,), keepdims=False)
+    highest = lines.op("max", lines.op("permute", turned, axes=(0, 2, 1)), axes=(0,), keepdims=False)
     pair = Pair(Sample(lines, [sums, highest], []))
-    x_there = pair.card.from_host(np.ones((6, 8), np.float32))
+    x_there = pair.card.from_host(np.ones((2, 3, 8), np.float32))
     for turn in range(10):
         pair.run(x_there, 0.5 + turn)
     assert (pair.graphs.captured, pair.graphs.launched) == (1, 10 - WARM_RUNS)
