@@ -45,6 +45,10 @@ class Pipe:
         """What was sent before may still arrive."""
         self.lose_inward()
 
+    def poll(self, _timeout: int) -> bool:
+        """Whether something has arrived here."""
+        return bool(self.inbox)
+
     def lose_inward(self) -> None:
         self.inward = deque(maxlen=0)
         self.inbox = deque(maxlen=0)
