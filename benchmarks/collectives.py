@@ -54,7 +54,7 @@ COLLECTIVES = {
 }
 CLIENT = 1
 NETWORK_SPEED, NETWORK_NANOSECONDS = 1_250_000_000, 100_000
-"""What workers on several hosts are told of the links between them: bytes/s and nanoseconds."""
+"""The links between hosts that workers are told of: bandwidth in bytes/s and latency in nanoseconds."""
 
 
 class Workers:

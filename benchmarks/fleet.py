@@ -1,4 +1,4 @@
-"""What a fleet costs its dispatcher, from 1 to 4,096 workers: python benchmarks/fleet.py [--rounds N] [--sizes 1,16] [--draw PNG]
+"""Measures the costs of a dispatcher with 1 to 4,096 workers: python benchmarks/fleet.py [--rounds N] [--sizes 1,16] [--draw PNG]
 
 The training step of `planner.py` is planned by the real core of a dispatcher for workers that are only said to exist, on three
 kinds of mesh: `data` (all workers split the batch), `model` (all split the layers' weights) and `mixed` (as square as there is).
@@ -126,7 +126,7 @@ def measure(stream: list[Any], mesh: str, workers: int, rounds: int) -> dict[str
 
 
 def apart(run: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """What a function returns that a forked process calls."""
+    """Calls a function in a forked process, and returns its result."""
     reads, writes = os.pipe()
     child = os.fork()
     if not child:

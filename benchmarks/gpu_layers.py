@@ -110,7 +110,7 @@ def compared(bench: Bench, what: str, make: Make, count: int) -> Rows:
 
 
 def fitting(bench: Bench, contenders: dict[str, Callable[[], object]]) -> int:
-    """How many rounds fit in the time, by what the second turn of each takes; those that fail are left out later."""
+    """The number of rounds that fit in `CASE_SECONDS`, by the second turn of each contender that does not fail."""
     taken = 0.0
     for run in contenders.values():
         try:

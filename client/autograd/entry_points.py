@@ -15,7 +15,7 @@ from gt.client.tensor.tensor import Tensor
 from gt.errors import GradientError
 
 watchers: Final[list[Callable[[Sequence[Tensor]], None]]] = []
-"""Who is told what each backward pass starts from: `gt tune`, which compares losses."""
+"""Functions that are called with the tensors from which each backward pass starts: `gt tune` compares losses so."""
 
 
 def backward(

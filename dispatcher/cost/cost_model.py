@@ -49,7 +49,7 @@ class LinkProfile(NamedTuple):
     latency: float
     hosts: int = 1
     most: int = 1
-    """Of an axis: on how many hosts the workers along it are at most, and how many of them on one."""
+    """The most hosts over which the workers along an axis are spread, and the most of these workers on one host."""
 
     @property
     def spread(self) -> HostSpread | None:

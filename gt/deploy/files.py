@@ -11,7 +11,7 @@ from typing import Final
 from gt.errors import GTError
 
 DELIMITER: Final = "@@"
-"""What begins a placeholder: `@@{workers}`. Shells, systemd, Helm and YAML have other meanings for '$', '%' and braces."""
+"""The mark before a placeholder: `@@{workers}`. Shells, systemd, Helm and YAML have other meanings for '$', '%' and braces."""
 EXECUTABLE_MODE: Final = 0o755
 """The permissions of a file that begins with '#!'."""
 

@@ -415,7 +415,6 @@ def stats() -> dict[str, Any]:
     * `marks`: copies of the session to which it can go back when a worker is lost; `recoveries`: how often it did;
       `recovery_seconds`: how long the last recovery took.
     * `moves`, of the whole service: how often a running session went on on another worker, because it was faster there.
-    * `moves`, of the whole service: how often a running session went on on another worker, because it was faster there.
     * `plans_refused`, of the whole service: runs that were refused because workers had ended while they computed them.
 
     A loop that makes definitions or plans in every iteration is slow.
