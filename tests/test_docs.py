@@ -34,13 +34,17 @@ DOCUMENTS = (
     "README.md",
     "docs/architecture.md",
     "docs/array-api.md",
+    "docs/compiling.md",
+    "docs/configs.md",
     "docs/debugging.md",
     "docs/multi-user.md",
     "docs/observing.md",
     "docs/operating.md",
     "docs/ops.md",
+    "docs/porting.md",
     "docs/protocol.md",
     "docs/quantization.md",
+    "docs/services.md",
     "docs/top.md",
 )
 ROOMS = ("gt", "client", "dispatcher", "monitor", "worker")
