@@ -11,9 +11,9 @@ import yaml
 
 from site_builder.command_pages import command_page
 from site_builder.links import dead_links
-from site_builder.navigation import expanded, missing_pages, settings, written_pages
+from site_builder.navigation import expanded, missing_pages, settings
 from site_builder.reference_pages import reference_pages
-from site_builder.source_pages import ROOT, copy_pages, write
+from site_builder.source_pages import ROOT, copy_pages, source_pages, write
 
 BUILD = ROOT / "build"
 
@@ -26,8 +26,8 @@ def main() -> int:
     faults = copy_pages(sources, made)
     for path, text in made.items():
         write(sources / path, text)
-    pages = written_pages(sources)
-    faults += [f"{page} is not in the navigation: name it in docs/site.yml" for page in sorted(missing_pages(pages))]
+    pages = [*sorted(source_pages().values()), *made]
+    faults += [f"{page} is not in the navigation: name it in docs/site.yml" for page in missing_pages(pages)]
     if not faults:
         faults = _render(sources, site, pages) or dead_links(site)
     for fault in faults:
@@ -37,7 +37,7 @@ def main() -> int:
     return 1 if faults else 0
 
 
-def _render(sources: Path, site: Path, pages: set[str]) -> list[str]:
+def _render(sources: Path, site: Path, pages: list[str]) -> list[str]:
     """Have Zensical make HTML. Returns what it finds wrong."""
     held = settings()
     held |= {"docs_dir": sources.name, "site_dir": site.name, "nav": expanded(held["nav"], pages)}

@@ -11,6 +11,12 @@ import typer
 
 from gt.commands.app import app
 
+ABOUT = """# Commands
+
+`gt COMMAND --help` prints the same. An error is a line and status 1; how to call a command wrongly is status 2. Sizes are numbers with
+a unit, as in `8GB`; addresses are `tcp://HOST:PORT` or `ipc:///PATH`.
+"""
+
 
 @cache
 def command_line() -> Any:
@@ -25,7 +31,7 @@ def commands() -> Iterator[tuple[str, Any]]:
         children = getattr(command, "commands", {})
         for inner, child in children.items():
             yield from below(f"{name} {inner}", child)
-        if not children or getattr(command, "invoke_without_command", False) and name != "gt":
+        if not children or (getattr(command, "invoke_without_command", False) and name != "gt"):
             yield name, command
 
     yield from below("gt", command_line())
@@ -33,15 +39,13 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 def command_page() -> str:
     """The page that lists every command."""
-    parts = [
-        "# Commands\n\n`gt COMMAND --help` prints the same. An error is a line and status 1; how to call a command wrongly is status 2. "
-        "Sizes are numbers with a unit, as in `8GB`; addresses are `tcp://HOST:PORT` or `ipc:///PATH`.\n"
-    ]
     found = list(commands())
+    parts = [ABOUT]
     parts.append(
         "| command | what it does |\n| --- | --- |\n"
         + "".join(
-            f"| [`{name}`](#{name.replace(' ', '-')}) | {_cell((each.help or '').split('. ')[0])} |\n" for name, each in found
+            f"| [`{name}`](#{name.replace(' ', '-')}) | {_cell((each.help or '').split('. ')[0])} |\n"
+            for name, each in found
         )
     )
     parts += [_entry(name, command) for name, command in found]
@@ -50,7 +54,9 @@ def command_page() -> str:
 
 def _entry(name: str, command: Any) -> str:
     arguments = [each for each in command.params if not each.opts[0].startswith("-")]
-    options = [each for each in command.params if each.opts[0].startswith("-") and each.name != "help" and not each.hidden]
+    options = [
+        each for each in command.params if each.opts[0].startswith("-") and each.name != "help" and not each.hidden
+    ]
     usage = " ".join([name, *(["[OPTIONS]"] if options else []), *(_argument(each) for each in arguments)])
     text = f"## {name} {{#{name.replace(' ', '-')}}}\n\n```bash\n{usage}\n```\n\n{_prose(command.help or '')}\n"
     rows = [(f"`{_argument(each)}`", each.help or "") for each in arguments]

@@ -24,12 +24,12 @@ class _Page(HTMLParser):
             value = held.get(key)
             if value:
                 self.references.add(value)
-                if key == "src" or tag == "link" and held.get("rel") in ("stylesheet", "icon"):
+                if key == "src" or (tag == "link" and held.get("rel") in ("stylesheet", "icon")):
                     self.loaded.add(value)
 
 
 def dead_links(site: Path) -> list[str]:
-    """What pages refer to and the site has not, a line each; and what they would load from elsewhere, which works offline nowhere."""
+    """What pages refer to and the site has not, and what they would load from elsewhere: a line each."""
     pages = {}
     for path in sorted(site.rglob("*.html")):
         pages[path] = _Page()

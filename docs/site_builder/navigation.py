@@ -1,9 +1,8 @@
-"""The navigation: docs/site.yml, in which `folder/*` stands for every page of a folder, in order of their names."""
+"""The navigation: docs/site.yml, in which `folder/*` stands for every page of a folder that is not named elsewhere."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -19,8 +18,8 @@ def settings() -> dict[str, Any]:
     return loaded
 
 
-def expanded(items: list[Any], pages: set[str]) -> list[Any]:
-    """The navigation with each `folder/*` replaced by those of `pages` that are in that folder and not named elsewhere in it.
+def expanded(items: list[Any], pages: list[str]) -> list[Any]:
+    """The navigation with each `folder/*` replaced by those of `pages` that are in that folder, in their order.
 
     A folder without pages leaves nothing; nor does a section of which nothing is left.
     """
@@ -36,7 +35,7 @@ def expanded(items: list[Any], pages: set[str]) -> list[Any]:
         if not entry.endswith("/*"):
             return [entry]
         inside = re.compile(re.escape(entry.removesuffix("*")) + r"[^/]+\.md")
-        return [page for page in sorted(pages) if inside.fullmatch(page) and page not in named]
+        return [page for page in pages if inside.fullmatch(page) and page not in named]
 
     return [each for item in items for each in walk(item)]
 
@@ -50,12 +49,7 @@ def listed(items: list[Any]) -> list[str]:
     return found
 
 
-def missing_pages(pages: set[str]) -> set[str]:
+def missing_pages(pages: list[str]) -> list[str]:
     """Pages that the navigation does not lead to."""
-    return pages - set(listed(expanded(settings()["nav"], pages)))
-
-
-def written_pages(folder: Path) -> set[str]:
-    """The pages of a folder, by their paths in it, without those that show a file."""
-    pages = {path.relative_to(folder).as_posix() for path in folder.rglob("*.md")}
-    return {page for page in pages if not page.startswith("files/")}
+    found = set(listed(expanded(settings()["nav"], pages)))
+    return [page for page in pages if page not in found]

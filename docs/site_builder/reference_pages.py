@@ -84,8 +84,8 @@ def reference_pages() -> dict[str, str]:
     texts = {page.path: _text(page, places) for page in pages}
     rows = "".join(f"| [{page.title}]({page.path}) | {_escaped(_first(page.about))} |\n" for page in pages)
     texts["index.md"] = (
-        "# Reference\n\nEvery public name of `gt`, from the docstrings of this version. Names and arguments are PyTorch's where PyTorch "
-        "has them; [the overview](../overview.md) says what differs. [Commands](../commands.md) have "
+        "# Reference\n\nEvery public name of `gt`, from the docstrings of this version. Names and arguments are PyTorch's where "
+        "PyTorch has them; [the overview](../overview.md) says what differs. [Commands](../commands.md) have "
         f"a page of their own.\n\n| page | what is there |\n| --- | --- |\n{rows}"
     )
     return {f"reference/{path}": text for path, text in texts.items()}
@@ -188,7 +188,9 @@ def _methods(name: str, kind: type) -> str:
         documented = inspect.getdoc(value) if _described(value) and not inspect.isclass(value) else None
         if inner.startswith("_") or not documented or documented == inspect.getdoc(type(value)):
             continue
-        call = inner if isinstance(value, property) else _signature(inner, getattr(value, "__func__", value), method=True)
+        call = (
+            inner if isinstance(value, property) else _signature(inner, getattr(value, "__func__", value), method=True)
+        )
         found.append(f"`{call}`\n\n:   " + _prose(documented).replace("\n", "\n    ") + "\n")
     return "\n" + "\n".join(found) if found else ""
 
@@ -255,7 +257,9 @@ def _linked(text: str) -> str:
 
 def _escaped(text: str) -> str:
     """Without what Markdown would take for HTML or emphasis."""
-    return re.sub(r"(?<![\w`])([*_])(?=\w)|(?<=\w)(\*+)(?=[\w.,;:)])", lambda found: "\\" + found[0], text.replace("<", "&lt;"))
+    return re.sub(
+        r"(?<![\w`])([*_])(?=\w)|(?<=\w)(\*+)(?=[\w.,;:)])", lambda found: "\\" + found[0], text.replace("<", "&lt;")
+    )
 
 
 def _first(text: str) -> str:

@@ -51,7 +51,7 @@ def source_pages() -> dict[str, str]:
 def copy_pages(folder: Path, made: Iterable[str] = ()) -> list[str]:
     """Write every page, picture and file that a page links to into `folder`. Returns the links that lead nowhere.
 
-    `made` are the pages that are made of the sources: a link to docs/commands.md leads to one.
+    `made` are the pages that are made of the sources: a link to `commands.md` leads to one.
     """
     pages = source_pages() | {f"docs/{path}": path for path in made}
     shown: set[str] = set()
