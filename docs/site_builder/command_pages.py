@@ -13,8 +13,8 @@ from gt.commands.app import app
 
 ABOUT = """# Commands
 
-`gt COMMAND --help` prints the same. An error is a line and status 1; how to call a command wrongly is status 2. Sizes are numbers with
-a unit, as in `8GB`; addresses are `tcp://HOST:PORT` or `ipc:///PATH`.
+`gt COMMAND --help` prints the same. An error is a line and status 1; how to call a command wrongly is status 2.
+Sizes are numbers with a unit, as in `8GB`; addresses are `tcp://HOST:PORT` or `ipc:///PATH`.
 """
 
 
