@@ -11,13 +11,14 @@ from collections.abc import Hashable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from .cost.cost_model import devices_of, paces
+from .cost.cost_model import devices_of, host_of, paces
 from .handlers.session_mesh import SessionMeshes
 from .operators.audit import AuditRecord, AuditTrail
 from .pacing.session_moves import RunningSession, SessionMoves, WorkerLoads, WorkerState
+from .pacing.slowdown import WorkerSlowdown, of_all
 from .pacing.soonest_end import demand_of
 from .state.events import Remesh
-from .state.records import ClientRecord
+from .state.records import ClientRecord, WorkerRecord
 from .state.shared_state import DispatcherState
 from .state.worker_duty import kind_of
 
@@ -51,6 +52,8 @@ class SessionMover:
         """The session that was looked at last: those after it are next."""
         self.pending: dict[int, tuple[int, int, str]] = {}
         """By client, those that were told to move and have not arrived: from where, to where, and why."""
+        self.slowdowns: dict[int, WorkerSlowdown] = {}
+        """By worker, of those that were measured lately."""
 
     def look(self) -> None:
         """Tell sessions to move that should, if the time has come to look at some."""
@@ -60,6 +63,7 @@ class SessionMover:
         self.next_at = service.now + LOOK_SECONDS
         self._note_arrivals()
         workers = service.in_service
+        self._look_at_slowdowns(workers)
         if len(workers) < 2 or service.is_short:
             return
         some = [*islice(self._next(), max(1, PAIRS_PER_LOOK // len(workers)))]
@@ -72,6 +76,42 @@ class SessionMover:
             self.order(
                 by_key[move.key], move.target, f"its work is expected to be {move.faster:.2g} times as fast there"
             )
+
+    def _look_at_slowdowns(self, workers: list[WorkerRecord]) -> None:
+        """Find out which workers are slowed down, by what plans have taken since the last look, and log what has changed."""
+        service, slowdowns = self.service, self.slowdowns
+        measured: dict[int, tuple[int, int]] = {}
+        for number, cell in service.pacer.cells.of.items():
+            if cell.size > 1:
+                continue
+            took = least = 0
+            for lane in cell.lanes:
+                took, least = took + lane.took, least + lane.least
+                lane.took = lane.least = 0
+            if took:
+                measured[number] = took, least
+                slowdowns.setdefault(number, WorkerSlowdown())
+        if not slowdowns:
+            return
+        slowed = any(worker.slowed > 1.0 for worker in workers)
+        for number, slowdown in [*slowdowns.items()]:
+            before = slowdown.factor
+            slowdown.look(*measured.get(number, (0, 0)), service.now)
+            if not slowdown.ratio:
+                del slowdowns[number]
+            if (slowdown.factor > 1.0) is (before > 1.0):
+                continue
+            if before > 1.0:
+                service.log("info", f"worker {number} is not slowed down any more, as far as is known")
+                continue
+            times = f"its plans take {slowdown.factor:.2g} times as long as at best"
+            service.log(
+                "warning", f"worker {number} is slowed down: {times}; see what else its host does, and to its cooling"
+            )
+        if slowed or any(each.factor > 1.0 for each in slowdowns.values()):
+            factors = of_all(slowdowns, {worker.number: host_of(worker.facts) for worker in workers})
+            for worker in workers:
+                worker.slowed = factors[worker.number]
 
     def order(self, client: ClientRecord, target: int, why: str) -> None:
         """Tell a session to go on on another worker."""
@@ -124,7 +164,7 @@ class SessionMover:
         workers = service.in_service
         pace = paces(devices_of([worker.facts for worker in workers]))
         states = {
-            worker.number: WorkerState(kind_of(worker), speed, worker.health.is_strained)
+            worker.number: WorkerState(kind_of(worker), speed / worker.slowed, worker.health.is_strained)
             for worker, speed in zip(workers, pace, strict=True)
         }
         weights = {principal: granted.weight for principal, granted in pacer.principals.items()}

@@ -145,7 +145,7 @@ class SessionMeshes:
         pace = paces(devices_of([worker.facts for worker in present]))
         for worker, speed in zip(present, pace, strict=True):
             seconds = READ_SECONDS if held is not None and worker.identity not in held.workers else 0.0
-            offers[worker.number] = WorkerOffer(speed, seconds, worker.health.is_strained)
+            offers[worker.number] = WorkerOffer(speed / worker.slowed, seconds, worker.health.is_strained)
         return offers
 
     def _axes(self, client: ClientRecord, config: Config | None) -> dict[str, int] | MessageState:

@@ -27,8 +27,8 @@ class Lane:
     """A mesh of a session, and what is in flight on it, in order."""
 
     __slots__ = (
-        "active", "busy", "cells", "flights", "key", "members", "mesh", "nanoseconds", "plans", "reported", "session",
-        "turn_left", "used", "used_at",
+        "active", "busy", "cells", "flights", "key", "least", "members", "mesh", "nanoseconds", "plans", "reported",
+        "session", "took", "turn_left", "used", "used_at",
     )  # fmt: skip
 
     def __init__(self, mesh: int, session: int, key: tuple[Hashable, ...]) -> None:
@@ -54,6 +54,8 @@ class Lane:
         self.used = 0.0
         """The seconds of its last plans, as they count at the time `used_at` (`soonest_end.py`)."""
         self.used_at = 0.0
+        self.took = self.least = 0
+        """On one worker: the nanoseconds of plans since the last look, and what these take at best (`slowdown.py`)."""
 
     def over(self, flight: Flight) -> bool:
         """Count what is no longer in flight, by prediction where nobody has measured it. Returns whether it is a plan."""

@@ -26,6 +26,7 @@ from .paced_session import PacedSession
 from .policy import PacingPolicy
 from .priority import BATCH, INTERACTIVE, ORDINARY, Entitlement, Priority
 from .run_time import RunTime
+from .slowdown import LEAST_PLAN_NANOSECONDS
 from .soonest_end import USE_SECONDS, note_use
 from .turns import GANG_TURN_NANOSECONDS, FairTurns, RankedTurns, Turns
 from .waiting_line import INTERACTIVE_CREDIT
@@ -224,6 +225,10 @@ class Pacer:
                 continue
             flight.run_time.measured(each)
             flight.run_time.tally.measured(each)
+            least = flight.run_time.least
+            if lane.members == 1 and least >= LEAST_PLAN_NANOSECONDS:
+                lane.took += each
+                lane.least += least
             for cell in lane.cells:
                 if len(cell.lanes) > 1:
                     path = cell.shares.correct(lane.key, each - flight.nanoseconds)

@@ -20,12 +20,14 @@ class RunTime:
     by something else on its machine, but hardly two in a row.
     """
 
-    __slots__ = ("before", "nanoseconds", "tally")
+    __slots__ = ("before", "least", "nanoseconds", "tally")
 
     def __init__(self, expected: int = UNKNOWN_NANOSECONDS, parts: tuple[SignalPart, ...] = UNKNOWN_PARTS) -> None:
         self.nanoseconds = max(LEAST_NANOSECONDS, expected)
         self.before = 0
         """The last measurement; 0 if there is none."""
+        self.least = 0
+        """The least of all measurements; 0 if there is none."""
         self.tally = PlanTally(parts)
         """What its runs have used."""
 
@@ -33,3 +35,5 @@ class RunTime:
         """A worker has run the plan once."""
         self.nanoseconds = max(LEAST_NANOSECONDS, min(nanoseconds, self.before or nanoseconds))
         self.before = nanoseconds
+        if not self.least or nanoseconds < self.least:
+            self.least = nanoseconds

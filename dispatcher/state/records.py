@@ -198,6 +198,8 @@ class WorkerRecord:
     """Who runs it."""
     health: GpuHealth = field(default_factory=GpuHealth)
     """The health of its GPU."""
+    slowed: float = 1.0
+    """How many times as long plans take there as at best, if its host slows it down (`dispatcher/pacing/slowdown.py`)."""
     links: dict[int, LinkProfile] = field(default_factory=dict)
     """The links that it has measured, by the number of the worker at the other end."""
     fresh: deque[tuple[int, int]] = field(default_factory=deque)

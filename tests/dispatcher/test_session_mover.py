@@ -169,3 +169,45 @@ def test_what_was_looked_at_for_a_move_that_comes_to_nothing_is_forgotten() -> N
     settle(each)
     assert home(each, "c") == target
     assert {entry.mesh for entry in client.table.values()} == {client.mesh.number}
+
+
+def slowed_down(times: float, *, same_host: bool = False) -> tuple[Service, int]:
+    """Two sessions on two workers; c's plans take 0.2 s there at best, and then so many times as long. Where it was."""
+    each = Service(2)
+    for worker in each.core.service.workers.values():
+        worker.facts["machine"] = "one" if same_host else str(worker.number)
+    for name in "cd":
+        each.client(name)
+        each.put(1, name)
+        each.define(1, client=name)
+    each.done()
+    source, nanoseconds = home(each, "c"), 200_000_000
+    for second in range(20):
+        for turn in range(3):
+            each.run(1, 10 + 3 * second + turn, [1], "c")
+            (order,) = each.core.service.issued
+            each.say(f"w{source}", m.Done(order, [round(nanoseconds * (times if second > 2 else 1))]))
+        pass_time(each, 1)
+        if each.core.mover.pending:
+            break
+    settle(each)
+    return each, source
+
+
+def test_a_session_leaves_a_worker_of_a_cpu_that_something_else_slows_down() -> None:
+    """Its plans tell it, and the log says so. What nobody measures any more is forgotten."""
+    each, source = slowed_down(2)
+    assert moving(each) == ["c"]
+    assert home(each, "c") == 1 - source
+    assert any(line.startswith(f"warning: worker {source} is slowed down: its plans take ") for line in each.log)
+    pass_time(each, 70)
+    assert {worker.slowed for worker in each.core.service.workers.values()} == {1.0}
+    assert any(f"worker {source} is not slowed down any more" in line for line in each.log)
+
+
+@pytest.mark.parametrize(("times", "same_host"), [(1.4, False), (2, True)])
+def test_it_stays_where_it_would_gain_little_elsewhere(times: float, same_host: bool) -> None:
+    """Its plans take a bit longer, or the other worker is on the same host, which slows that down too."""
+    each, source = slowed_down(times, same_host=same_host)
+    assert home(each, "c") == source
+    assert not moving(each)
