@@ -17,7 +17,7 @@ from gt.ir import dtypes
 from gt.ir.dtype_limits import finfo
 from gt.ir.infer import infer
 from gt.ir.spec import Spec, spec
-from gt.worker.base.kernel_call import KernelCall
+from gt.worker.base.kernel_call import Kernel, KernelCall
 from gt.worker.op_table.op_table import KERNELS
 
 Array = np.ndarray[Any, Any]
@@ -36,8 +36,11 @@ KINDS = {
 few = settings(max_examples=cases(15))
 
 
-OTHER = CARD
-"""What kernels are computed over beside NumPy: a stand-in with the manners of CuPy, or (tests/gpu) CuPy itself."""
+OTHER: Any = CARD
+"""What kernels are computed over beside NumPy: a stand-in with the manners of CuPy, CuPy itself (tests/gpu), or PyTorch's arrays
+(tests/torch_worker)."""
+CHOOSE: Callable[[KernelCall], Kernel] | None = None
+"""How the kernel of a call over `OTHER` is chosen; None: by the table of ops."""
 
 
 def operand_of(value: Any) -> Spec | str:
@@ -59,7 +62,8 @@ def compute(xp: Any, name: str, operands: tuple[Any, ...], attributes: dict[str,
     (result,) = infer(name, specs, attributes)
     call = KernelCall(xp, name, attributes, specs, result, result.shape, tuple((0, size) for size in result.shape))
     with np.errstate(all="ignore"), installed(card=False) if xp is CARD else nullcontext():
-        out = over(xp, KERNELS[name](call))(*map(frozen, operands))
+        make = KERNELS[name] if CHOOSE is None or xp is np else CHOOSE
+        out = over(xp, make(call))(*map(frozen, operands))
     assert (out.dtype, out.shape) == (result.dtype.numpy, result.shape)
     return out
 

@@ -127,6 +127,8 @@ class WorkerShell:
         )  # it may have been started with its dispatcher
         self.clock = ActiveClock()
         computed = backend(device, threads())
+        if computed.torch is not None:
+            computed.torch.use_threads(threads())
         self.wake_read, self.wake_write = os.pipe()
         os.set_blocking(self.wake_read, False)
         os.set_blocking(self.wake_write, False)

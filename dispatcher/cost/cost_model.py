@@ -61,6 +61,8 @@ class LinkProfile(NamedTuple):
 TYPICAL_DEVICES: Final[Mapping[str, DeviceProfile]] = {
     "cpu": DeviceProfile(50e9, 10e9, 2e-6),
     "cuda": DeviceProfile(10e12, 800e9, 8e-6),
+    "torch:cpu": DeviceProfile(50e9, 10e9, 5e-6),
+    **dict.fromkeys(("torch:cuda", "torch:mps", "torch:xpu"), DeviceProfile(10e12, 800e9, 12e-6)),
 }
 NETWORK_LINK: Final = LinkProfile(1e9, 150e-6)
 """The assumed link between two hosts: ten-gigabit Ethernet."""

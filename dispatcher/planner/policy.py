@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from gt.sharding.config import Config, Rule
 
 MAX_MEMO = 10_000
+DETERMINISTIC_KINDS: Final = frozenset(("cpu", "torch:cpu"))
+"""The kinds of workers that compute a deterministic session: by NumPy's kernels, both."""
 NAMES_PER_TURN: Final = 256
 """Names of rules that are looked at in one turn."""
 
@@ -205,7 +207,8 @@ def _stages_of(table: Iterable[RequestedPlacements]) -> dict[int, dict[int, int]
 def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> Policy:
     """The policy of a config on `mesh`. Raises `ConfigError` with file, line and key.
 
-    `kinds` is each rank's kind, 'cpu' or 'cuda'; None stands for workers that need not exist, which are of any kind asked for.
+    `kinds` is each rank's kind, as 'cpu', 'cuda' or 'torch:cpu'; None stands for workers that need not exist, which are of any
+    kind asked for.
     """
     return finish(resolve_in_turns(config, mesh, kinds))
 
@@ -218,7 +221,7 @@ def resolve_in_turns(config: Config, mesh: Mesh, kinds: Sequence[str] | None = N
         for key, rule in batch:
             _add(policy, key, rule)
         yield
-    if policy.deterministic and kinds is not None and {*kinds} != {"cpu"}:
+    if policy.deterministic and kinds is not None and {*kinds} - DETERMINISTIC_KINDS:
         there = " and ".join(sorted({*kinds}))
         text = f"only CPU workers compute the same bits in any number, on the mesh are those of the kind {there}"
         raise ConfigError(

@@ -19,8 +19,8 @@ from .on_ray import (
     MostWorkers,
     Placing,
     RayAddress,
-    RayDevice,
     SharedMarks,
+    WorkerDevice,
     up_on_ray,
 )
 from .shared.error_lines import errors_as_lines
@@ -106,7 +106,7 @@ def up(
     ray_address: RayAddress = None,
     least: LeastWorkers = None,
     most: MostWorkers = None,
-    device: RayDevice = None,
+    device: WorkerDevice = None,
     cpus_per_worker: CpusPerWorker = 1,
     strategy: Placing = None,
     idle: IdleSeconds = 60.0,
@@ -138,7 +138,7 @@ def up(
 
         from gt.daemon.service_folder import SOCKET_NAME, service_folder
         from gt.errors import SessionError
-        from gt.service.launch import Local, default_workers
+        from gt.service.launch import Local, default_workers, devices_of
         from gt.wire.transport import check_bind
 
         if address is not None:
@@ -149,9 +149,10 @@ def up(
         exporter = ExporterProcess(metrics_host, metrics_port)
         read = _read(config)
         _check_limits(limits)
-        count = workers or default_workers(read)
+        count = workers or default_workers(read, device)
         if read is not None:
             read.mesh_for(count)
+        devices = None if device is None else devices_of(device, count)
         ends = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # not under nohup(1): the terminal is closed
             ends.append(signal.SIGHUP)
@@ -169,7 +170,7 @@ def up(
         folder = service_folder(group) if group is not None and address is None else None
         if folder is not None:
             address = f"ipc://{folder}/{SOCKET_NAME}"
-        local = Local(count, address=address, config=path, quiet=False, options=options, spares=spares)
+        local = Local(count, address=address, config=path, devices=devices, quiet=False, options=options, spares=spares)
         try:
             exporter.start(local.address)
             if _wait_for_workers(local, count, spares):
@@ -278,7 +279,9 @@ def worker(
         str | None,
         typer.Option(help="tcp://HOST:PORT or ipc:///PATH; default the dispatcher that you started last here."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda:0, …; default the first GPU, or the CPU.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu, cuda:0, torch:cpu, …; default the first GPU, or the CPU.")
+    ] = None,
     listen: Annotated[
         str | None,
         typer.Option(help="Where other workers reach this one, tcp://127.0.0.1:PORT; default a Unix socket."),

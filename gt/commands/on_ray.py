@@ -22,8 +22,11 @@ LeastWorkers = Annotated[
 MostWorkers = Annotated[
     int | None, typer.Option("--max", min=1, help="With --on ray: how many there are when sessions need them.")
 ]
-RayDevice = Annotated[
-    str | None, typer.Option(help="With --on ray: cpu or cuda; default GPUs, if the cluster has some.")
+WorkerDevice = Annotated[
+    str | None,
+    typer.Option(
+        help="What workers compute on: cpu, cuda, torch:cpu, …; with --on ray: cpu or cuda. Default GPUs, if there are some."
+    ),
 ]
 CpusPerWorker = Annotated[int, typer.Option(min=1, help="With --on ray: the cores of each worker.")]
 Placing = Annotated[

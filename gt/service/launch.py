@@ -49,16 +49,41 @@ REJOIN_SECONDS: Final = 10.0
 """The seconds that workers have to join a dispatcher that was started again, before they are started again themselves."""
 
 
-def default_workers(config: Config | None) -> int:
-    """How many workers to start by default: one for each GPU, or without GPUs as many as the config needs, at least one."""
+def default_workers(config: Config | None, device: str | None = None) -> int:
+    """How many workers to start by default: one for each GPU, or without GPUs, and on a `device` that is said, as many as the
+    config needs, at least one."""
     from gt.worker.base.backend import count_devices
 
-    return max(count_devices(), config.workers_needed() if config is not None else 1)
+    gpus = count_devices() if device in (None, "cuda") else 0
+    return max(gpus, config.workers_needed() if config is not None else 1)
 
 
-ONE_THREAD: Final = dict.fromkeys(
-    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
-)
+def devices_of(device: str, workers: int) -> list[str]:
+    """The device of each worker, from one for all ('cpu', 'torch:cpu'; 'cuda' is one GPU after the other), or one for each
+    ('cuda:0,cpu'). Raises `SessionError`."""
+    from importlib.util import find_spec
+
+    from gt.worker.base.backend import count_devices, is_device
+
+    said = [each.strip() for each in device.split(",")]
+    wrong = next((each for each in said if not is_device(each)), None)
+    if wrong is not None:
+        raise SessionError(f"no device is called {wrong!r}: say 'cpu', 'cuda', 'cuda:0', 'torch:cpu', 'torch:cuda', …")
+    if any(each.startswith("torch:") for each in said) and find_spec("torch") is None:
+        raise SessionError(f"device {device!r} cannot be had, PyTorch is not installed: pip install gt-tensor[torch]")
+    if len(said) > 1 and len(said) != workers:
+        raise SessionError(f"{len(said)} devices are for that many workers, not {workers}")
+    found = said if len(said) > 1 else said * workers
+    gpus = max(1, count_devices()) if "cuda" in found else 1
+    return [f"cuda:{number % gpus}" if each == "cuda" else each for number, each in enumerate(found)]
+
+
+ONE_THREAD: Final = {
+    **dict.fromkeys(
+        ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"
+    ),
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
 """Environment variables that must be set before NumPy is imported."""
 
 

@@ -215,7 +215,7 @@ def _shard_by(session: Session, config: Config) -> None:
 
 def init(
     *, workers: int | None = None, config: Any = None, priority: str | None = None, weight: float | None = None,
-    on: str | None = None,
+    on: str | None = None, device: str | None = None,
 ) -> Session:  # fmt: skip
     """Start a dispatcher and workers on this machine, as child processes that end with this one, and join them.
 
@@ -223,25 +223,30 @@ def init(
     `config`, `priority` and `weight` are as in `connect`. A program's first operation calls this function if nothing else has
     started a session. Raises `ConfigError` before anything is started.
 
+    `device` is what workers compute on: 'cpu', 'cuda', 'torch:cpu' (docs/devices.md), or one for each, as in 'cuda:0,cpu';
+    default: GPUs, if there are some.
+
     `on="ray"` joins the service of the Ray cluster that this program is connected to, or finds (RAY_ADDRESS, this machine), or
     of `on="ray://HOST:10001"`. `workers` is how many it must have then: it gets more if it may. If the cluster has no service,
     one is started that ends with this program (docs/ray.md). Raises `SessionError` where there is no room for it.
     """
     from gt.client.session import sessions
 
-    from .launch import Local, default_workers
+    from .launch import Local, default_workers, devices_of
 
     read, sharing = _read(config), _sharing(priority, weight)
     if substitutes:
         return substitutes[-1](read, workers)
     if on is not None:
+        if device is not None:
+            raise ConnectionFailed("device does not go with on='ray': `gt up --on ray --device` says it (docs/ray.md)")
         return _init_on_ray(on, workers, read, sharing)
-    count = workers or default_workers(read)
+    count = workers or default_workers(read, device)
     if read is not None:
         read.mesh_for(count)
     sessions.disconnect()
     patience = start_timeout()
-    local = Local(count)
+    local = Local(count, devices=None if device is None else devices_of(device, count))
     try:
         return _join(local.address, read, patience, local, sharing=sharing)
     except BaseException:

@@ -128,7 +128,9 @@ class Rule(_Strict):
     mesh_axis: Axis | None = Field(default=None, description="The mesh axis to use in place of the strategy's own.")
     backward: Signal | None = Field(default=None, description="The rule that holds for the gradients.")
     compile: bool | None = Field(default=None, description="Whether to compile what runs in this signal.")
-    device: Literal["cpu", "cuda"] | None = Field(default=None, description="The kind of worker to use, no other.")
+    device: Literal["cpu", "cuda", "torch:cpu", "torch:cuda", "torch:mps", "torch:xpu"] | None = Field(
+        default=None, description="The kind of worker to use, no other."
+    )
 
     max_plan: PlanSeconds | None = Field(
         default=None,

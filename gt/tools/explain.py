@@ -8,7 +8,6 @@ which refuse what a service would refuse, and then to a worker in this thread. A
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -289,10 +288,11 @@ def explain_program(
 
 def _explainer(config: Any, workers: int | None, compare: Sequence[Any], **options: Any) -> Explainer:
     from gt.service.session import _read
+    from gt.worker.base.backend import is_device
 
     for device in options["devices"]:
-        if re.fullmatch(r"cpu|cuda(:[0-9]{1,4})?", device) is None:
-            raise SessionError(f"no device is called {device!r}: say 'cpu', 'cuda:0', 'cuda:1', …")
+        if not is_device(device):
+            raise SessionError(f"no device is called {device!r}: say 'cpu', 'cuda:0', 'torch:cpu', …")
     if options["devices"] and workers not in (None, len(options["devices"])):
         raise SessionError(f"{len(options['devices'])} devices are that many workers, not {workers}")
     hosts, many = options["hosts"], len(options["devices"]) or workers

@@ -62,10 +62,12 @@ def facts_of(workers: int, speeds: str, devices: Sequence[str] = ()) -> list[dic
     its own.
     """
     joined = {"host": "here", "nvlink_group_size": _group_size()}
-    kinds = [device.partition(":")[0] for device in devices]
+    from gt.worker.base.backend import kind_of_device
+
+    kinds = [kind_of_device(device) for device in devices]
     if speeds == "typical":
         said = list(devices) or ["cpu"] * workers
-        return [{"kind": each.partition(":")[0], **joined, **_card(each, n, 1)} for n, each in enumerate(said)]
+        return [{"kind": kind_of_device(each), **joined, **_card(each, n, 1)} for n, each in enumerate(said)]
     from gt.service.launch import cores
 
     kind, flops, memory, nccl = _measured_speeds()

@@ -1,4 +1,5 @@
-"""The backend: the array module that a worker computes with, and how arrays enter and leave it. Only this module names CuPy.
+"""The backend: the array module that a worker computes with, and how arrays enter and leave it. Only this module names CuPy,
+and only this one opens devices of PyTorch (`worker/torch_device/`).
 
 Kernels are written once over `xp` and never ask which one it is, unless the two differ. No kernel may be in here.
 
@@ -18,7 +19,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -41,6 +42,9 @@ from gt.worker.nccl.communicators import Nccl
 
 from .kernel_call import CheckFlags, OperandCheck
 
+if TYPE_CHECKING:
+    from gt.worker.torch_device.torch_devices import TorchDevice
+
 log = logging.getLogger(__name__)
 NOT_READY: Final = 600
 """What CUDA says of a stream on which something is under way."""
@@ -54,7 +58,8 @@ POOL_SHARE: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """An array module on one device. `xp` is NumPy or CuPy, `kind` 'cpu' or 'cuda', `name` as in 'cpu' or 'cuda:0'."""
+    """An array module on one device. `xp` is NumPy, CuPy or a namespace over PyTorch's tensors, `kind` 'cpu', 'cuda' or
+    'torch:cpu', `name` as in 'cpu', 'cuda:0' or 'torch:cpu'."""
 
     xp: Any
     kind: str
@@ -101,10 +106,13 @@ class Backend:
     """How a range for profilers begins and ends (GT_NVTX=1)."""
     capture: GraphCapture | None = None
     """What captures CUDA graphs; None on a CPU, with GT_GRAPHS=0, and where steps are waited for or have ranges one by one."""
+    torch: TorchDevice | None = None
+    """The device of PyTorch that computes, if one does."""
 
 
 def backend(device: str | None, threads: int = 1) -> Backend:
-    """The backend of `device`: 'cpu', 'cuda', 'cuda:N', or None for the first GPU, or NumPy when there is none.
+    """The backend of `device`: 'cpu', 'cuda', 'cuda:N', 'torch:cpu', 'torch:cuda', 'torch:cuda:N', 'torch:mps', 'torch:xpu', or
+    None for the first GPU, or NumPy when there is none.
 
     On a CPU chains are computed in `threads` at the same time. Makes the GPU current for the calling thread. Raises
     `SessionError` for a device that cannot be had.
@@ -121,18 +129,29 @@ def backend(device: str | None, threads: int = 1) -> Backend:
         except SessionError as error:
             _say_fallback(str(error))
             return _cpu(threads)
-    match = re.fullmatch(r"cuda(?::(\d{1,4}))?", device)
-    if match is None:
-        raise SessionError(f"no device is called {device!r}: say 'cpu', 'cuda:0', 'cuda:1', …")
+    if not is_device(device):
+        raise SessionError(f"no device is called {device!r}: say 'cpu', 'cuda:0', 'cuda:1', 'torch:cpu', …")
+    if device.startswith("torch:"):
+        return _torch(device, threads)
     reason = _why_no_gpu()
     if reason:
         raise SessionError(
             f"device {device!r} cannot be had, {reason}: install gt-tensor[cuda12] and its driver, or say 'cpu'"
         )
-    index, count = int(match[1] or 0), count_devices()
+    index, count = int(device.partition(":")[2] or 0), count_devices()
     if index >= count:
         raise SessionError(f"device {device!r} cannot be had, the last one here is 'cuda:{count - 1}'")
     return _cuda(index)
+
+
+def is_device(name: str) -> bool:
+    """Whether a device may be called so, on whatever machine."""
+    return re.fullmatch(r"cpu|cuda(:\d{1,4})?|torch:(cpu|mps|(cuda|xpu)(:\d{1,4})?)", name) is not None
+
+
+def kind_of_device(name: str) -> str:
+    """The kind of a device of this name: 'cpu', 'cuda', 'torch:cpu', …"""
+    return re.sub(r":\d+$", "", name)
 
 
 def count_devices() -> int:
@@ -243,6 +262,21 @@ def _cpu(threads: int) -> Backend:
     return Backend(
         np, "cpu", "cpu", np.asarray, np.asarray, lambda: None, HostBuffers(), _host_usage, ThreadPool(threads)
     )
+
+
+def _torch(device: str, threads: int) -> Backend:
+    try:
+        devices = importlib.import_module("gt.worker.torch_device.torch_devices")
+    except ImportError as error:
+        raise SessionError(
+            f"device {device!r} cannot be had, PyTorch does not import ({_first_line(error)}): "
+            "pip install gt-tensor[torch], or say 'cpu'"
+        ) from None
+    opened: TorchDevice = devices.open_device(device, threads)
+    return Backend(
+        opened.xp, opened.kind, opened.name, opened.to_host, opened.from_host, opened.synchronize, opened.buffers,
+        opened.usage or _host_usage, torch=opened,
+    )  # fmt: skip
 
 
 def _host_usage() -> AllocatorUsage:

@@ -188,7 +188,7 @@ def device_contents(
             assert limiter is not None, "only what it put out is out"
             found.add_spilled(tensor, value, limiter.spill)
         elif reads is None:
-            found.add_host(tensor, value, kept=False)
+            found.add_host(tensor, stored.backend.to_host(value), kept=False)
         else:
             found.add_device(tensor, value, stored.backend.buffers, reads, after)
             if (client, tensor) in stored.coming and isinstance(view := found.tensors[tensor], MarkedView):
@@ -252,6 +252,7 @@ def _looking_at(stored: TensorStore, buffer: MarkBuffer) -> Any:
     """What makes the values that look at a buffer, whose memory is the worker's from now on."""
     limiter, backend = stored.limiter, stored.backend
     array = buffer.array
+    arrived = (lambda value: value) if backend.torch is None else backend.from_host
     assert array is not None, "what was read has an array"
     if backend.staging is None:
         if limiter is not None:
@@ -261,9 +262,9 @@ def _looking_at(stored: TensorStore, buffer: MarkBuffer) -> Any:
         def look(value: MarkedView) -> Any:
             view = value.view
             if value.owns:
-                return array
+                return arrived(array)
             looking: Array = np.ndarray(view.shape, view.dtype, memory, view.offset, view.strides)
-            return looking[()] if value.scalar else looking
+            return looking[()] if value.scalar else arrived(looking)
 
         return look
     if not array.nbytes:

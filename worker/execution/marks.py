@@ -91,7 +91,13 @@ class Marks:
         self.pinned[message.mark] = PinnedMark(rank, values, made)
         origins = Origins()
         origins.made[client] = made
+        if stored.backend.torch is not None:
+            values = {tensor: self._on_host(value) for tensor, value in values.items()}
         return MarkWork(message, rank, partial(host_contents, values, client, origins, elsewhere))
+
+    def _on_host(self, value: Any) -> Any:
+        """An array as one of the host; whatever stands in for one as it is."""
+        return self.stored.backend.to_host(value) if hasattr(value, "dtype") else value
 
     def drop(self, mark: int) -> None:
         """Keep nothing of a mark any more."""

@@ -31,9 +31,10 @@ MAX_AGE_SECONDS: Final = 86_400.0
 """The seconds for which figures are kept."""
 BUDGET_SECONDS: Final = 0.02
 """The seconds spent on each of the two figures."""
-MATRIX_SIZES: Final = {"cpu": (8, 60), "cuda": (1, 2048)}
-"""The number of matrices multiplied, and their size: enough for nearly full speed, and for many tries."""
-VECTOR_ELEMENTS: Final = {"cpu": 1 << 20, "cuda": 1 << 25}
+MATRIX_SIZES: Final = {"cpu": (8, 60), "torch:cpu": (8, 60), "cuda": (1, 2048)}
+"""The number of matrices multiplied, and their size: enough for nearly full speed, and for many tries. What is not named
+is as 'cuda'."""
+VECTOR_ELEMENTS: Final = {"cpu": 1 << 20, "torch:cpu": 1 << 20, "cuda": 1 << 25}
 """The number of float32 elements added: more than caches hold."""
 
 
@@ -78,11 +79,11 @@ def _processor() -> str:
 def measure(backend: Backend) -> dict[str, Any]:
     """What a worker reports when it joins: `speed` as [flops/s, bytes/s], a GPU's `model`, and the `memory` of the GPU or host
     in bytes."""
-    xp = backend.xp
-    (count, side), elements = MATRIX_SIZES[backend.kind], VECTOR_ELEMENTS[backend.kind]
-    clock, share = (time.thread_time, threads()) if backend.kind == "cpu" else (time.perf_counter, 1)
-    # Of a GPU no memory of its pool, whose limit is for tensors and may be less than this takes.
-    with contextlib.nullcontext() if backend.kind == "cpu" else xp.cuda.using_allocator(None):
+    xp, on_cpu = backend.xp, backend.kind in ("cpu", "torch:cpu")
+    sizes = backend.kind if on_cpu else "cuda"
+    (count, side), elements = MATRIX_SIZES[sizes], VECTOR_ELEMENTS[sizes]
+    clock, share = (time.thread_time, threads()) if on_cpu else (time.perf_counter, 1)
+    with _alone(backend):
         matrix = xp.full((count, side, side), 0.5, xp.float32)
         product = xp.empty_like(matrix)
         vector = xp.full(elements, 0.5, xp.float32)
@@ -122,7 +123,20 @@ def fastest_run(run: Callable[[], Any], synchronize: Callable[[], None], clock: 
     return max(fastest, 1e-9)
 
 
+def _alone(backend: Backend) -> contextlib.AbstractContextManager[object]:
+    """While this lasts, this thread alone computes; of a CUDA device no memory of its pool is used, whose limit is for tensors
+    and may be less than this takes."""
+    if backend.torch is not None:
+        return backend.torch.one_thread()
+    context: contextlib.AbstractContextManager[object] = (
+        contextlib.nullcontext() if backend.kind == "cpu" else backend.xp.cuda.using_allocator(None)
+    )
+    return context
+
+
 def _model(backend: Backend) -> dict[str, Any]:
+    if backend.torch is not None:
+        return backend.torch.facts or {"host_memory": memory_limit()}
     if backend.kind != "cuda":
         return {"host_memory": memory_limit()}
     runtime = backend.xp.cuda.runtime

@@ -6,10 +6,13 @@ the hot path looks up nothing by name. The steps between two moves form a block.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from gt.ir.instruction import INPUT, MOVE, OUTPUT, SCALAR, VERIFY, Instruction, Plan, print_instruction, ref, sources
 from gt.ir.microbatch_schedule import order, repeats
@@ -146,6 +149,8 @@ class _Compiler:
         self.scalars = len(plan.inputs)
         self.outputs = self.scalars + len(plan.kinds)
         self.turned = _turned(plan)
+        self.torch_kernel = _torch_kernels(backend) if backend.torch is not None else None
+        """Chooses the kernel of a call on a device of PyTorch."""
         self.first: list[int] = []
         self.slots = self.outputs
         for layout in plan.layouts:
@@ -270,6 +275,11 @@ class _Compiler:
             None if self.backend.checks is None else self.backend.checks.append,
             plan.tf32,
         )
+        if self.torch_kernel is not None:
+            run = self.torch_kernel(call)
+            if run is call.xp.matmul and instruction.outputs[0] in self.turned:
+                run = _transposed(run)
+            return _StepKernel(run, call, None, workspace(replace(call, xp=np)))
         run = (DETERMINISTIC_KERNELS if plan.blocks else KERNELS)[instruction.op](call)
         product = run is self.backend.xp.matmul or isinstance(run, (SharedMatmul, Gemm))
         if product and instruction.outputs[0] in self.turned:
@@ -337,6 +347,13 @@ class _Compiler:
         kernel = _joined(self.backend.xp, whole, wanted, [(t.part, h) for t, h in zip(transfers, held, strict=True)])
         needs = self.nbytes(output, time)
         return [_DraftedStep(kernel, reads, reads, self.slot(output, time), instruction, needs=needs)]
+
+
+def _torch_kernels(backend: Backend) -> Callable[[KernelCall], Callable[..., Any]]:
+    """What chooses kernels on a device of PyTorch, which is loaded for that alone."""
+    chosen: Any = importlib.import_module("gt.worker.torch_kernels.kernel_choice")
+    found: Callable[[KernelCall], Callable[..., Any]] = chosen.TorchKernels(backend.torch).kernel
+    return found
 
 
 def _turned(plan: Plan) -> set[int]:

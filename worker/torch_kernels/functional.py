@@ -1,0 +1,292 @@
+"""Kernels by PyTorch's own functions, where a library under these (oneDNN, MKL, cuDNN) has the op as a whole.
+
+Each factory returns None for a call that PyTorch's function does not cover: then the op's own kernel computes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+
+from gt.ir.dtypes import HALF_DTYPES, bool_
+from gt.ir.infer import conv_extent
+from gt.worker.base.kernel_call import Kernel, KernelCall
+from gt.worker.torch_device.torch_array import TorchArray
+
+TorchFactory = Callable[[KernelCall], Kernel | None]
+CONVOLUTIONS: Final = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+TRANSPOSED: Final = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+POOLS: Final = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+
+
+def one(function: Callable[[torch.Tensor], torch.Tensor]) -> TorchFactory:
+    """A function of one tensor that gives another of its shape and dtype. Half precision is computed in float32."""
+
+    def factory(call: KernelCall) -> Kernel | None:
+        if call.result.dtype.kind != "f":
+            return None
+        if call.result.dtype in HALF_DTYPES:
+            return lambda x: TorchArray(function(x.tensor.float()).to(x.tensor.dtype))
+        return lambda x: TorchArray(function(x.tensor))
+
+    return factory
+
+
+def matmul(call: KernelCall) -> Kernel | None:
+    """Of floating-point numbers. The function is the array module's own, so that the compiler knows it for a product."""
+    return call.xp.matmul if call.result.dtype.kind in "fc" else None
+
+
+def softmax(call: KernelCall) -> Kernel | None:
+    function = torch.log_softmax if call.op == "log_softmax" else torch.softmax
+    axis = call.attributes["axis"]
+    return lambda x: TorchArray(function(x.tensor, axis))
+
+
+def conv(call: KernelCall) -> Kernel | None:
+    """Cross-correlation of x [n, g, c, …] with w [g, o, c, …], whichever of the three functions of a convolution it is.
+
+    Elements of x that lie apart are those of a transposed convolution. A window larger than the result is the gradient of a
+    weight, for which there is a function of its own: n and c have changed places.
+    """
+    x, w, result, a = call.tensor(0), call.tensor(1), call.result, call.attributes
+    ndim = len(w.shape) - 3
+    if ndim not in CONVOLUTIONS or not (result.size and x.size and w.size):
+        return None
+    pads, spreads, strides, dilations = (tuple(a[name]) for name in ("pads", "spreads", "strides", "dilations"))
+    if any(each != 1 for each in spreads):
+        return _transposed(call, ndim) if all(each == 1 for each in strides) else None
+    even, outer, padding = _padding(pads)
+    if math.prod(w.shape[3:]) > math.prod(result.shape[3:]):
+        found = _weight_gradient(call, outer, padding)
+        if found is not None:
+            return found
+    groups, function, shape = x.shape[1], CONVOLUTIONS[ndim], result.shape
+
+    def kernel(x: Any, w: Any) -> Any:
+        tensor, weight = x.tensor, w.tensor
+        tensor = tensor.reshape(tensor.shape[0], -1, *tensor.shape[3:])
+        if not even:
+            tensor = F.pad(tensor, outer)
+        weight = weight.reshape(-1, *weight.shape[2:])
+        out = function(tensor, weight, None, strides, padding, dilations, groups)
+        return TorchArray(out.reshape(shape))
+
+    return kernel
+
+
+def _padding(pads: Sequence[int]) -> tuple[bool, list[int], tuple[int, ...]]:
+    """Whether as much is padded before as after; else what `F.pad` takes (it crops, too). And what a convolution pads itself."""
+    before, after = tuple(pads[::2]), tuple(pads[1::2])
+    if before == after and min(before, default=0) >= 0:
+        return True, [], before
+    return False, _for_pad(before, after), (0,) * len(before)
+
+
+def _for_pad(before: Sequence[int], after: Sequence[int]) -> list[int]:
+    """The last dimension first."""
+    return [each for pair in zip(reversed(before), reversed(after), strict=True) for each in pair]
+
+
+def _transposed(call: KernelCall, ndim: int) -> Kernel:
+    w, a, shape = call.tensor(1), call.attributes, call.result.shape
+    groups, made, channels = w.shape[:3]
+    reach = [conv_extent(size, apart) - 1 for size, apart in zip(w.shape[3:], a["dilations"], strict=True)]
+    before = [pad - each for pad, each in zip(a["pads"][::2], reach, strict=True)]
+    after = [pad - each for pad, each in zip(a["pads"][1::2], reach, strict=True)]
+    change, function = _for_pad(before, after), TRANSPOSED[ndim]
+    spreads, dilations, turned = tuple(a["spreads"]), tuple(a["dilations"]), tuple(range(3, 3 + ndim))
+
+    def kernel(x: Any, w: Any) -> Any:
+        tensor = x.tensor
+        tensor = tensor.reshape(tensor.shape[0], -1, *tensor.shape[3:])
+        weight = w.tensor.transpose(1, 2).flip(turned).reshape(groups * channels, made, *w.tensor.shape[3:])
+        out = function(tensor, weight, None, spreads, 0, 0, groups, dilations)
+        return TorchArray((F.pad(out, change) if any(change) else out).reshape(shape))
+
+    return kernel
+
+
+def _weight_gradient(call: KernelCall, outer: Sequence[int], padding: tuple[int, ...]) -> Kernel | None:
+    x, w, result, a = call.tensor(0), call.tensor(1), call.result, call.attributes
+    channels, groups, examples = x.shape[:3]
+    made, strides, dilations = w.shape[1], tuple(a["dilations"]), tuple(a["strides"])
+    sizes = result.shape[3:]
+    lengths = [
+        size + before + after for size, before, after in zip(x.shape[3:], a["pads"][::2], a["pads"][1::2], strict=True)
+    ]
+    windows = tuple(
+        (length - conv_extent(size, apart)) // stride + 1
+        for length, size, apart, stride in zip(lengths, sizes, dilations, strides, strict=True)
+    )
+    if windows != w.shape[3:]:
+        return None
+    ndim, shape = len(sizes), (groups * made, channels, *sizes)
+    backward = torch.ops.aten.convolution_backward
+
+    def kernel(x: Any, w: Any) -> Any:
+        source = x.tensor.transpose(0, 2).reshape(examples, groups * channels, *x.tensor.shape[3:])
+        if outer:
+            source = F.pad(source, outer)
+        slope = w.tensor.permute(2, 0, 1, *range(3, 3 + ndim)).reshape(examples, groups * made, *windows)
+        like = slope.new_empty(1).expand(shape)
+        _, found, _ = backward(
+            slope, source, like, None, strides, padding, dilations, False, [0] * ndim, groups, [False, True, False]
+        )
+        found = found.reshape(groups, made, channels, *sizes)
+        return TorchArray(found.permute(2, 0, 1, *range(3, 3 + ndim)))
+
+    return kernel
+
+
+def _pool_form(call: KernelCall) -> tuple[int, tuple[Any, ...]] | None:
+    """The dimensions of a pooling along the last axes of floating-point numbers, and its sizes, strides and dilations."""
+    x, a = call.tensor(0), call.attributes
+    axes = tuple(a["axes"])
+    known = len(axes) in POOLS and axes == tuple(range(x.ndim - len(axes), x.ndim))
+    if not known or x.dtype.kind != "f" or not x.size or not call.result.size:
+        return None
+    return len(axes), (tuple(a["sizes"]), tuple(a["strides"]), 0, tuple(a["dilations"]))
+
+
+def max_pool(call: KernelCall) -> Kernel | None:
+    form = _pool_form(call)
+    if form is None:
+        return None
+    (ndim, (sizes, strides, pad, dilations)), shape = form, call.result.shape
+    function = POOLS[ndim]
+
+    def kernel(x: Any) -> Any:
+        tensor = x.tensor
+        planes = tensor.reshape(1, -1, *tensor.shape[tensor.ndim - ndim :])
+        return TorchArray(function(planes, sizes, strides, pad, dilations).reshape(shape))
+
+    return kernel
+
+
+def max_pool_grad(call: KernelCall) -> Kernel | None:
+    """The gradient goes to the element that PyTorch finds: the first largest, but of several NaNs the last, so a window with one
+    is left to the op's own kernel."""
+    form = _pool_form(call)
+    if form is None or form[0] != 2 or call.result.dtype in HALF_DTYPES:
+        return None
+    ndim, (sizes, strides, pad, dilations) = form
+    shape = call.result.shape
+    backward = torch.ops.aten.max_pool2d_with_indices_backward
+
+    def kernel(x: Any, _largest: Any, given: Any) -> Any:
+        tensor = x.tensor
+        planes = tensor.reshape(1, -1, *tensor.shape[tensor.ndim - ndim :])
+        made, places = F.max_pool2d(planes, sizes, strides, pad, dilations, return_indices=True)
+        slope = given.tensor.reshape(made.shape)
+        pads = (pad, pad)
+        return TorchArray(backward(slope, planes, sizes, strides, pads, dilations, False, places).reshape(shape))
+
+    return kernel
+
+
+def _attention_form(call: KernelCall) -> bool:
+    """Whether all queries are here, and there is something to compute."""
+    q, k = call.tensor(0), call.tensor(1)
+    queries, start, stop = call.span(0, q.ndim - 2)
+    return bool(call.result.size and q.size and k.size and (start, stop) == (0, queries))
+
+
+def _mask_of(call: KernelCall, mask: Any, stack: tuple[int, ...], rows: int, columns: int) -> torch.Tensor | None:
+    """A mask [stack, 1 or queries, 1 or keys], also of a causal call that has one; None where there is none."""
+    if mask is None:
+        return None
+    tensor = mask.tensor
+    if call.attributes["causal"]:
+        seen = torch.ones(rows, columns, dtype=torch.bool, device=tensor.device).tril()
+        tensor = tensor & seen if call.operands[-1].dtype is bool_ else tensor.masked_fill(~seen, -math.inf)  # type: ignore[union-attr]
+    if tensor.ndim > 2:
+        tensor = tensor.expand(*stack, *tensor.shape[-2:]).reshape(1, -1, *tensor.shape[-2:])
+    return tensor
+
+
+def _attended(call: KernelCall) -> Callable[..., torch.Tensor]:
+    """A function of tensors [1, stack, …] and perhaps a mask."""
+    stack, rows, columns = call.tensor(0).shape[:-2], call.tensor(0).shape[-2], call.tensor(1).shape[-2]
+    causal = call.attributes["causal"]
+
+    def attend(q: Any, k: Any, v: Any, mask: Any) -> torch.Tensor:
+        given = _mask_of(call, mask, stack, rows, columns)
+        found: torch.Tensor = F.scaled_dot_product_attention(
+            q, k, v, given, is_causal=causal and given is None, scale=1.0
+        )
+        return found
+
+    return attend
+
+
+def _flat(x: Any) -> torch.Tensor:
+    tensor: torch.Tensor = x.tensor
+    return tensor.reshape(1, -1, *tensor.shape[-2:])
+
+
+def attention(call: KernelCall) -> Kernel | None:
+    if not _attention_form(call):
+        return None
+    attend, shape = _attended(call), call.result.shape
+
+    def kernel(q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+        return TorchArray(attend(_flat(q), _flat(k), _flat(v), mask).reshape(shape))
+
+    return kernel
+
+
+def attention_grad(call: KernelCall) -> Kernel | None:
+    """By PyTorch's own gradient of its attention, which computes that once more."""
+    if not _attention_form(call):
+        return None
+    attend, stack = _attended(call), call.tensor(0).shape[:-2]
+
+    def kernel(q: Any, k: Any, v: Any, g: Any, mask: Any = None) -> Any:
+        with torch.enable_grad():
+            operands = [_flat(x).detach().requires_grad_() for x in (q, k, v)]
+            made = attend(*operands, mask)
+        found = torch.autograd.grad(made, operands, _flat(g))
+        return TorchArray(torch.cat([each.reshape(*stack, -1) for each in found], -1))
+
+    return kernel
+
+
+def scatter_add(call: KernelCall) -> Kernel | None:
+    """On a CPU, which adds in the order of places; another device would add in any order."""
+    x, axis = call.tensor(0), call.attributes["axis"]
+    if call.xp.device.type != "cpu" or call.result.dtype in HALF_DTYPES or not call.tensor(1).size:
+        return None
+    size = x.shape[axis]
+
+    def kernel(x: Any, index: Any, value: Any) -> Any:
+        places = index.tensor.long()
+        places = torch.where(places < 0, places + size, places)
+        return TorchArray(x.tensor.scatter_add(axis, places, value.tensor))
+
+    return kernel
+
+
+FUNCTIONAL: Final[dict[str, TorchFactory]] = {
+    "matmul": matmul,
+    "softmax": softmax,
+    "log_softmax": softmax,
+    "conv": conv,
+    "max_pool": max_pool,
+    "max_pool_grad": max_pool_grad,
+    "attention": attention,
+    "attention_grad": attention_grad,
+    "sigmoid": one(torch.sigmoid),
+    "relu": one(torch.relu),
+    "rsqrt": one(torch.rsqrt),
+    "erf": one(torch.erf),
+    "erfc": one(torch.erfc),
+    "erfinv": one(torch.erfinv),
+    "lgamma": one(torch.lgamma),
+    "digamma": one(torch.digamma),
+}
+"""Ops for which PyTorch has a function of its own."""

@@ -1,0 +1,100 @@
+"""How each op is computed on a worker with PyTorch: by PyTorch's own function, by the op's kernel over PyTorch's arrays, or by
+NumPy on the host.
+
+What NumPy computes has NumPy's bits: random numbers, linear algebra, recurrent layers, special functions, all of a deterministic
+session, and whatever dtype PyTorch does not compute with. In the host's memory that costs nothing, because both look at the same
+bytes; from another device operands are copied, and the result back. It is counted by op and dtype (`TorchDevice.host_calls`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+
+from gt.ir.spec import Spec
+from gt.worker.base.kernel_call import Kernel, KernelCall, KernelFactory
+from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS, KERNELS
+from gt.worker.torch_device.torch_array import to_host
+from gt.worker.torch_device.torch_devices import TorchDevice
+
+from .functional import FUNCTIONAL
+
+
+class Computed(Enum):
+    """By what an op is computed."""
+
+    FUNCTIONAL = "PyTorch's own function"
+    KERNEL = "GT's kernel over PyTorch's arrays"
+    HOST = "NumPy on the host"
+
+
+HOST_OPS: Final = frozenset((
+    # random numbers: the same bits on every backend
+    "uniform", "normal",
+    # LAPACK by NumPy and SciPy
+    "solve", "cholesky", "inverse", "det", "slogdet", "qr", "svd", "eigh", "eig", "lu", "matrix_exp", "permutation",
+    # steps one after the other, by loops of their own
+    "lstm", "gru", "rnn", "lstm_grad", "gru_grad", "rnn_grad",
+    # functions that PyTorch has not, or not at such precision
+    "dawsn", "erfcx", "ndtri", "i0", "i0e", "i1", "i1e", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "k0", "k0e", "k1",
+    "k1e", "zeta", "gammainc", "gammaincc", "nextafter", "gcd",
+    # exact products of int8, blocks in caches
+    "linear_int8", "matmul_int8",
+    # orders of rows, and searches among numbers of which some are NaN
+    "lexsort", "searchsorted",
+))  # fmt: skip
+"""Ops that NumPy computes whatever their dtypes."""
+
+
+class TorchKernels:
+    """The kernels of a worker on a device of PyTorch."""
+
+    def __init__(self, device: TorchDevice) -> None:
+        self.device = device
+
+    def kernel(self, call: KernelCall) -> Kernel:
+        """The kernel of a call, whose `xp` is PyTorch's namespace."""
+        return self.choose(call)[1]
+
+    def choose(self, call: KernelCall) -> tuple[Computed, Kernel]:
+        """By what a call is computed, and its kernel."""
+        if not call.blocks and not self._on_host(call):
+            factory = FUNCTIONAL.get(call.op)
+            own = None if factory is None else factory(call)
+            if own is not None:
+                return Computed.FUNCTIONAL, own
+            try:
+                return Computed.KERNEL, KERNELS[call.op](call)
+            except NotImplementedError:  # a function that PyTorch's arrays have not
+                pass
+        return Computed.HOST, self._host_kernel(call)
+
+    def _on_host(self, call: KernelCall) -> bool:
+        if call.op in HOST_OPS:
+            return True
+        dtypes = {call.result.dtype, *(operand.dtype for operand in call.operands if isinstance(operand, Spec))}
+        return bool(dtypes & self.device.absent)
+
+    def _host_kernel(self, call: KernelCall) -> Kernel:
+        own = replace(call, xp=np, direct=None, later=None, thread_pool=None if call.blocks else self.device.threads)
+        table: dict[str, KernelFactory] = DETERMINISTIC_KERNELS if call.blocks else KERNELS
+        kernel, from_host = table[call.op](own), self.device.from_host
+        counts, key = self.device.host_calls, (call.op, call.result.dtype.name)
+        numbers = [isinstance(operand, str) for operand in call.operands]
+        if not any(numbers):
+
+            def run(*operands: Any) -> Any:
+                counts[key] += 1
+                return from_host(np.asarray(kernel(*map(to_host, operands))))
+
+            return run
+
+        def run_mixed(*operands: Any) -> Any:
+            counts[key] += 1
+            there = [x if number else to_host(x) for x, number in zip(operands, numbers, strict=True)]
+            return from_host(np.asarray(kernel(*there)))
+
+        return run_mixed
