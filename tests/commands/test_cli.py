@@ -153,7 +153,7 @@ def test_no_workers_are_too_few() -> None:
 def test_up_starts_what_it_was_told_says_so_and_ends_all_when_one_ends(tmp_path: Path, daemons: type[Daemons]) -> None:
     address, config = f"ipc://{tmp_path}/s", str(CONFIGS / "digits.yaml")
     result = gt("up", "--workers", "5", "--address", address, "--config", config)
-    told = {"address": address, "config": config, "quiet": False, "options": [], "spares": 0}
+    told = {"address": address, "config": config, "devices": None, "quiet": False, "options": [], "spares": 0}
     assert daemons.started == [{"workers": 5, **told}]
     assert result.stdout == f"5 workers at {address}; Ctrl-C stops them\n"
     assert result.stderr == "gt: worker 1 ended with status -9\n"
@@ -164,7 +164,7 @@ def test_without_a_number_there_are_as_many_workers_as_the_config_needs(
     tmp_path: Path, daemons: type[Daemons], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Config] = []
-    monkeypatch.setattr("gt.service.launch.default_workers", lambda config: asked.append(config) or 4)
+    monkeypatch.setattr("gt.service.launch.default_workers", lambda config, _device: asked.append(config) or 4)
     config = CONFIGS / "digits.yaml"
     gt("up", "--address", f"ipc://{tmp_path}/s", "--config", str(config))
     assert [given.mesh for given in asked] == [{"data": 2, "model": 2}]

@@ -21,9 +21,9 @@ from .torch_array import TorchArray, from_host, to_host
 from .torch_buffers import TorchBuffers
 from .torch_namespace import TorchNamespace
 
-UNSIGNED: Final = frozenset(dtype for dtype in ALL_DTYPES if dtype.name in ("uint16", "uint32", "uint64"))
+UNSIGNED_DTYPES: Final = frozenset(dtype for dtype in ALL_DTYPES if dtype.name in ("uint16", "uint32", "uint64"))
 """Dtypes of which PyTorch has storage and few functions."""
-WIDE: Final = frozenset((float64, complex128))
+WIDE_DTYPES: Final = frozenset((float64, complex128))
 """Dtypes that Apple's GPUs lack."""
 
 
@@ -75,7 +75,7 @@ def open_device(name: str, threads: int = 1) -> TorchDevice:
             f"device {name!r} cannot be had, the last one here is 'torch:{kind}:{module.device_count() - 1}'"
         )
     device = torch.device("cpu" if kind == "cpu" else kind if kind == "mps" else f"{kind}:{index or 0}")
-    absent = UNSIGNED | WIDE if kind == "mps" else UNSIGNED
+    absent = UNSIGNED_DTYPES | WIDE_DTYPES if kind == "mps" else UNSIGNED_DTYPES
     _quiet_about_read_only_memory()
     return TorchDevice(
         TorchNamespace(device), f"torch:{kind}", name if index or kind in ("cpu", "mps") else f"{name}:0", absent,

@@ -67,7 +67,7 @@ def test_a_sharded_session_has_the_numbers_of_numpys_workers() -> None:
         session.open({**host_facts(), "bulk": b""}, 1.0)
         sessions.adopt(session)
         gt.manual_seed(3)
-        with gt.signal("all"):
+        with gt.signal.context("all"):
             x = gt.randn(6, 5)
             y = (x @ x.T).softmax(1).sum(0)
         found[device] = x.numpy(), y.numpy()
