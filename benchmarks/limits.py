@@ -69,7 +69,7 @@ def main() -> None:
             local = Local(1, address=free_address(), options=["--limits", str(file)])
             try:
                 programs = [with_key(key, sharing.trainer(count, options.seconds)) for key in keys]
-                (first, _), (second, _) = together(local.address, programs)
+                (first, *_), (second, *_) = together(local.address, programs)
             finally:
                 local.close()
             print(f"{name:15} {first:6} and {second:6} plans: {first / second:5.2f}, due {due:5.2f}")

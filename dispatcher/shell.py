@@ -15,6 +15,7 @@ from typing import Any, Final
 from gt.bounded_msgpack import TRUSTED_BYTES
 from gt.bounds import MAX_DEFINITION_BYTES, MAX_PRINCIPAL_UNREAD_BULK_BYTES, MAX_UNREAD_BULK_BYTES
 from gt.daemon.active_clock import ActiveClock
+from gt.daemon.core_wait import CoreWait
 from gt.daemon.descriptors import connection_limit, descriptor_limit
 from gt.daemon.file_thread import FileThread
 from gt.daemon.garbage import OldGarbage
@@ -70,6 +71,8 @@ from .standby import TakenOver
 log = logging.getLogger("gt.dispatcher")
 WORK_SECONDS: Final = 0.002
 """The longest time, in seconds, spent working on plans before the shell looks for messages again."""
+SHARED_WORK_SECONDS: Final = 0.0005
+"""The same while workers compute for several principals: what one of them waits for may have come."""
 FLOOD_SECONDS: Final = 0.0005
 """So long messages are read before one of a principal that has used more than its share of this thread ends the batch."""
 MAX_YIELD_SECONDS: Final = 0.002
@@ -174,6 +177,7 @@ class DispatcherShell:
         if self.numbers is not None:
             self.core.service.goes_on(self.numbers.workers)
         self.clock = ActiveClock()
+        self.core_wait = CoreWait()
         self.garbage: OldGarbage | None = None
         """Looks for what Python would look for at any time, if that is left to it."""
         self.handled_at = self.clock()
@@ -243,7 +247,8 @@ class DispatcherShell:
                 for peer in self.processes.ended():
                     self._lost(Lost(peer, "its process ended", ended=True))
             now = self._on_time()
-            while self.core.busy and self.clock() < now + WORK_SECONDS:
+            most = SHARED_WORK_SECONDS if self.core.service.thread.is_shared(now) else WORK_SECONDS
+            while self.core.busy and self.clock() < now + most:
                 self._handle(JobTurn())
             self._charge(self.clock())
             if self.core.marks.file_work:
@@ -343,6 +348,7 @@ class DispatcherShell:
             if self.clock.paused_seconds > self.paused_seconds:
                 log.warning("this process stood still for %.1f s", self.clock.paused_seconds - self.paused_seconds)
                 self.paused_seconds = self.clock.paused_seconds
+            self.core.service.thread.waited(self.core_wait.part(now))
             self._handle(Tick())
             self.manager.beat()
             self._fence()

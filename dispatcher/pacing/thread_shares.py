@@ -2,8 +2,9 @@
 dispatcher's time, and on a machine where it has no core of its own, that of workers too.
 
 While the workers compute for somebody else as well, a principal may use half of the thread, and what it has saved up besides: the
-generic cell rate algorithm (ITU-T I.371), in seconds. Who has used more rests: its jobs and its queues go on when that is paid
-off. Who is alone has the whole thread. Time decides nothing but the order between principals. No clock is used here.
+generic cell rate algorithm (ITU-T I.371), in seconds. While cores are short, so that workers lack what this thread has, it is a
+quarter. Who has used more rests: its jobs and its queues go on when that is paid off. Who is alone has the whole thread. Time
+decides nothing but the order between principals. No clock is used here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from typing import Final
 
 SHARE: Final = 0.5
 """The part of the thread that a principal may use for long, while workers compute for others too."""
+SHORT_SHARE: Final = 0.25
+"""The same while cores are short."""
+SHORT_WAIT: Final = 0.05
+"""Cores are short while this thread waits for one for such a part of the time."""
 SAVED_SECONDS: Final = 0.25
 """Of so long a time it may use that part at once, as a program that begins does."""
 OWED_SECONDS: Final = 0.1
@@ -35,6 +40,15 @@ class ThreadShares:
         """For whom a plan was issued last, and when."""
         self.before: tuple[Hashable, float] = (NOBODY, -inf)
         """For whom, of all others, and when."""
+        self.share = SHARE
+
+    def waited(self, part: float) -> None:
+        """This thread has waited for a core for such a part of the last moment."""
+        self.share = SHORT_SHARE if part >= SHORT_WAIT else SHARE
+
+    def is_shared(self, now: float) -> bool:
+        """Whether workers compute for several principals, or did a moment ago."""
+        return self.before[0] != NOBODY and now - self.before[1] < BESIDE_SECONDS
 
     def issued(self, principal: Hashable, now: float) -> None:
         """A plan of a principal was issued."""
@@ -56,7 +70,7 @@ class ThreadShares:
         if len(self.paid) >= MAX_KEPT and principal not in self.paid:
             self.paid = {each: until for each, until in self.paid.items() if until > now}
         begin = max(self.paid.get(principal, -inf), now - SAVED_SECONDS)
-        self.paid[principal] = min(begin + seconds / SHARE, now + OWED_SECONDS)
+        self.paid[principal] = min(begin + seconds / self.share, now + OWED_SECONDS)
 
     def rests(self, principal: Hashable, now: float) -> bool:
         """Whether a principal has used more than its share, and others wait for workers that might need the time."""

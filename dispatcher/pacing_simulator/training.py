@@ -12,7 +12,8 @@ session goes before others that are less far behind, or less urgent. Everything 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -38,6 +39,8 @@ TRAINING_SEEDS: Final = 1_000_000
 FAIRNESS_WEIGHT: Final = 4.0
 BUSY_WEIGHT: Final = 2.0
 
+Map = Callable[..., Iterable[float]]
+"""The signature of `map`."""
 START: Final[dict[str, float]] = {
     "lead of the principal": -1.0, "lead of the program": -0.5, "interactive": 0.5, "batch": -1.0,
 }  # fmt: skip
@@ -71,8 +74,10 @@ def train(
     generations: int = GENERATIONS,
     say: Callable[[int, float], None] = lambda generation, mean: None,
     seconds: float = SECONDS,
+    each: Map = map,
 ) -> list[float]:
-    """The parameters of a network. `say` is told of each generation, with the mean reward of what it has tried."""
+    """The parameters of a network. `say` is told of each generation, with the mean reward of what it has tried. What a generation
+    tries is independent, so `each` may be the `map` of a pool of processes, which changes no number."""
     draw = np.random.default_rng(seed)
     found = np.zeros(PARAMETERS)
     found[: len(FEATURES)] = [START.get(name, 0.0) for name in FEATURES]
@@ -81,12 +86,11 @@ def train(
     for generation in range(generations):
         seeds = [int(each) for each in TRAINING_SEEDS + draw.integers(0, TRAINING_SEEDS, MIXTURES)]
         directions = draw.normal(size=(PAIRS, PARAMETERS))
-        tried = [
-            score(found + sign * SEARCH_DEVIATION * each, seeds, seconds) for each in directions for sign in (1, -1)
-        ]
+        networks = [found + sign * SEARCH_DEVIATION * way for way in directions for sign in (1, -1)]
+        tried = [*each(score, networks, repeat(seeds), repeat(seconds))]
         ranks = np.argsort(np.argsort(tried)) / (len(tried) - 1) - 0.5
         step = (ranks[::2] - ranks[1::2]) @ directions / PAIRS
         moved = MOMENTUM * moved + (1 - MOMENTUM) * step
         found = found + RATE * moved
         say(generation, float(np.mean(tried)))
-    return [round(float(each), 4) for each in found]
+    return [round(float(value), 4) for value in found]

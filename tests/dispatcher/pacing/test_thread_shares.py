@@ -13,6 +13,8 @@ from gt.dispatcher.pacing.thread_shares import (
     OWED_SECONDS,
     SAVED_SECONDS,
     SHARE,
+    SHORT_SHARE,
+    SHORT_WAIT,
     ThreadShares,
 )
 
@@ -44,6 +46,27 @@ def test_beside_others_a_principal_has_half_and_what_it_saved() -> None:
     """It is at no time given more than that; what is saved is the same after any pause."""
     seconds = 10.0
     assert SHARE * seconds <= used(ThreadShares(), seconds) <= SHARE * (seconds + SAVED_SECONDS) + 2 * TURN
+
+
+def test_while_cores_are_short_it_is_less() -> None:
+    seconds, shares = 10.0, ThreadShares()
+    shares.waited(SHORT_WAIT)
+    assert SHORT_SHARE * seconds <= used(shares, seconds) <= SHORT_SHARE * (seconds + SAVED_SECONDS) + 2 * TURN
+    again = ThreadShares()
+    for part in (SHORT_WAIT, SHORT_WAIT / 2):
+        again.waited(part)
+    assert used(again, seconds) >= SHARE * seconds
+
+
+def test_the_thread_is_shared_while_plans_of_two_are_issued() -> None:
+    shares = ThreadShares()
+    for now in (0.0, 0.1):
+        shares.issued("a", now)
+        assert not shares.is_shared(now)
+    shares.issued("b", 0.2)
+    assert shares.is_shared(0.3)
+    shares.issued("b", 2.0)
+    assert not shares.is_shared(2.0), "of the other one nothing was issued for a second"
 
 
 def test_who_needs_little_never_rests() -> None:
