@@ -17,11 +17,13 @@ from gt.bounds import MAX_PIPELINE_STEPS
 from gt.dispatcher.cost.deadlines import missed_deadlines
 from gt.dispatcher.cost.expected_run_time import PlanExpectation, expected_use
 from gt.dispatcher.cost.peak_memory import Lot, shortage
+from gt.dispatcher.pacing.priority import Priority, most_urgent
 from gt.dispatcher.pacing.run_time import RunTime
 from gt.dispatcher.planner.auto_strategy import choose_strategies, find_undecided
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.plan_parts import PlanPart, cut_plan
 from gt.dispatcher.planner.planner import Planned, Planner
+from gt.dispatcher.planner.policy import Policy
 from gt.dispatcher.planner.shardability_check import check_shardability
 from gt.dispatcher.planner.verification import Sample, checks_in_turns, draw_sample
 from gt.dispatcher.state.message_state import (
@@ -56,6 +58,8 @@ MAX_WARNED: Final = 1000
 """The most deadlines about which one session is warned."""
 SWITCH_AT: Final = 6
 """The run at which the better plan takes over."""
+TAGS_PER_TURN: Final = 64
+"""Of how many tags a plan's class is looked for in one turn."""
 ENTRIES_PER_TURN: Final = 4096
 """How many tensors of a session are counted in one turn."""
 _RESIDENT: Final = attrgetter("resident")
@@ -198,6 +202,7 @@ class PlanSelection:
         changes = yield from table_changes(residents, planned)
         expected = yield from expected_use(planned.plan, planner.mesh, planner.known_speeds)
         cached = CachedPlan(residents, planned, segment.scalar_types, changes, _run_time(expected), parts)
+        cached.priority = yield from _priority(planned.plan, planner.policy)
         return PreparedPlan(cached, missing, missed, body)
 
     def worked_out(
@@ -252,6 +257,7 @@ class PlanSelection:
         body = yield from pack_plan_in_turns(replace(plan, tf32=client.tf32))
         checked = CachedPlan(cached.residents, planned, cached.scalar_types, changes)
         checked.run_time = RunTime(cached.run_time.nanoseconds, cached.run_time.tally.parts)
+        checked.priority = cached.priority
         return checked, body
 
     def _checked_parts(
@@ -266,7 +272,9 @@ class PlanSelection:
         if all(new.part.plan is old.part.plan for new, old in zip(parts, cached.parts, strict=True)):
             return None
         changes, types = cached.changes, cached.scalar_types
-        return CachedPlan(cached.residents, cached.planned, types, changes, cached.run_time, tuple(parts))
+        checked = CachedPlan(cached.residents, cached.planned, types, changes, cached.run_time, tuple(parts))
+        checked.priority = cached.priority
+        return checked
 
     def _packed(self, client: ClientRecord, cached: CachedPlan) -> bytes | None:
         """The bytes of a plan; None while a job packs it."""
@@ -574,11 +582,28 @@ def _run_time(expected: PlanExpectation) -> RunTime:
     return RunTime(round(expected.seconds * 1e9), expected.parts)
 
 
+def _priority(plan: Plan, policy: Policy) -> Generator[None, None, Priority | None]:
+    """The class of a plan, found in turns: the most urgent one that its signals say. None, for its session's, where part of it
+    is computed in signals that say none."""
+    if not policy.priorities:
+        return None
+    found: set[str] = set()
+    for at, tag in enumerate(plan.tags, 1):
+        said = policy.priority_for(tag)
+        if said is None:
+            return None
+        found.add(said)
+        if not at % TAGS_PER_TURN:
+            yield
+    return most_urgent(map(Priority, found)) if found else None
+
+
 def _revived(saved: SavedPlan, planner: Planner, tf32: bool) -> Generator[None, None, CachedPlan]:
     """A plan of a mark, on the mesh of a session that goes on from there, made in turns."""
     cached = yield from saved.on(planner.mesh.number)
     expected = yield from expected_use(cached.planned.plan, planner.mesh, planner.known_speeds)
     cached.run_time = _run_time(expected)
+    cached.priority = yield from _priority(cached.planned.plan, planner.policy)
     cached.parts = yield from _cut(cached.planned, planner, tf32)
     if cached.better is not None and planner.policy.cuts:
         cached.ready = yield from _ready(cached.better, cached.residents, planner, tf32)

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gt.bounds import MAX_TENSORS
+from gt.dispatcher.pacing.priority import Priority
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.state.config_resolution import SharedComputation
@@ -112,19 +113,21 @@ class RunHandler:
         assert client.planner is not None
         if not self.service.has_credit(client.planner.mesh):
             return WAITING_CREDIT
-        held = self._held(client, client.planner.mesh.number, cached.run_time.nanoseconds)
+        held = self._held(client, client.planner.mesh.number, cached)
         if held is not None:
             return held
         client.hits += 1
         shared = finish(shared_entries(message, cached, entries)) if cached.changes.viewed else NOTHING_SHARED
         return self._begin(client, message, cached, entries, made, shared)
 
-    def _held(self, client: ClientRecord, mesh: int, expected: int) -> MessageState | None:
+    def _held(self, client: ClientRecord, mesh: int, cached: CachedPlan) -> MessageState | None:
         """What a run that could be issued waits for: that its principal may issue instructions, or its share of time."""
         service = self.service
         if service.rates.limited and not service.rates.admits(client.program.principal, client.number, service.now):
             return WAITING_RATE
-        return None if service.pacer.admits(mesh, service.now, expected) else WAITING_SHARE
+        priority = cached.priority and _plan_priority(client, cached)
+        admitted = service.pacer.admits(mesh, service.now, cached.run_time.nanoseconds, priority)
+        return None if admitted else WAITING_SHARE
 
     def _refuse_fatal(self, client: ClientRecord, message: m.Run) -> None:
         """Raise `PlanRefused` for a run that is known to end workers."""
@@ -177,7 +180,7 @@ class RunHandler:
             return self._run_anew(client, message, entries)
         if isinstance(picked, MessageState):
             return picked
-        held = self._held(client, planner.mesh.number, picked.cached.run_time.nanoseconds)
+        held = self._held(client, planner.mesh.number, picked.cached)
         if held is not None:
             client.picked = picked
             return held
@@ -301,7 +304,7 @@ class RunHandler:
             raise error_of("WorkerLost", "a worker was lost while a part of the plan was under way")
         run = _as_reduced(client, run)
         while underway.at < len(parts) - 1:
-            if underway.at and (waits := self._part_waits(planner.mesh)) is not None:
+            if underway.at and (waits := self._part_waits(client, planner.mesh, underway.cached)) is not None:
                 return waits
             part = parts[underway.at]
             self.plan_selection.tell_part(planner.mesh, part)
@@ -313,18 +316,19 @@ class RunHandler:
             if service.recording is not None:
                 service.recording.issued(client, message.base, part, order)
             underway.at += 1
-        waits = self._part_waits(planner.mesh)
+        waits = self._part_waits(client, planner.mesh, underway.cached)
         if waits is not None:
             return waits
         client.underway = None
         self._issue(client, run, underway.cached, underway.entries, underway.made, underway.others, underway)
         return DONE
 
-    def _part_waits(self, mesh: Mesh) -> MessageState | None:
+    def _part_waits(self, client: ClientRecord, mesh: Mesh, cached: CachedPlan) -> MessageState | None:
         """What another part of a run waits for."""
         if not self.service.has_credit(mesh):
             return WAITING_CREDIT
-        return None if self.service.pacer.admits(mesh.number, self.service.now) else WAITING_SHARE
+        priority = cached.priority and _plan_priority(client, cached)
+        return None if self.service.pacer.admits(mesh.number, self.service.now, 0, priority) else WAITING_SHARE
 
     def _abandon(self, client: ClientRecord, run: m.Run) -> None:
         """Free what the issued parts of a run have left, of which no more are issued."""
@@ -504,6 +508,11 @@ def sound(segment: Segment, entries: Sequence[Entry], mesh: Mesh) -> tuple[Entry
         entry if entry.fault is None else Entry(spec, mesh.number, ResidentPlacement(everywhere, entry.resident.param))
         for spec, entry in zip(segment.inputs, entries, strict=True)
     )
+
+
+def _plan_priority(client: ClientRecord, cached: CachedPlan) -> Priority | None:
+    """The class of a plan, but where an operator has ordered the session's."""
+    return None if "priority" in client.ordered else cached.priority
 
 
 def _as_reduced(client: ClientRecord, run: m.Run) -> m.Run:

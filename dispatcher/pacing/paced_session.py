@@ -12,8 +12,8 @@ class PacedSession:
     """What the pacer knows of a session."""
 
     __slots__ = (
-        "behaviour", "entitlement", "expected", "flights", "key", "lanes", "last", "late", "number", "priority", "since",
-        "spent", "waits", "was_idle", "weight",
+        "behaviour", "entitlement", "expected", "flights", "key", "lanes", "last", "late", "number", "plan", "priority",
+        "since", "spent", "waits", "was_idle", "weight",
     )  # fmt: skip
 
     def __init__(self, number: int, key: tuple[Hashable, Hashable], entitlement: Entitlement = ORDINARY) -> None:
@@ -24,6 +24,8 @@ class PacedSession:
         """Its principal and its program."""
         self.weight = 1.0
         self.priority: Priority = AUTO
+        self.plan: Priority | None = None
+        """The class of its next plan, if that has one of its own."""
         self.behaviour = Behaviour()
         self.lanes: list[Lane] = []
         self.flights = 0
@@ -45,7 +47,7 @@ class PacedSession:
 
     @property
     def kind(self) -> Priority:
-        """Its class: what it said, or how it behaves, if it may have that."""
-        found = self.behaviour.priority if self.priority is AUTO else self.priority
+        """The class of its next plan: that of the plan, or what the session said, or how it behaves, if it may have that."""
+        found = self.plan or (self.behaviour.priority if self.priority is AUTO else self.priority)
         most = self.entitlement.most
         return found if most is INTERACTIVE else at_most(found, most)

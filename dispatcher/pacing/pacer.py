@@ -139,10 +139,14 @@ class Pacer:
             for cell in lane.cells:
                 cell.shares.entitle(lane.key, weights, session.entitlement.reserved)
         if session.waits is not None:
-            lane = self._leave(session)
-            self._enter(session, lane, late=session.late and session.kind is BATCH)
-            self._touch(lane)
+            self._stand_anew(session)
         self.due = bool(self.waiting)
+
+    def _stand_anew(self, session: PacedSession) -> None:
+        """A session that waits stands in its lines by what it is now."""
+        lane = self._leave(session)
+        self._enter(session, lane, late=session.late and session.kind is BATCH)
+        self._touch(lane)
 
     def kind(self, session: int) -> str:
         """The class of a session, as it said or behaves; '' before it has a mesh."""
@@ -155,11 +159,15 @@ class Pacer:
 
     # releasing
 
-    def admits(self, mesh: int, now: float, expected: int = 0) -> bool:
-        """Whether the next plan of a mesh, of so many nanoseconds (0: as the last one), may be released now. If not, its
-        session waits for its turn."""
+    def admits(self, mesh: int, now: float, expected: int = 0, priority: Priority | None = None) -> bool:
+        """Whether the next plan of a mesh, of so many nanoseconds (0: as the last one) and of a class (None: its session's), may
+        be released now. If not, its session waits for its turn."""
         lane = self.lanes[mesh]
         session = self.sessions[lane.session]
+        if session.plan is not priority:
+            session.plan = priority
+            if session.waits is not None:  # for a plan that is not to be released any more
+                self._stand_anew(session)
         if session is self.turn:
             first = self.left > 0
         else:

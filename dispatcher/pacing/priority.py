@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -41,6 +42,11 @@ ORDINARY: Final = Entitlement()
 def at_most(priority: Priority, most: Priority) -> Priority:
     """A class (not `AUTO`), or a less urgent one where it is too urgent."""
     return most if _URGENCY[priority] > _URGENCY[most] else priority
+
+
+def most_urgent(priorities: Iterable[Priority]) -> Priority:
+    """The most urgent of some classes, of which none is `AUTO`."""
+    return max(priorities, key=_URGENCY.__getitem__)
 
 
 class Behaviour:

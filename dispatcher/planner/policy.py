@@ -70,6 +70,8 @@ class Policy:
     """The most seconds that a plan should take, where the rules of its signals say nothing."""
     max_plans: dict[str, float] = field(default_factory=dict)
     """The same, by rule."""
+    priorities: dict[str, str] = field(default_factory=dict)
+    """By rule, the class of plans that compute its signal: 'interactive', 'normal' or 'batch'."""
     memo: dict[tuple[tuple[str, ...], bool], RequestedPlacements] = field(default_factory=dict)
     patterns: list[NamePattern] | None = None
     """The names of rules that stand for several signals, the longest last; None: not looked for yet."""
@@ -108,6 +110,15 @@ class Policy:
         for name in self._rules_along(tag.signal) if self.max_plans else ():
             rule = self.backward.get(name, name) if tag.phase == "backward" else name
             found = self.max_plans.get(rule, found)
+        return found
+
+    def priority_for(self, tag: Tag) -> str | None:
+        """The class of a plan of instructions of this tag: what the innermost signal says that says something; None for the
+        session's own."""
+        found: str | None = None
+        for name in self._rules_along(tag.signal):
+            rule = self.backward.get(name, name) if tag.phase == "backward" else name
+            found = self.priorities.get(rule, found)
         return found
 
     def rule_of(self, tag: Tag) -> str:
@@ -251,6 +262,8 @@ def _add(policy: Policy, key: Key, rule: Rule) -> None:
         policy.backward[signal] = rule.backward
     if rule.max_plan is not None:
         policy.max_plans[signal] = rule.max_plan
+    if rule.priority is not None:
+        policy.priorities[signal] = rule.priority
     if rule.strategy == "pipeline_parallel":
         policy.microbatches = rule.microbatches or 1
         policy.schedule = rule.schedule or "1f1b"

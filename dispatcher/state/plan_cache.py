@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from gt.dispatcher.cost.expected_run_time import PlanExpectation
 from gt.dispatcher.cost.peak_memory import looks_at
+from gt.dispatcher.pacing.priority import Priority
 from gt.dispatcher.pacing.run_time import RunTime
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.plan_parts import PlanPart
@@ -219,8 +220,8 @@ class CachedPlan:
     """
 
     __slots__ = (
-        "better", "changes", "length", "number", "parts", "planned", "ready", "residents", "run_time", "runs", "scalar_types",
-        "searched", "used",
+        "better", "changes", "length", "number", "parts", "planned", "priority", "ready", "residents", "run_time", "runs",
+        "scalar_types", "searched", "used",
     )  # fmt: skip
 
     def __init__(
@@ -244,6 +245,8 @@ class CachedPlan:
         self.ready: ReadyPlan | None = None
         """What is known of that, if it was found here."""
         self.run_time = run_time or RunTime()
+        self.priority: Priority | None = None
+        """Its class, if its signals say one."""
         self.take(planned, changes, parts)
 
     def take(self, planned: Planned, changes: TableChanges | None = None, parts: tuple[CachedPart, ...] = ()) -> None:

@@ -137,6 +137,10 @@ class Rule(_Strict):
         description="The longest that a plan with work of this signal is predicted to take: a number of seconds, or a text such"
         " as 20ms. Longer ones are cut.",
     )
+    priority: Literal["interactive", "normal", "batch"] | None = Field(
+        default=None,
+        description="The class of plans that compute nothing but signals which say one; the session's if not given.",
+    )
 
     _where: str = PrivateAttr("<config>")
 

@@ -24,6 +24,8 @@ class Option(NamedTuple):
 
 PRIORITIES: Final = ("auto", "interactive", "normal", "batch")
 """What a session may say of how urgent its work is (docs/multi-user.md)."""
+PLAN_PRIORITIES: Final = PRIORITIES[1:]
+"""What a rule may say of the plans of its signal."""
 LEAST_WEIGHT: Final = 0.01
 LARGEST_WEIGHT: Final = 100.0
 """Of a program among those of its user."""

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gt.bounds import MAX_MICROBATCHES
 
-from .options import LARGEST_WEIGHT, LEAST_WEIGHT, PRIORITIES
+from .options import LARGEST_WEIGHT, LEAST_WEIGHT, PLAN_PRIORITIES, PRIORITIES
 from .yaml_document import Key
 
 MAX_NUMBER: Final = 2**31 - 1
@@ -41,7 +41,7 @@ STRATEGIES: Final[dict[str, Strategy]] = {
     "replicate": Strategy(None),
     "auto": Strategy(None),
 }
-HINT_KEYS: Final = ("mesh_axis", "backward", "compile", "device", "max_plan")
+HINT_KEYS: Final = ("mesh_axis", "backward", "compile", "device", "max_plan", "priority")
 """The keys that every rule takes."""
 
 PLAN_TIME: Final = "a number of seconds, or a text such as 20ms, from 1us to 60min"
@@ -71,6 +71,7 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "sharding_config.*.compile": "true or false",
     "sharding_config.*.device": "cpu, cuda",
     "sharding_config.*.max_plan": PLAN_TIME,
+    "sharding_config.*.priority": ", ".join(PLAN_PRIORITIES),
     "deterministic": "true or false",
     "blocks": f"a power of two up to {MAX_BLOCKS}",
     "priority": ", ".join(PRIORITIES),

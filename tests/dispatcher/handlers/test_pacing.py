@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from one_dispatcher import Service, started
+from builders import Lines
+from one_dispatcher import VECTOR, Service, started
 
 from gt.dispatcher.limits.limit_table import LimitTable, PrincipalLimits
 from gt.dispatcher.pacing.priority import AUTO, BATCH, Entitlement, Priority
 from gt.dispatcher.state.events import NewLimits
 from gt.dispatcher.state.message_state import WAITING_SHARE
 from gt.dispatcher.state.shared_state import MESH_CREDITS
+from gt.ir.instruction import Segment
 from gt.sharding.options import PRIORITIES
 from gt.wire import messages as m
 from gt.wire.principals import OWN_PROCESS
@@ -62,6 +64,67 @@ def test_the_service_s_config_says_it_for_who_says_nothing() -> None:
     each.hello("d", "client", bulk=b"bulk-d", priority="normal", weight=2.0)
     known = [each.core.service.clients[peer] for peer in (b"c", b"d")]
     assert [(client.priority, client.weight) for client in known] == [(BATCH, 3.0), (Priority.NORMAL, 2.0)]
+
+
+def in_signals(*signals: str) -> Segment:
+    """A chain of operations, each in one of these signals."""
+    lines = Lines()
+    value = lines.input(*VECTOR.shape)
+    for signal in signals:
+        value = lines.op("neg", value, signal=(signal,) if signal else ())
+    return lines.segment(value)
+
+
+def test_a_plan_has_the_class_that_all_its_signals_say() -> None:
+    """The most urgent one; the session's where a part says none, where an operator has ordered that, and at most what the
+    principal is granted."""
+    rules = {"ask": {"priority": "interactive"}, "scan": {"priority": "batch"}}
+    each = started(1, config={"priority": "normal", "sharding_config": rules})
+    segments = {2: ("ask",), 3: ("scan", "scan"), 4: ("scan", "ask"), 5: ("ask", "")}
+    for number, signals in segments.items():
+        each.define(number, in_signals(*signals))
+    pacer, client = each.core.service.pacer, each.core.service.clients[b"c"]
+
+    def classes(base: int) -> list[str]:
+        found = []
+        for number in (2, 3, 4, 5, 1):
+            each.run(number, base + 10 * number, [1])
+            found.append(pacer.kind(client.number))
+            each.done()
+        return found
+
+    assert classes(100) == ["interactive", "batch", "interactive", "normal", "normal"]
+    each.event(NewLimits(LimitTable({OWN_PROCESS.principal.name: PrincipalLimits(priority="normal")})))
+    assert classes(200) == ["normal", "batch", "normal", "normal", "normal"]
+    each.event(NewLimits(LimitTable({})))
+    client.ordered = frozenset({"priority"})
+    assert classes(300) == ["normal"] * 5
+
+
+def test_a_plan_of_a_class_waits_as_sessions_of_that_class_do() -> None:
+    """Of a session whose plans are batch work in one signal, those have their turns when nobody else waits."""
+    rules = {"scan": {"priority": "batch"}}
+    each = started(1, config={"sharding_config": rules})
+    for client in "de":
+        each.client(client)
+        each.put(1, client)
+        each.define(1, client=client)
+    each.define(2, in_signals("scan"))
+    for client, number in (("c", 2), ("d", 1), ("e", 1)):
+        for base in (10, 11):
+            each.run(number, base, [1], client)
+            each.say("w0", m.Done(each.core.service.order, [LONG]))
+    each.hears("w0")
+    numbers = {name: each.core.service.clients[name.encode()].number for name in "cde"}
+    each.run(1, 20, [1], "e")
+    for name, number in (("c", 2), ("d", 1), ("e", 1)):
+        each.run(number, 30, [1], name)
+    order = []
+    while running := issued(each):
+        order += running
+        finish(each, LONG)
+    assert order[-1] == numbers["c"]
+    assert {*order} == {*numbers.values()}
 
 
 def finish(each: Service, nanoseconds: int) -> None:
