@@ -18,7 +18,7 @@ from gt.dispatcher.state.session_marks import ENTRIES_PER_TURN, SessionMark, cha
 from gt.ir.dtypes import uint8
 from gt.ir.instruction import INPUT, MOVE, Instruction, Plan, Tag, ref
 from gt.ir.spec import Spec, pack_spec
-from gt.sharding.placement import REPLICATE, At, Layout, Mesh, Placement, Shard, format_layout
+from gt.sharding.placement import PINNED_AXIS, REPLICATE, At, Layout, Mesh, Placement, Shard, format_layout
 from gt.wire import messages as m
 
 GROUP_BYTES: Final = 256 << 20
@@ -52,7 +52,12 @@ def meeting(old: Mesh, new: Mesh) -> tuple[int, ...]:
 
 
 def layout_on(new: Mesh, old: Mesh, layout: Layout) -> Layout:
-    """The layout of a tensor on the new mesh: sharded as before along axes of the same name, replicated along others."""
+    """The layout of a tensor on the new mesh: sharded as before along axes of the same name, replicated along others. On a mesh of
+    pinned devices it stays on its worker; one that was on several is where nothing is pinned."""
+    if new.axes == (PINNED_AXIS,):
+        before = layout[0] if old.axes == new.axes else REPLICATE
+        worker = old.members[before.position] if isinstance(before, At) else old.members[0]
+        return (At(new.members.index(worker) if worker in new.members else 0),)
     out: list[Placement] = []
     for axis, size in zip(new.axes, new.sizes, strict=True):
         before = layout[old.axes.index(axis)] if axis in old.axes else REPLICATE

@@ -14,6 +14,7 @@ from gt.dispatcher.cost.cost_model import devices_of, host_of, measured_mesh, pa
 from gt.dispatcher.cost.hosts import links_of
 from gt.dispatcher.cost.nccl_cards import cards_of
 from gt.dispatcher.cost.nvlink_groups import groups_of, side_by_side
+from gt.dispatcher.cost.pinned_workers import pinned_workers
 from gt.dispatcher.cost.worker_grid import grid_of
 from gt.dispatcher.pacing.priority import Priority
 from gt.dispatcher.pacing.soonest_end import WorkerOffer, soonest
@@ -39,7 +40,8 @@ from gt.errors import ConfigError, ProtocolError
 from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec
 from gt.sharding.config_meshes import show_mesh
-from gt.sharding.placement import Mesh, format_layout
+from gt.sharding.device_names import KINDS, names_of, show_devices
+from gt.sharding.placement import PINNED_AXIS, Mesh, format_layout
 from gt.snapshot_files.snapshot_names import published_by
 from gt.turns import ITEMS_PER_TURN
 from gt.wire import messages as m
@@ -97,23 +99,20 @@ class SessionMeshes:
         axes = self._axes(client, config)
         if isinstance(axes, MessageState):
             return axes
+        pinned = [] if config is None else self._pinned(client, config)
+        if isinstance(pinned, MessageState):
+            return pinned
         size = 1
         for length in axes.values():
             size *= length
         workers = {worker.number: worker.facts for worker in present}
         order: tuple[int, ...] | None = ()
-        if size == 1 and to in workers:
+        if pinned:
+            numbers = pinned
+        elif size == 1 and to in workers:
             numbers = [to]
         elif size == 1:
-            here = client.mesh.members if client.mesh else ()
-            best = soonest(
-                self.service.pacer,
-                client.program.principal,
-                client.number,
-                self._offers(client, present),
-                self.service.now,
-            )
-            numbers = [*(number for number in here if number in workers), *best][:1]
+            numbers = self._in_order(client, present)[:1]
         else:
             busy = self._resolution(client, config).busiest_last(axes) if config is not None else None
             if busy is not None and not busy.over:
@@ -127,13 +126,51 @@ class SessionMeshes:
         record = self._record(client, axes, tuple(numbers), blocks, order or ())
         policy = Policy(record.mesh, {})
         if resolution is not None:
-            kinds = [str(worker.facts.get("kind", "cpu")) for worker in record.workers]
-            known = resolution.policy(record.mesh, kinds)
+            names = [names_of(worker.number, worker.facts) for worker in record.workers]
+            if not pinned:
+                self._check_pins(client, resolution, names)
+            known = resolution.policy(record.mesh, names)
             if not known.over:
                 return self.wait(client, known)
             policy = known.result()
         record.mesh = replace(record.mesh, number=next(self.service.mesh_numbers))
         return Planner(record.mesh, policy.copy(record.mesh), record.speeds), record
+
+    def _in_order(self, client: ClientRecord, present: list[WorkerRecord]) -> list[int]:
+        """Workers in the order in which a session takes them: those that it has, and then those on which its work ends first."""
+        here = client.mesh.members if client.mesh else ()
+        offers = self._offers(client, present)
+        best = soonest(self.service.pacer, client.program.principal, client.number, offers, self.service.now)
+        return list(dict.fromkeys([*(number for number in here if number in offers), *best]))
+
+    def _pinned(self, client: ClientRecord, config: Config) -> list[int] | MessageState:
+        """The workers of a session whose config only pins signals to devices, the one for all else first; none for another
+        config. Raises `ConfigError` for a device that no worker has; a session that has the config already goes on without it."""
+        pins = self._resolution(client, config).pins()
+        if not pins.over:
+            return self.wait(client, pins)
+        devices, alone = pins.result()
+        if not devices or not alone:
+            return []
+        present = self.allowed(client)
+        names = {worker.number: names_of(worker.number, worker.facts) for worker in present}
+        found, missing = pinned_workers(devices, names, self._in_order(client, present))
+        if missing and config is not client.config:
+            granted = "" if len(present) == len(self.service.in_service) else f", and {self._granted(client)}"
+            text = f"no worker that the session may use is {missing[0]}{granted}; allowed: {show_devices(names.values(), MAX_TOLD)}"
+            raise ConfigError(f"{devices[missing[0]]}: {text}")
+        return found
+
+    def _check_pins(
+        self, client: ClientRecord, resolution: ConfigResolution, names: list[tuple[str, ...]]
+    ) -> None:
+        """Raise `ConfigError` for a device that no worker of the mesh has which a config asks for besides."""
+        if resolution.config is client.config:
+            return
+        for device, where in resolution.pins().result().devices.items():
+            if device not in KINDS and not any(device in each for each in names):
+                text = f"no worker of the session's mesh is {device}; allowed: {show_devices(names, MAX_TOLD)}"
+                raise ConfigError(f"{where}: {text}")
 
     def _offers(self, client: ClientRecord, present: list[WorkerRecord]) -> dict[int, WorkerOffer]:
         """What workers offer to a session that takes one of them: their speeds, and whether they keep what it subscribes to."""
@@ -152,6 +189,11 @@ class SessionMeshes:
         """The axes that a config asks for on the workers in service, or what the session waits for."""
         if config is None:
             return {"workers": 1}
+        pinned = self._pinned(client, config)
+        if isinstance(pinned, MessageState):
+            return pinned
+        if pinned:
+            return {PINNED_AXIS: len(pinned)} if len(pinned) > 1 else {"workers": 1}
         present = len(self.allowed(client))
         shape = self._resolution(client, config).axes(present)
         if not shape.over:

@@ -181,6 +181,8 @@ def parameter_placement(
     sharded dimension open."""
     if request is None or request.strategy in ("shard", "auto"):
         return None
+    if request.position is not None:
+        return At(request.position)
     if request.strategy == "pipeline_parallel":
         return None if stage is None else At(stage)
     if request.strategy in ("fully_sharded", "expert_parallel"):
@@ -205,6 +207,8 @@ def forced_at(choice_key: ChoiceKey, axis: int, origin: int) -> Placement | None
         return Shard(request.dimension, request.weights) if result.ndim > request.dimension else None
     if request.strategy == "replicate":
         return REPLICATE
+    if request.position is not None:
+        return At(request.position)
     if is_parameter(choice_key):
         return parameter_placement(result, request, 0, None)
     if request.strategy == "pipeline_parallel":

@@ -124,8 +124,10 @@ def _allowed(
         options = [
             option for option in options if not any(isinstance(option.inputs[i], (Shard, Partial)) for i in gathered)
         ]
-    if isinstance(forced, At) and choice_key.stage is not None and owner is None:
-        # what a stage computes it computes itself: what it reads comes over once, not also what was made of it before
+    request = choice_key.requests[axis]
+    pinned = choice_key.stage is not None or (request is not None and request.position is not None)
+    if isinstance(forced, At) and pinned and owner is None:
+        # what a stage or a device computes it computes itself: what it reads comes over once, not also what was made of it before
         options = [option for option in options if option.outputs[0] == forced]
     if any(isinstance(x, ValueState) and x.shared and isinstance(x.at[axis], Partial) for x in choice_key.operands):
         options = [option for option in options if _added_up(choice_key, axis, option)]

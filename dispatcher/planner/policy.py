@@ -18,8 +18,9 @@ from gt.ir.spec import Spec
 from gt.sharding.block_grid import deal
 from gt.sharding.config_meshes import show_mesh, stage_positions
 from gt.sharding.config_turns import batches, rules_in_turns
+from gt.sharding.device_names import KINDS
 from gt.sharding.interned import Interned
-from gt.sharding.placement import Layout, Mesh, Placement, Shard
+from gt.sharding.placement import PINNED_AXIS, At, Layout, Mesh, Placement, Shard
 from gt.sharding.signal_patterns import NamePattern, is_pattern, literal_length
 from gt.sharding.yaml_document import Key, show_key
 from gt.turns import finish
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 MAX_MEMO = 10_000
 DETERMINISTIC_KINDS: Final = frozenset(("cpu", "torch:cpu"))
 """The kinds of workers that compute a deterministic session: by NumPy's kernels, both."""
+DEVICE: Final = "device"
+"""What stands for a strategy where a rule pins a signal to one worker."""
 NAMES_PER_TURN: Final = 256
 """Names of rules that are looked at in one turn."""
 
@@ -41,7 +44,8 @@ class RequestedPlacement(metaclass=Interned):
 
     `strategy` is one of the config's, or 'shard' for the explicit form. `dimension` is that of the weight (tensor_parallel;
     None: the planner chooses), of the sequence (sequence_parallel) or of the tensor (shard). `weights` says which positions
-    take part (shard; None: all), `stages` the position of each stage on the axis (pipeline_parallel).
+    take part (shard; None: all), `stages` the position of each stage on the axis (pipeline_parallel), `position` the one position
+    that takes part (DEVICE).
     """
 
     strategy: str
@@ -49,6 +53,7 @@ class RequestedPlacement(metaclass=Interned):
     dimension: int | None = None
     weights: tuple[int, ...] | None = None
     stages: tuple[int, ...] | None = None
+    position: int | None = None
 
 
 RequestedPlacements = tuple[RequestedPlacement | None, ...]
@@ -192,8 +197,13 @@ class Policy:
     def put_layout(self, path: tuple[str, ...], spec: Spec) -> Layout:
         """The layout of a tensor that is put in a path of signals."""
         layout: list[Placement] = list(self.mesh.replicated)
+        if self.mesh.axes == (PINNED_AXIS,):
+            layout = [At(0)]
         for axis, request in enumerate(self.requests(path)):
             if request is None:
+                continue
+            if request.position is not None:
+                layout[axis] = At(request.position)
                 continue
             dimension, weights = request.dimension, request.weights
             if request.strategy in ("data_parallel", "fully_sharded"):
@@ -215,17 +225,20 @@ def _stages_of(table: Iterable[RequestedPlacements]) -> dict[int, dict[int, int]
     return found
 
 
-def resolve(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> Policy:
+def resolve(config: Config, mesh: Mesh, names: Sequence[Sequence[str]] | None = None) -> Policy:
     """The policy of a config on `mesh`. Raises `ConfigError` with file, line and key.
 
-    `kinds` is each rank's kind, as 'cpu', 'cuda' or 'torch:cpu'; None stands for workers that need not exist, which are of any
-    kind asked for.
+    `names` are those of each rank as a device, its kind (as 'cpu' or 'torch:cpu') first; None stands for workers that need not exist, which
+    are of any kind asked for.
     """
-    return finish(resolve_in_turns(config, mesh, kinds))
+    return finish(resolve_in_turns(config, mesh, names))
 
 
-def resolve_in_turns(config: Config, mesh: Mesh, kinds: Sequence[str] | None = None) -> Generator[None, None, Policy]:
+def resolve_in_turns(
+    config: Config, mesh: Mesh, names: Sequence[Sequence[str]] | None = None
+) -> Generator[None, None, Policy]:
     """The same, some rules in each turn."""
+    kinds = None if names is None else [each[0] for each in names]
     table: dict[str, RequestedPlacements] = {}
     policy = Policy(mesh, table, deterministic=config.block_count, max_plan=config.max_plan or inf)
     for batch in rules_in_turns(config.each(), len(mesh.members)):
@@ -240,9 +253,12 @@ def resolve_in_turns(config: Config, mesh: Mesh, kinds: Sequence[str] | None = N
         )
     for batch in rules_in_turns(config.each(), len(mesh.members)):
         for key, rule in batch:
-            if rule.device and kinds is not None:
+            if rule.device and kinds is not None and names is not None:
                 signal = str(key[1])
-                table[signal] = _of_kind(key, rule, mesh, kinds, table[signal])
+                if rule.device in KINDS and mesh.axes != (PINNED_AXIS,):
+                    table[signal] = _of_kind(key, rule, mesh, kinds, table[signal])
+                else:
+                    table[signal] = _on_worker(rule, mesh, names, table[signal])
         yield
     if policy.deterministic:
         for signals in batches(list(table), NAMES_PER_TURN):
@@ -353,6 +369,19 @@ def _of_kind(
     return tuple(
         new if new is not None and new.weights is not None else old for new, old in zip(block, requests, strict=True)
     )
+
+
+def _on_worker(
+    rule: Rule, mesh: Mesh, names: Sequence[Sequence[str]], requests: RequestedPlacements
+) -> RequestedPlacements:
+    """The requests of a signal that is pinned to one worker: to the first rank of that name, whatever strategy it has besides.
+
+    Where there is none of it any more, as after a loss, or no other, nothing is pinned.
+    """
+    rank = next((rank for rank, each in enumerate(names) if rule.device in each), None)
+    if rank is None or len(names) == 1:
+        return requests
+    return tuple(RequestedPlacement(DEVICE, rule.where, position=at) for at in mesh.coordinates(rank))
 
 
 def _axes(mesh: Mesh) -> dict[str, int]:

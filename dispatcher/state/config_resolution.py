@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from gt.dispatcher.planner.policy import Policy, resolve_in_turns
-from gt.sharding.config_meshes import busiest_last, mesh_in_turns
+from gt.sharding.config_meshes import DevicePins, busiest_last, device_pins, mesh_in_turns
 from gt.sharding.placement import Mesh
 
 if TYPE_CHECKING:
@@ -70,10 +70,17 @@ class ConfigResolution:
         """The places of its mesh's axes in the order of what is exchanged along them."""
         return self._computation(("busiest last", *axes), lambda: busiest_last(self.config, axes))
 
-    def policy(self, mesh: Mesh, kinds: Sequence[str]) -> SharedComputation[Policy]:
-        """Its policy on a mesh of workers of these kinds, of which each session takes a copy."""
-        key = (mesh.axes, mesh.sizes, mesh.weights, tuple(kinds))
-        return self._computation(key, lambda: resolve_in_turns(self.config, mesh, kinds))
+    def pins(self) -> SharedComputation[DevicePins]:
+        """The devices that its rules name."""
+        return self._computation("pins", lambda: device_pins(self.config))
+
+    def policy(self, mesh: Mesh, names: Sequence[tuple[str, ...]]) -> SharedComputation[Policy]:
+        """Its policy on a mesh of workers of these names, the kind first, of which each session takes a copy."""
+        pins = self.pins()
+        wanted = pins.result().devices if pins.over else None
+        known = tuple((kind, *(each for each in more if wanted is None or each in wanted)) for kind, *more in names)
+        key = (mesh.axes, mesh.sizes, mesh.weights, known)
+        return self._computation(key, lambda: resolve_in_turns(self.config, mesh, known))
 
     def _computation(self, key: Hashable, begin: Any) -> SharedComputation[Any]:
         found = self._kept.get(key)

@@ -37,6 +37,7 @@ from .config_conflicts import contradictions
 from .config_errors import COUNTED, explain, written_key
 from .config_places import from_message, places_of_rules
 from .config_turns import MAX_SOUGHT_MISTAKES, plain_in_turns, rules_in_turns, short_top
+from .device_names import DEVICE_PATTERN
 from .duration import LEAST_PLAN_SECONDS, MOST_PLAN_SECONDS, seconds_of
 from .options import LARGEST_WEIGHT, LEAST_WEIGHT
 from .signal_patterns import is_pattern, matches
@@ -128,8 +129,9 @@ class Rule(_Strict):
     mesh_axis: Axis | None = Field(default=None, description="The mesh axis to use in place of the strategy's own.")
     backward: Signal | None = Field(default=None, description="The rule that holds for the gradients.")
     compile: bool | None = Field(default=None, description="Whether to compile what runs in this signal.")
-    device: Literal["cpu", "cuda", "torch:cpu", "torch:cuda", "torch:mps", "torch:xpu"] | None = Field(
-        default=None, description="The kind of worker to use, no other."
+    device: Annotated[str, StringConstraints(pattern=DEVICE_PATTERN)] | None = Field(
+        default=None,
+        description="The workers to use, no other: a kind (cpu, cuda), a GPU (cuda:1, cuda:1@HOST), or one worker (gt:3).",
     )
 
     max_plan: PlanSeconds | None = Field(

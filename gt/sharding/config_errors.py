@@ -46,7 +46,7 @@ def explain(error: ErrorDetails, key: Key) -> Mistake:
         case "literal_error":
             return Mistake(key, f"{show(given)} is not a {key[-1]}{meant(str(given), allowed.split(', '))}", allowed)
         case "string_pattern_mismatch":
-            return Mistake(key, f"{show(given)} is not a name", allowed)
+            return Mistake(key, f"{show(given)} is not a {'device' if key[-1] == 'device' else 'name'}", allowed)
         case "greater_than_equal":
             return Mistake(key, f"{show(given)} is too small", allowed)
         case "less_than_equal":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gt.errors import ConfigError
 
@@ -107,6 +107,30 @@ def _check_on_mesh(key: Key, rule: Rule, mesh: Mapping[str, int], workers: int) 
         stage_positions(key, rule, mesh)
 
 
+class DevicePins(NamedTuple):
+    """The devices that a config's rules name, each with a line that does, and whether its rules say nothing else of workers.
+
+    Then what no rule pins is computed by one worker, and what is pinned to a device by one of those with that name. Otherwise the
+    mesh follows from the rest, as if no rule pinned anything.
+    """
+
+    devices: dict[str, str]
+    alone: bool
+
+
+def device_pins(config: Config) -> Generator[None, None, DevicePins]:
+    """The devices that a config names. In each turn it looks at some rules."""
+    devices: dict[str, str] = {}
+    alone = config.mesh is None
+    for batch in rules_in_turns(config.each()):
+        for key, rule in batch:
+            if rule.device is not None:
+                devices.setdefault(rule.device, f"{rule.where}: {show_key((*key, 'device'))}")
+            alone = alone and rule.strategy is None and rule.shard is None
+        yield
+    return DevicePins(devices, alone)
+
+
 def workers_needed(config: Config) -> int:
     """The fewest workers that a config needs: for its mesh, the parts of a batch, and the largest worker index."""
     rules = [rule for _, rule in config.each()]
@@ -201,7 +225,7 @@ def _derive(config: Config, rules: list[tuple[Key, Rule]], workers: int) -> Gene
     if not rules:
         placed = False
         for batch in rules_in_turns(config.each()):
-            placed = placed or any(rule.strategy or rule.shard or rule.device for _, rule in batch)
+            placed = placed or any(rule.strategy or rule.shard for _, rule in batch)
             yield
         return {"workers": workers if placed else 1}
     mesh = yield from _stages(rules, workers)

@@ -65,6 +65,9 @@ Placement = Shard | Replicate | Partial | At
 Layout = tuple[Placement, ...]
 
 REPLICATE: Final = Replicate()
+PINNED_AXIS: Final = "pinned devices"
+"""The name of the mesh axis of a session whose config only pins signals to devices: what no signal pins is at its position 0. No
+config can give an axis this name."""
 TIME_AXIS: Final = "microbatches"
 """The name of a mesh axis in time."""
 PARTIAL_OPS: Final = ("sum", "max", "min", "prod")

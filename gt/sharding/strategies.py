@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gt.bounds import MAX_MICROBATCHES
 
+from .device_names import ALLOWED_DEVICES
 from .options import LARGEST_WEIGHT, LEAST_WEIGHT, PLAN_PRIORITIES, PRIORITIES
 from .yaml_document import Key
 
@@ -69,7 +70,7 @@ ALLOWED_TEXTS: Final[dict[str, str]] = {
     "sharding_config.*.mesh_axis": "the name of a mesh axis",
     "sharding_config.*.backward": "the name of another rule",
     "sharding_config.*.compile": "true or false",
-    "sharding_config.*.device": "cpu, cuda",
+    "sharding_config.*.device": ALLOWED_DEVICES,
     "sharding_config.*.max_plan": PLAN_TIME,
     "sharding_config.*.priority": ", ".join(PLAN_PRIORITIES),
     "deterministic": "true or false",

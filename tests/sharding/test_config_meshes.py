@@ -59,7 +59,7 @@ EXPLICIT = rules("a: {shard: {axis: 1, workers: [0, 3]}}")
         (rules("a: {strategy: sequence_parallel}", "b: {strategy: tensor_parallel}"), 4, {"model": 4}),
         (rules("a: {strategy: expert_parallel}"), 3, {"expert": 3}),
         (rules("a: {strategy: auto}"), 3, {"workers": 3}),
-        (rules("a: {device: cpu}"), 3, {"workers": 3}),
+        (rules("a: {device: cpu}"), 3, {"workers": 1}),
         (rules("a: {strategy: pipeline_parallel, stages: [[0], [1]]}"), 5, {"stages": 2}),
         (rules("a: {" + PIPE + "}"), 5, {"stages": 2, "data": 2}),
         (rules("a: {" + PIPE + ", mesh_axis: data}"), 4, {"data": 2, "replicas": 2}),

@@ -162,8 +162,10 @@ class TensorStore:
         """Store this worker's part of a put, or expect it, if its bytes come over the bulk socket."""
         spec = unpack_spec(message.spec)
         part = box(spec.shape, parse_layout(message.layout), mesh, rank)
-        assert part is not None, "a put is cut or whole"
         store = self.tensors.setdefault(message.client, {})
+        if part is None:  # it is pinned to another worker
+            store[message.tensor] = ABSENT
+            return
         shape = tuple(stop - start for start, stop in part)
         if message.signal:
             self.origins.note(message.client, message.tensor, {0: "/".join(message.signal)}, store)

@@ -171,7 +171,7 @@ def test_a_pattern_can_name_another_rule_for_its_gradients() -> None:
 
 
 def of_kinds(text: str, *kinds: str) -> Policy:
-    return resolve(parse(text, "x.yaml"), uniform_mesh(1, GRID, (0, 1, 2, 3)), kinds)
+    return resolve(parse(text, "x.yaml"), uniform_mesh(1, GRID, (0, 1, 2, 3)), [(kind,) for kind in kinds])
 
 
 def test_a_kind_of_worker_becomes_shares() -> None:
