@@ -1,11 +1,16 @@
 """PyTorch's devices, and what it says of memory layouts: accepted wherever PyTorch takes them, and without effect here.
 
-Where a tensor lives is the service's concern; programs that say `device="cuda"` run as they are.
+Where a tensor lives is the service's concern; programs that say `device="cuda"` run as they are. Of what `gt.move` has placed it
+is remembered here where.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import ref
+
+if TYPE_CHECKING:
+    from .tensor import TensorState
 
 __all__ = ["device"]
 
@@ -50,4 +55,18 @@ class device(str):  # noqa: N801  # PyTorch's name
 
 
 SERVICE_DEVICE: Final = device("gt")
-"""Where all tensors are."""
+"""Where all tensors are whose place is the service's concern."""
+_placed: Final[dict[int, tuple[ref[TensorState], int, device]]] = {}
+"""By the identity of a handle that the program has placed: the handle, the id of the value that was placed, and where."""
+
+
+def note(tensor: TensorState, name: str) -> None:
+    """Note that the program has placed what a handle holds on a device."""
+    key = id(tensor)
+    _placed[key] = ref(tensor, lambda _: _placed.pop(key, None)), tensor._value.id, device(name)
+
+
+def device_of(tensor: TensorState) -> device:
+    """Where the program has placed what a handle holds, or `SERVICE_DEVICE`."""
+    found = _placed.get(id(tensor)) if _placed else None
+    return found[2] if found is not None and found[1] == tensor._value.id else SERVICE_DEVICE

@@ -13,7 +13,7 @@ from gt.client.segment.value import TensorValue
 from gt.errors import DTypeError
 from gt.ir.spec import Size
 
-from .devices import SERVICE_DEVICE
+from .devices import device_of
 
 if TYPE_CHECKING:
     from gt.client.tensor_api.methods import Methods as _Methods
@@ -76,8 +76,8 @@ class TensorState:
 
     @property
     def device(self) -> device:
-        """'gt': where a tensor lives is the service's concern."""
-        return SERVICE_DEVICE
+        """'gt': where a tensor lives is the service's concern. Of one that `gt.move` has placed, the name of the worker."""
+        return device_of(self)
 
     @property
     def itemsize(self) -> int:

@@ -29,6 +29,7 @@ NAMES: Final[dict[str, str]] = {
         "connect, init, disconnect, load_config, register_config, set_log_level, stats, synchronize, flush, usage, "
         "get_float32_matmul_precision, set_float32_matmul_precision"
     ),
+    "gt.service.regions": "function, move",
     "gt.tools.explain": "explain",
     "gt.service.profile": "profile",
     "gt.sharding.config": "Config, SignalConfig",

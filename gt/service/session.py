@@ -196,7 +196,7 @@ def _begin(session: Session, config: Config | None) -> Session:
     sessions.adopt(session)
     try:
         if config is not None:
-            _shard_by(session, config)
+            shard_by(session, config)
         send_options()
     except BaseException:
         sessions.disconnect()
@@ -205,7 +205,8 @@ def _begin(session: Session, config: Config | None) -> Session:
     return session
 
 
-def _shard_by(session: Session, config: Config) -> None:
+def shard_by(session: Session, config: Config) -> None:
+    """Shard a session by a config from now on. Raises `ConfigError`; the session then continues as it was."""
     sharing = _sharing_by(config, session.sharing)
     session.configure(config.model_copy(update=sharing).to_wire())
     session.said.update(sharing)
@@ -307,7 +308,7 @@ def load_config(config: Any = None) -> None:
     if sessions.active() is None:
         init(config=read)
     else:
-        _shard_by(sessions.current(), read)
+        shard_by(sessions.current(), read)
 
 
 def register_config(signal: str, rules: Any) -> None:
@@ -326,7 +327,7 @@ def register_config(signal: str, rules: Any) -> None:
     from gt.sharding import config as schema
 
     session = sessions.current()
-    _shard_by(session, (session.config or schema.Config()).with_rules(signal, rules, where))
+    shard_by(session, (session.config or schema.Config()).with_rules(signal, rules, where))
 
 
 def send_options() -> None:
