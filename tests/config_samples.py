@@ -7,7 +7,7 @@ from gt.sharding.config import parse
 
 RULE_KEYS = (
     "strategy, batch_split, dimension, replicas, stages, microbatches, schedule, shard,"
-    " mesh_axis, backward, compile, device, max_plan"
+    " mesh_axis, backward, compile, device, max_plan, priority"
 )
 TOP = "mesh, sharding_config, deterministic, blocks, priority, weight, max_plan"
 PIPE = "strategy: pipeline_parallel, stages: [[0, 1], [2, 3]]"

@@ -101,7 +101,7 @@ PACKAGES = {
     "gt.monitor.top": ("gt.monitor",),
     # above the rooms
     "gt.ray": ("gt.monitor",),
-    "gt.service": ("gt.client", "gt.dispatcher", "gt.ray", "gt.worker"),
+    "gt.service": ("gt.client", "gt.client.compile", "gt.dispatcher", "gt.ray", "gt.worker"),
     "gt.tools": ("gt.native", "gt.service"),
     "gt.deploy": (),
     "gt.commands.shared": (),

@@ -1,9 +1,9 @@
 """Calls that happen whole or not at all: what a failed call has done to tensors is undone, and it may be made anew.
 
-`ReachedState` notes what a call can reach, found as `gt.compile` finds it (`client/compile/guards.py`): the values of tensors, their
-places on the tape and their gradients, the numbers of optimizers, and where generators are. After the call its results are waited
-for: an error of a worker would otherwise reach the program only where something is fetched. What else Python objects hold is the
-program's own affair.
+`ReachedState` notes what a call can reach, found as `gt.compile` finds it (`client/compile/guards.py`): the values of tensors,
+their places on the tape and their gradients, the numbers of optimizers, and where generators are. After the call its results are
+waited for: an error of a worker would otherwise reach the program only where something is fetched. What else Python objects hold
+is the program's own affair.
 """
 
 from __future__ import annotations

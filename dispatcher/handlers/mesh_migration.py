@@ -52,8 +52,8 @@ def meeting(old: Mesh, new: Mesh) -> tuple[int, ...]:
 
 
 def layout_on(new: Mesh, old: Mesh, layout: Layout) -> Layout:
-    """The layout of a tensor on the new mesh: sharded as before along axes of the same name, replicated along others. On a mesh of
-    pinned devices it stays on its worker; one that was on several is where nothing is pinned."""
+    """The layout of a tensor on the new mesh: sharded as before along axes of the same name, replicated along others. On a mesh
+    of pinned devices it stays on its worker; one that was on several is where nothing is pinned."""
     if new.axes == (PINNED_AXIS,):
         before = layout[0] if old.axes == new.axes else REPLICATE
         worker = old.members[before.position] if isinstance(before, At) else old.members[0]

@@ -157,13 +157,11 @@ class SessionMeshes:
         found, missing = pinned_workers(devices, names, self._in_order(client, present))
         if missing and config is not client.config:
             granted = "" if len(present) == len(self.service.in_service) else f", and {self._granted(client)}"
-            text = f"no worker that the session may use is {missing[0]}{granted}; allowed: {show_devices(names.values(), MAX_TOLD)}"
-            raise ConfigError(f"{devices[missing[0]]}: {text}")
+            text = f"no worker that the session may use is {missing[0]}{granted}"
+            raise ConfigError(f"{devices[missing[0]]}: {text}; allowed: {show_devices(names.values(), MAX_TOLD)}")
         return found
 
-    def _check_pins(
-        self, client: ClientRecord, resolution: ConfigResolution, names: list[tuple[str, ...]]
-    ) -> None:
+    def _check_pins(self, client: ClientRecord, resolution: ConfigResolution, names: list[tuple[str, ...]]) -> None:
         """Raise `ConfigError` for a device that no worker of the mesh has which a config asks for besides."""
         if resolution.config is client.config:
             return

@@ -79,7 +79,11 @@ def choices(
         forced = [forced_at(choice_key, axis, origin) for axis in range(size)]
         for axis, stage_of in stages.items():
             forced[axis] = forced[axis] or swept(choice_key, axis, stage_of)
-    if mesh.axes == (PINNED_AXIS,) and forced[0] is None and not any(isinstance(x, ValueState) for x in choice_key.operands):
+    if (
+        mesh.axes == (PINNED_AXIS,)
+        and forced[0] is None
+        and not any(isinstance(x, ValueState) for x in choice_key.operands)
+    ):
         forced[0] = At(0)  # what follows from nothing is where nothing is pinned; the rest follows its operands
     apart = choice_key.op != "reshape" and not blocks
     ranked = [

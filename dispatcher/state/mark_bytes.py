@@ -39,7 +39,7 @@ from .session_marks import FrozenShape, SessionMark
 if TYPE_CHECKING:
     from gt.sharding.config import Config
 
-HEADER: Final = b"GTsess5\n"
+HEADER: Final = b"GTsess6\n"
 _ANY_HEADER: Final = re.compile(rb"GTsess[0-9]\n")
 SIZES: Final = struct.Struct("<8sQQI")
 TABLE_FIELD: Final = 8
@@ -371,28 +371,34 @@ def _pack_policy(policy: Policy) -> list[object]:
         [name, [None if each is None else _pack_request(each) for each in requests]]
         for name, requests in policy.table.items()
     ]
-    plans = [policy.max_plan, list(policy.max_plans.items())]
+    plans = [policy.max_plan, list(policy.max_plans.items()), list(policy.priorities.items())]
     return [table, list(policy.backward.items()), policy.microbatches, policy.schedule, policy.deterministic, *plans]
 
 
 def _pack_request(request: RequestedPlacement) -> list[object]:
     weights, stages = (None if each is None else list(each) for each in (request.weights, request.stages))
-    return [request.strategy, request.where, request.dimension, weights, stages]
+    return [request.strategy, request.where, request.dimension, weights, stages, request.position]
 
 
 def _unpack_policy(raw: Sequence[Any], mesh: Mesh) -> Policy:
-    table, backward, microbatches, schedule, deterministic, max_plan, max_plans = raw
+    table, backward, microbatches, schedule, deterministic, max_plan, max_plans, priorities = raw
     known = {
         name: tuple(None if each is None else _unpack_request(*each) for each in requests) for name, requests in table
     }
-    return Policy(mesh, known, dict(backward), microbatches, schedule, deterministic, max_plan, dict(max_plans))
+    plans = (max_plan, dict(max_plans), dict(priorities))
+    return Policy(mesh, known, dict(backward), microbatches, schedule, deterministic, *plans)
 
 
 def _unpack_request(
-    strategy: str, where: str, dimension: int | None, weights: list[int] | None, stages: list[int] | None
+    strategy: str,
+    where: str,
+    dimension: int | None,
+    weights: list[int] | None,
+    stages: list[int] | None,
+    position: int | None,
 ) -> RequestedPlacement:
     held, placed = (None if each is None else tuple(each) for each in (weights, stages))
-    return RequestedPlacement(strategy, where, dimension, held, placed)
+    return RequestedPlacement(strategy, where, dimension, held, placed, position)
 
 
 def _pack_segment(segment: Segment) -> bytes:

@@ -35,14 +35,14 @@ def function(
 
     `device` says where it is computed: 'cpu', 'cuda', 'cuda:1', 'cuda:1@HOST', 'gt:3' (worker 3), a worker's number, or one of
     `gt.devices()`. `priority` is the class of its plans: 'interactive', 'normal' or 'batch'; at most what the operator grants.
-    `retry` (0 to 100) is how often a call is made anew that workers could not finish: with `gt.OutOfMemory`, `gt.WorkerLost` or
-    `gt.PlanRefused`. With it, a call waits for its results, and one that raises leaves all tensors as they were. `name` is that of
-    the region's signal, to which configs bind rules; the default is the function's with its module. What a config says of that
-    signal counts more than what is said here. Values never depend on any of it.
+    `retry` (0 to 100) is how often a call is made anew that workers could not finish: with `gt.OutOfMemory`, `gt.WorkerLost`
+    or `gt.PlanRefused`. With it, a call waits for its results, and one that raises leaves all tensors as they were. `name` is
+    that of the region's signal, to which configs bind rules; the default is the function's with its module. What a config says
+    of that signal counts more than what is said here. Values never depend on any of it.
 
-    Works on functions and methods, with or without arguments. Raises `TypeError` for an unknown option and for what is no function,
-    `ValueError` for a value that is not allowed, and at the first call `gt.ConfigError` for a device that the session may not use.
-    See docs/functions.md.
+    Works on functions and methods, with or without arguments. Raises `TypeError` for an unknown option and for what is no
+    function, `ValueError` for a value that is not allowed, and at the first call `gt.ConfigError` for a device that the session
+    may not use. See docs/functions.md.
     """
     if unknown:
         raise TypeError(f"gt.function has no option {next(iter(unknown))!r}; its options are {', '.join(OPTIONS)}")
@@ -63,8 +63,9 @@ def function(
 def move(tensor: Any, worker: Any) -> Tensor:
     """The tensor on a worker: by its number, a name such as 'cuda:1' or 'gt:3', or one of `gt.devices()`. Differentiable.
 
-    What is there already is not copied. What is computed from it follows it, unless a signal says otherwise. `device` of the result
-    is the worker's name. Raises `ValueError` for what names no worker, and `gt.ConfigError` for one that the session may not use.
+    What is there already is not copied. What is computed from it follows it, unless a signal says otherwise. `device` of the
+    result is the worker's name. Raises `ValueError` for what names no worker, and `gt.ConfigError` for one that the session may
+    not use.
     """
     from gt.client.session import sessions
     from gt.client.tensor import devices, operands, signal_context
@@ -87,7 +88,9 @@ def device_name(what: str, device: Any) -> str:
     number = device if type(device) is int else getattr(device, "worker", None)
     name = str(device) if number is None else f"gt:{number}"
     if not is_device(name):
-        raise ValueError(f"{what}: {device!r} names no device; allowed: {ALLOWED_DEVICES}, a number, one of gt.devices()")
+        raise ValueError(
+            f"{what}: {device!r} names no device; allowed: {ALLOWED_DEVICES}, a number, one of gt.devices()"
+        )
     return name
 
 
@@ -96,11 +99,15 @@ def _region(function: Any, rule: dict[str, str], retry: int, name: str | None, w
     from gt.client.tensor import signal_context
 
     if not callable(function) or isinstance(function, type) or hasattr(function, "named_modules"):
-        raise TypeError(f"gt.function takes a function, not {function!r}: decorate a method, or a function that calls it")
+        raise TypeError(
+            f"gt.function takes a function, not {function!r}: decorate a method, or a function that calls it"
+        )
     if isinstance(function, TracedRegion):
         raise TypeError(f"gt.function: {function!r} is one already: give all options at once")
     if any(test(function) for test in _NOT_CALLS):
-        raise TypeError("gt.function takes functions that return: a coroutine or generator can call one for each of its steps")
+        raise TypeError(
+            "gt.function takes functions that return: a coroutine or generator can call one for each of its steps"
+        )
     signal = _signal(function, name, (*rule.items(), retry))
     signal_context.context(signal)  # it is one name
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gt.sharding.device_names import names_of
+
 __all__ = ["Device", "Devices", "Health", "Holder", "Memory", "WorkerMemory", "devices", "memory"]
 
 
@@ -65,6 +67,18 @@ class Device:
     """'spare' for a worker that waits until another is lost (`gt up --spares`), 'leaving' for one that is drained (`gt drain`),
     'in service' for all others."""
 
+    @property
+    def free(self) -> int | None:
+        """Bytes of a GPU's memory that no process used lately; None where nobody says so. What tensors take, on any worker, says
+        `gt.memory()`."""
+        used = None if self.health is None else self.health.memory_used
+        return None if used is None or not self.memory else max(0, self.memory - used)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names by which `gt.move`, `gt.function` and `device:` in a config may call it: the last one is its alone."""
+        return names_of(self.worker, {"kind": self.kind, "device": self.name, "host": self.host})
+
 
 @dataclass(frozen=True, slots=True)
 class Devices(Sequence[Device]):
@@ -81,7 +95,7 @@ class Devices(Sequence[Device]):
     def __str__(self) -> str:
         head = (
             "worker", "device", "model", "host", "cores", "memory", "float32 products", "element-wise", "group", "temperature",
-            "power", "busy", "in use", "memory errors", "slowed by", "as of", "duty",
+            "power", "busy", "in use", "free", "memory errors", "slowed by", "as of", "duty",
         )  # fmt: skip
         return _table(head, (_device_row(device) for device in self.devices))
 
@@ -255,21 +269,23 @@ def _device_row(device: Device) -> tuple[str, ...]:
         size(device.memory) if device.memory else "",
         "" if device.flops is None else f"{device.flops / 1e9:,.0f} Gflop/s",
         "" if device.bandwidth is None else f"{device.bandwidth / 1e9:,.1f} GB/s",
-        device.group, *_health_row(device.health), "" if device.duty == "in service" else device.duty,
+        device.group, *_health_row(device), "" if device.duty == "in service" else device.duty,
     )  # fmt: skip
 
 
-def _health_row(health: Health | None) -> tuple[str, ...]:
+def _health_row(device: Device) -> tuple[str, ...]:
     from gt.tools.explain_render import size
 
+    health = device.health
     if health is None:
-        return ("",) * 7
+        return ("",) * 8
     limit = "" if health.power_limit is None else f" of {health.power_limit:.0f}"
     return (
         "" if health.temperature is None else f"{health.temperature} °C",
         "" if health.power is None else f"{health.power:.0f}{limit} W",
         "" if health.busy is None else f"{health.busy:.0%}",
         "" if health.memory_used is None else size(health.memory_used),
+        "" if device.free is None else size(device.free),
         "" if health.memory_errors is None else str(health.memory_errors),
         ", ".join(health.slowed),
         f"{health.age:.0f} s ago",

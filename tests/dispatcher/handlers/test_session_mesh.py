@@ -182,7 +182,7 @@ def test_what_the_services_config_asks_for_is_worked_out_once_for_all_sessions()
     for number in range(10):
         again.client(f"c{number}")
         again.put(1, f"c{number}")
-    assert work(again) <= alone + 3 * 10
+    assert work(again) <= alone + 4 * 10
     again.client("late")
     again.put(1, "late")
     assert again.core.service.clients[b"late"].head is MessageState.DONE

@@ -93,7 +93,7 @@ def same(one: SessionMark, other: SessionMark) -> None:
     for name in plain:
         assert getattr(one, name) == getattr(other, name), name
         assert type(getattr(one, name)) is type(getattr(other, name)), name
-    for name in ("mesh", "table", "backward", "microbatches", "schedule", "deterministic"):
+    for name in ("mesh", "table", "backward", "microbatches", "schedule", "deterministic", "priorities"):
         assert getattr(one.policy, name) == getattr(other.policy, name), name
     assert list(one.policy.table) == list(other.policy.table), "the order of rules counts"
     assert one.policy.stages() == other.policy.stages()
