@@ -141,4 +141,12 @@ def _resolved(address: str, deadline: float) -> str:
     if not found or isinstance(found[0], Exception):
         raise ProtocolError(f"the host of {address} is not found: {found[0] if found else 'no answer in time'}")
     number = str(found[0][4][0])
+    with socket.socket(found[0][0], socket.SOCK_STREAM) as link:
+        link.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            link.connect(found[0][4])
+        except ConnectionRefusedError as error:  # what else there is may pass before the time is over
+            raise ProtocolError(f"nobody can be asked at {address}: {error.strerror}") from None
+        except OSError:
+            pass
     return f"tcp://[{number}]:{port}" if ":" in number else f"tcp://{number}:{port}"

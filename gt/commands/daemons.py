@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import shutil
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+from .daemon_setup import (
+    check_engine,
+    check_free,
+    check_limits,
+    for_workers,
+    keep_snapshots_in,
+    keys_of_daemons,
+    own_service,
+    read_config,
+    wait_for_workers,
+)
 from .metrics import LOOPBACK, ExporterProcess, MetricsHost, MetricsPort
 from .on_ray import (
     CpusPerWorker,
@@ -39,9 +48,6 @@ from .shared.options import (
     PolicyName,
     WithData,
 )
-
-if TYPE_CHECKING:
-    from gt.service.launch import Local
 
 PoolSize = Annotated[
     str | None,
@@ -120,17 +126,17 @@ def up(
         import os
 
         if on is not None:
-            _check_engine(on, {
+            check_engine(on, {
                 "--spares": spares, "--limits": limits, "--address": address, "--instruction-log": instruction_log,
                 "--with-data": with_data, "--metrics-port": metrics_port, "--insecure": insecure, "--group": group,
                 "--accounts": accounts,
             })  # fmt: skip
             from gt.ray.service import SizeAsked
 
-            _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
-            _keep_snapshots_in(snapshots)
+            for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
+            keep_snapshots_in(snapshots)
             asked = SizeAsked(workers, least, most, device, cpus_per_worker, strategy, idle)
-            read = _read(config)
+            read = read_config(config)
             log = {"GT_LOG_LEVEL": log_level.value, "GT_LOG_FORMAT": log_format.value}
             needed = 1 if read is None else read.workers_needed()
             up_on_ray(asked, ray_address, config, marks, policy.value, log, needed=needed)
@@ -142,13 +148,13 @@ def up(
         from gt.wire.transport import check_bind
 
         if address is not None:
-            check_bind(address, keyed=_keys_of_daemons(address, insecure=insecure))
-            _check_free(address)
-        _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
-        _keep_snapshots_in(snapshots)
+            check_bind(address, keyed=keys_of_daemons(address, insecure=insecure))
+            check_free(address)
+        for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
+        keep_snapshots_in(snapshots)
         exporter = ExporterProcess(metrics_host, metrics_port)
-        read = _read(config)
-        _check_limits(limits)
+        read = read_config(config)
+        check_limits(limits)
         count = workers or default_workers(read, device)
         if read is not None:
             read.mesh_for(count)
@@ -173,7 +179,7 @@ def up(
         local = Local(count, address=address, config=path, devices=devices, quiet=False, options=options, spares=spares)
         try:
             exporter.start(local.address)
-            if _wait_for_workers(local, count, spares):
+            if wait_for_workers(local, count, spares):
                 waiting = f" and {spares} {'spare' if spares == 1 else 'spares'}" if spares else ""
                 typer.echo(
                     f"{count} {'worker' if count == 1 else 'workers'}{waiting} at {local.address}; Ctrl-C stops them"
@@ -322,151 +328,18 @@ def worker(
         from gt.sharding import options
 
         os.environ |= ONE_THREAD  # before this imports NumPy
-        _for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
-        _keep_snapshots_in(snapshots)
+        for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
+        keep_snapshots_in(snapshots)
         os.environ |= options.worker_environment()
         from gt.worker.__main__ import serve
 
         status = serve(
-            address or _own_service(), device=device, log_level=log_level.value, listen=listen, announce=announce,
+            address or own_service(), device=device, log_level=log_level.value, listen=listen, announce=announce,
             log_format=log_format.value, marks=None if marks is None else str(marks.absolute()), spare=spare,
             supervised=supervised,
         )  # fmt: skip
     raise typer.Exit(status)
 
 
-def _check_engine(on: str, other: dict[str, object]) -> None:
-    """Raise `BadParameter` for an engine that is none, or what does not go with one."""
-    if on != "ray":
-        raise typer.BadParameter(f"{on!r} is no engine: say --on ray, or leave it out")
-    for name, value in other.items():
-        if value:
-            raise typer.BadParameter(f"{name} does not go with --on ray (docs/ray.md)")
-
-
-def _keys_of_daemons(address: str, *, insecure: bool) -> bool:
-    """Have the daemons that are started use this user's own key, or none. Returns whether anybody else has one."""
-    import os
-
-    from gt.wire.keys import AuthorizedKeys, own_key_path
-
-    os.environ.pop("GT_KEY", None)
-    if insecure or not address.startswith("tcp://"):
-        return False
-    authorized = AuthorizedKeys()
-    os.environ["GT_KEY"] = str(own_key_path())
-    return authorized.others()
-
-
-def _own_service() -> str:
-    """The address of the dispatcher that this user started last on this machine; it may still be starting."""
-    import time
-
-    from gt.daemon.host import CONNECT_TIMEOUT
-    from gt.daemon.registry import services
-    from gt.errors import ConnectionFailed
-
-    deadline = time.monotonic() + CONNECT_TIMEOUT
-    while not (found := [service for service in services() if service.shared]):
-        if time.monotonic() > deadline:
-            raise ConnectionFailed(
-                "no dispatcher of yours runs on this machine: start one with `gt dispatcher`, or say --address"
-            )
-        time.sleep(0.05)
-    return found[0].address
-
-
-def _for_workers(pool: str | None, threshold: str | None, prefetch: str | None, group: str | None) -> None:
-    """What was said of the workers that are to be started."""
-    from gt.sharding.options import choose_for_workers
-
-    said = {
-        "memory_pool_size": pool, "cpu_spill_threshold": threshold, "prefetch_buffer_size": prefetch,
-        "nvlink_group_size": group,
-    }  # fmt: skip
-    choose_for_workers({name: value for name, value in said.items() if value is not None})
-
-
-def _keep_snapshots_in(folder: Path | None) -> None:
-    """Have the workers that are started keep snapshots in a folder."""
-    if folder is not None:
-        import os
-
-        from gt.snapshot_files.snapshot_names import FOLDER_VARIABLE
-
-        os.environ[FOLDER_VARIABLE] = str(folder.absolute())
-
-
-def _read(config: Path | None) -> Any:
-    """The config, checked in this process: a wrong one is refused before anything is started."""
-    if config is None:
-        return None
-    from gt.sharding.config import load
-
-    return load(config)
-
-
-def _check_limits(path: Path | None) -> None:
-    """Check the file of limits in this process, as the config."""
-    if path is not None:
-        from gt.dispatcher.limits.limits_file import read_limits
-
-        read_limits(path)
-
-
-def _check_free(address: str) -> None:
-    """Raise `AddressInUse` when somebody listens at `address`: sooner, and in fewer words, than a daemon that ends."""
-    import socket
-
-    from gt.wire.transport import AddressInUse
-
-    with contextlib.ExitStack() as stack:
-        try:
-            if address.startswith("ipc://"):
-                probe = stack.enter_context(socket.socket(socket.AF_UNIX))
-                taken = probe.connect_ex(address.removeprefix("ipc://")) == 0
-            else:
-                host, _, port = address.removeprefix("tcp://").rpartition(":")
-                family = socket.AF_INET6 if ":" in host else socket.AF_INET
-                probe = stack.enter_context(socket.socket(family))
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind((host.strip("[]"), int(port)))
-                taken = False
-        except ValueError:
-            return  # no port number: whoever binds it says what an address is
-        except OSError as error:
-            taken = error.errno == errno.EADDRINUSE
-    if taken:
-        raise AddressInUse(f"{address} is in use by another process; choose another --address")
-
-
 def _stop(*_: Any) -> NoReturn:
     raise typer.Exit(0)
-
-
-def _wait_for_workers(local: Local, count: int, spares: int) -> bool:
-    """Wait until all workers and spares have joined; False when a daemon ends first or it takes too long."""
-    import time
-
-    from gt.client.session.session import Session
-    from gt.client.session.socket_link import SocketLink
-    from gt.daemon.host import host_facts, start_timeout
-    from gt.errors import GTError
-    from gt.wire.transport import await_listener
-
-    patience = start_timeout()
-    deadline = time.monotonic() + patience
-    if not await_listener(local.address, patience, lambda: local.given_up() is None):
-        return False
-    session = Session(SocketLink(local.address, local), local.address, idle_flush=False)
-    try:
-        session.open({**host_facts(), "bulk": b""}, patience, patience)
-        while (joined := session.ask("statistics"))["workers"] < count or joined["spares"] < spares:
-            if time.monotonic() > deadline or local.given_up() is not None:
-                return False
-            time.sleep(0.05)
-    except (GTError, TimeoutError):
-        return False  # a daemon ended or hangs: `wait` says which
-    finally:
-        session.close()
-    return True

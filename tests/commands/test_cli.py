@@ -67,7 +67,7 @@ def daemons(monkeypatch: pytest.MonkeyPatch) -> type[Daemons]:
     """`gt up` starts these in place of processes, and leaves this process' signal handlers alone."""
     kind = type("Started", (Daemons,), {"started": [], "closed": 0})
     monkeypatch.setattr("gt.service.launch.Local", kind)
-    monkeypatch.setattr("gt.commands.daemons._wait_for_workers", lambda local, count, spares: True)
+    monkeypatch.setattr("gt.commands.daemons.wait_for_workers", lambda local, count, spares: True)
     monkeypatch.setattr("signal.signal", lambda number, handler: None)
     return kind
 

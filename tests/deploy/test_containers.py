@@ -115,6 +115,6 @@ def test_probes_and_hooks_are_commands_of_gt() -> None:
 
 def test_there_is_a_worker_here_or_an_error(tmp_path: Path) -> None:
     """`gt drain here`, the hook of a worker's pod, where no dispatcher answers; tests/deploy/test_pods.py drains by it."""
-    said = CliRunner().invoke(app, ["drain", "here", "--address", f"ipc://{tmp_path}/none"])
+    said = CliRunner().invoke(app, ["drain", "here", f"ipc://{tmp_path}/none"])
     assert said.exit_code == 1
     assert "there is no worker to drain here" in said.output

@@ -164,7 +164,7 @@ def test_the_commands_of_the_units_outlive_kills_and_updates(machine: Machine) -
     numbers = [each["number"] for each in json.loads("\n".join(shown.lines))["workers"]]
     assert len(numbers) == 2
     for number in numbers:
-        drained = machine.command("drain", f"worker-{number}", "--address", address)
+        drained = machine.command("drain", f"worker-{number}", address)
         assert drained.wait(4 * TIMEOUT) == 0, drained.lines
         (gone,) = [each for each in workers if f"worker {number} on cpu at your service" in "\n".join(seen(each))]
         assert gone.wait() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,11 @@ def test_nobody_listens(tmp_path: Path) -> None:
     assert probe(f"ipc://{tmp_path}/none", timeout=5).reason.endswith("/none: No such file or directory")
     assert probe("here", timeout=5).reason.startswith("'here' is no address")
     assert probe("tcp://127.0.0.1:70000", timeout=5).reason.startswith("'tcp://127.0.0.1:70000' is no address")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+    began = time.monotonic()
+    assert probe(address, timeout=60).reason == f"nobody can be asked at {address}: Connection refused"
+    assert time.monotonic() - began < 30, "what was refused is not waited for"
     said = CliRunner().invoke(app, ["health", f"ipc://{tmp_path}/none"])
     assert (said.exit_code, said.output.split(":")[0]) == (1, "unhealthy")
     assert CliRunner().invoke(app, ["health", "ipc:///x", "--worker", "one"]).exit_code == 2

@@ -121,7 +121,7 @@ def test_a_drained_worker_goes_and_its_sessions_compute_on(machine: Machine) -> 
     expected = undisturbed(machine, address, TWO)
     own = compute(machine, address, TWO)
     over_all = compute(machine, address, {"sharding_config": TWO["sharding_config"]})
-    drain = machine.command("drain", "worker-0", "--address", address)
+    drain = machine.command("drain", "worker-0", address)
     for _ in range(3):
         go_on(own)
         go_on(over_all)
@@ -139,11 +139,11 @@ def test_a_worker_that_is_needed_stays(machine: Machine) -> None:
     address, service = up(machine, "--workers", "2")
     service.expect("2 workers at")
     program = compute(machine, address, TWO)
-    drain = machine.command("drain", "1", "--address", address)
+    drain = machine.command("drain", "1", address)
     drain.expect("worker 1 stays in service")
     assert drain.wait() == 1
     end(program)
-    absent = machine.command("drain", "worker-9", "--address", address)
+    absent = machine.command("drain", "worker-9", address)
     absent.expect("worker 9 is not there")
     assert absent.wait() == 1
 
@@ -162,7 +162,7 @@ def test_a_session_grows_to_a_worker_that_joins_and_shrinks(machine: Machine) ->
     go_on(program)
     service.expect("has the mesh {data: 3} on workers [0, 1, 2]: a worker has joined")
     go_on(program)
-    drain = machine.command("drain", "worker-2", "--address", address)
+    drain = machine.command("drain", "worker-2", address)
     go_on(program)
     drain.expect("worker 2 has nothing left, and ends")
     service.expect("has the mesh {data: 2} on workers [0, 1]: worker 2 leaves")
@@ -212,7 +212,7 @@ def test_large_fetches_under_way_come_to_their_end(machine: Machine) -> None:
     )
     program.expect("turn 0")
     for worker in ("worker-0", "worker-1"):
-        drain = machine.command("drain", worker, "--address", address)
+        drain = machine.command("drain", worker, address)
         drain.expect("has nothing left, and ends")
         assert drain.wait() == 0
     program.expect("turn 7")
@@ -245,7 +245,7 @@ def test_a_service_outlives_the_workers_with_which_it_began(machine: Machine) ->
     gt.connect(address)
     count = gt.arange(4)
     for worker in ("worker-0", "worker-1"):
-        drain = machine.command("drain", worker, "--address", address)
+        drain = machine.command("drain", worker, address)
         if worker == "worker-1":
             gt.disconnect()
         drain.expect("has nothing left, and ends")

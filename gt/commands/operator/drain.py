@@ -24,7 +24,7 @@ def drain(
         ),
     ],
     address: Annotated[
-        str | None, typer.Option(help="tcp://HOST:PORT or ipc:///PATH; default the service of this machine.")
+        str | None, typer.Argument(help="tcp://HOST:PORT or ipc:///PATH; default the service of this machine.")
     ] = None,
     wait: Annotated[float, typer.Option(min=0, help="The most seconds to wait for sessions to leave.")] = 120.0,
 ) -> None:
