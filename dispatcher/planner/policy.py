@@ -228,8 +228,8 @@ def _stages_of(table: Iterable[RequestedPlacements]) -> dict[int, dict[int, int]
 def resolve(config: Config, mesh: Mesh, names: Sequence[Sequence[str]] | None = None) -> Policy:
     """The policy of a config on `mesh`. Raises `ConfigError` with file, line and key.
 
-    `names` are those of each rank as a device, its kind (as 'cpu' or 'torch:cpu') first; None stands for workers that need not exist,
-    which are of any kind asked for.
+    `names` are those of each rank as a device, its kind (as 'cpu' or 'torch:cpu') first; None stands for workers that need not
+    exist, which are of any kind asked for.
     """
     return finish(resolve_in_turns(config, mesh, names))
 

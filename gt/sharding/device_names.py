@@ -1,8 +1,8 @@
 """Names of devices, by which a rule or a program pins what it computes to workers: a kind, a GPU, or one worker.
 
 `cpu`, `cuda`, `torch:cpu` and so on are kinds. `cuda:1` is a worker on that GPU of its host, `cuda:1@node7` on that host,
-`cpu@node7` one of that kind there, and `gt:3` worker 3, as `gt.devices()` numbers them. A number is not given twice, so the worker
-that is started in place of a lost one has another; the other names are its too.
+`cpu@node7` one of that kind there, and `gt:3` worker 3, as `gt.devices()` numbers them. A number is not given twice, so the
+worker that is started in place of a lost one has another; the other names are its too.
 """
 
 from __future__ import annotations

@@ -361,7 +361,7 @@ BAD |= {
     ),
     "an unknown device": (
         rules("a: {device: gpu}"),
-        "x.yaml:2: sharding_config.a.device: 'gpu' is not a device; allowed: cpu, cuda, cuda:N, cpu@HOST, cuda:N@HOST, gt:N",
+        "x.yaml:2: sharding_config.a.device: 'gpu' is not a device; allowed: cpu, cuda, torch:cpu, torch:cuda, torch:mps, torch:xpu, of a GPU with :N, each with @HOST; gt:N",
     ),
     "a device beside workers": (
         rules("a: {shard: {axis: 0, workers: [0]}, device: cpu}"),
