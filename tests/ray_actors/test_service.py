@@ -304,7 +304,7 @@ def test_workers_come_when_they_are_asked_for_or_waited_for_and_go_when_they_idl
         gt.init(on="ray")
         x = gt.ones(700, 700)
         while True:
-            for _ in range(20):
+            for _ in range(200):  # so that plans wait, however slow this machine
                 x = gt.tanh(x @ x)
             say("turn", x.sum().item())
     """
