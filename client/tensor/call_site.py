@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import FrameType
 from typing import Any, Final
 
@@ -44,6 +45,16 @@ def user_frame(frame: FrameType) -> FrameType:
 
 
 def site_of(frame: FrameType) -> str:
-    """'file:line' of a frame, as text that any message can carry."""
-    file = frame.f_code.co_filename[-MAX_FILE_LENGTH:]
+    """'file:line' of a frame, as text that any message can carry; in a notebook, whose cells are no files, 'In[3]:line'."""
+    file = frame.f_code.co_filename
+    if "ipykernel_" in file or file.startswith("<ipython-input"):
+        file = _cell(file)
+    file = file[-MAX_FILE_LENGTH:]
     return f"{file.encode(errors='backslashreplace').decode()}:{frame.f_lineno}"
+
+
+def _cell(file: str) -> str:
+    """The name that IPython shows for a cell, by the name of the file under which it compiled it."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    known = shell and shell.compile.format_code_name(file)
+    return known[1] if known else file
