@@ -41,6 +41,9 @@ ZOO ?=
 SUITES ?=
 EVERY ?=
 
+# Whether `make notebooks` stores what notebooks print and draw now.
+WRITE ?=
+
 # On which Pythons `make matrix` runs; those that are not there are named and left out.
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 
@@ -50,7 +53,7 @@ TESTS ?= tests/gpu
 ROOMS := client dispatcher monitor worker
 empty :=
 space := $(empty) $(empty)
-SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples docs/img docs/site_builder)
+SOURCES := gt $(ROOMS) tests $(wildcard benchmarks examples docs/img docs/notebooks docs/site_builder)
 TREE := $(VENV)/typecheck
 # A folder from which `import gt` works without an installation.
 linked = rm -rf $(1) && mkdir -p $(1)/gt && ln -s $(foreach entry,$(wildcard gt/*) $(ROOMS),$(CURDIR)/$(entry)) $(1)/gt/
@@ -64,7 +67,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test hosts-test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test tune-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers torch-worker-test deploy-test ray-test array-suites cpp-test dist dist-test matrix browser cuda pretend pretend-test format lint types fast docs clean
+.PHONY: help demo test hosts-test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test tune-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers torch-worker-test deploy-test ray-test array-suites cpp-test dist dist-test matrix browser cuda pretend pretend-test format lint types fast docs notebooks comparison clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -165,6 +168,13 @@ docs: $(VENV)/.docs ## build the documentation site into build/site, and check i
 
 native: $(VENV)/.installed ## compile hot modules of the client, which then cost half, and loops of the worker; needs a C compiler, half a minute
 	@$(BIN)/python -m gt.native.build
+
+notebooks: $(VENV)/.notebooks ## execute docs/notebooks anew; fail if one prints something else than what is stored, with WRITE=1 store it; minutes
+	@$(kept_fresh)
+	@$(BIN)/python docs/notebooks/execute.py $(if $(WRITE),--write)
+
+comparison: $(VENV)/.bench $(VENV)/.peers ## run one program by GT, DTensor, JAX, Dask and Ray (examples/comparison), and compare what they print
+	@$(BIN)/python examples/comparison/compare.py
 
 docs-images: $(VENV)/.browser ## draw the pictures in the documents anew, from real runs
 	@for script in docs/img/*.py; do $(BIN)/python $$script || exit 1; done
@@ -282,6 +292,12 @@ $(VENV)/.deploy: $(VENV)/.installed
 # What makes HTML of the documents.
 $(VENV)/.docs: $(VENV)/.installed
 	@$(PIP) install --editable '.[docs]'
+	@touch $@
+
+# What executes notebooks, and what they show: a model that its package ships, and of another package the recording alone.
+$(VENV)/.notebooks: $(VENV)/.bench
+	@$(PIP) install 'nbclient>=0.11' 'ipykernel>=7' 'matplotlib>=3.9' 'silero-vad>=6.2'
+	@$(PIP) install --no-deps 'pyannote-audio>=4'
 	@touch $@
 
 # What builds a release, and lists what it depends on.

@@ -48,7 +48,7 @@ _SPEC: Final = re.compile(r"\b[a-z]+\d*\[[\d,]*\]")
 
 def text(explanations: Sequence[Explanation], *, full: bool = False, width: int = DEFAULT_WIDTH) -> str:
     """Everything as plain text."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False, force_jupyter=False)
     show(console, explanations, full=full)
     file = console.file
     assert isinstance(file, io.StringIO)

@@ -198,6 +198,13 @@ def test_a_program_without_updates_is_explained_to_its_end() -> None:
     assert "nothing moves" in found.text
 
 
+def test_the_text_of_an_explanation_is_text_in_a_notebook_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich would show it at once there, and leave nothing to return."""
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    found = gt.explain(lambda: gt.ones(4).sum().item(), workers=2, speeds="typical")
+    assert "2 workers" in str(found)
+
+
 def test_a_config_that_the_program_loads_counts_unless_another_is_given() -> None:
     def program() -> None:
         gt.load_config({"mesh": {"data": 3}, "sharding_config": {"batch": {"strategy": "data_parallel"}}})
