@@ -32,6 +32,7 @@ CONFIGS: Final[dict[str, tuple[int, Any]]] = {
         "net": PIPE, "layer*": {"strategy": "tensor_parallel", "dimension": 0}}}),
     "pipeline, gpipe": (4, {"sharding_config": {"net": {**PIPE, "schedule": "gpipe"}}}),
     "auto": (2, {"sharding_config": {"net": {"strategy": "auto"}, "unused": {"strategy": "auto"}}}),
+    "pinned": (3, {"sharding_config": {"net": {"device": "gt:1", "priority": "batch"}}}),
     "shard and backward": (2, {"sharding_config": {
         "net": {"shard": {"axis": 0, "workers": [1, 0]}, "backward": "net_backward"},
         "net_backward": {"strategy": "replicate"}}}),

@@ -145,7 +145,8 @@ class SessionMeshes:
 
     def _pinned(self, client: ClientRecord, config: Config) -> list[int] | MessageState:
         """The workers of a session whose config only pins signals to devices, the one for all else first; none for another
-        config. Raises `ConfigError` for a device that no worker has; a session that has the config already goes on without it."""
+        config. Raises `ConfigError` for a device that no worker has, but for one that the session has asked for before: whoever
+        had that is gone."""
         pins = self._resolution(client, config).pins()
         if not pins.over:
             return self.wait(client, pins)
@@ -155,18 +156,19 @@ class SessionMeshes:
         present = self.allowed(client)
         names = {worker.number: names_of(worker.number, worker.facts) for worker in present}
         found, missing = pinned_workers(devices, names, self._in_order(client, present))
-        if missing and config is not client.config:
+        missing = [device for device in missing if not _asks_for(client.config, device)]
+        if missing:
             granted = "" if len(present) == len(self.service.in_service) else f", and {self._granted(client)}"
             text = f"no worker that the session may use is {missing[0]}{granted}"
             raise ConfigError(f"{devices[missing[0]]}: {text}; allowed: {show_devices(names.values(), MAX_TOLD)}")
         return found
 
     def _check_pins(self, client: ClientRecord, resolution: ConfigResolution, names: list[tuple[str, ...]]) -> None:
-        """Raise `ConfigError` for a device that no worker of the mesh has which a config asks for besides."""
-        if resolution.config is client.config:
-            return
+        """Raise `ConfigError` for a device that no worker of the mesh has which a config asks for besides, and for the first
+        time."""
         for device, where in resolution.pins().result().devices.items():
-            if device not in KINDS and not any(device in each for each in names):
+            absent = (device not in KINDS or len(names) == 1) and not any(device in each for each in names)
+            if absent and not _asks_for(client.config, device):
                 text = f"no worker of the session's mesh is {device}; allowed: {show_devices(names, MAX_TOLD)}"
                 raise ConfigError(f"{where}: {text}")
 
@@ -572,6 +574,11 @@ class SessionMeshes:
             entry = client.table[each.tensor]
             resident = replace(entry.resident, layout=layout_on(new, old, each.layout), bound=False)
             client.table[each.tensor] = replace(entry, mesh=new.number, resident=resident, root=None)
+
+
+def _asks_for(config: Config | None, device: str) -> bool:
+    """Whether some rule of a config pins its signal to a device."""
+    return config is not None and any(rule.device == device for rules in config.rules.values() for rule in rules)
 
 
 def _nothing() -> Generator[None, None, None]:

@@ -255,7 +255,7 @@ def resolve_in_turns(
         for key, rule in batch:
             if rule.device and kinds is not None and names is not None:
                 signal = str(key[1])
-                if rule.device in KINDS and mesh.axes != (PINNED_AXIS,):
+                if rule.device in KINDS and len(names) > 1 and mesh.axes != (PINNED_AXIS,):
                     table[signal] = _of_kind(key, rule, mesh, kinds, table[signal])
                 else:
                     table[signal] = _on_worker(rule, mesh, names, table[signal])

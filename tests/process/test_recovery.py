@@ -178,19 +178,23 @@ import numpy as np
 import gt
 
 gt.init(workers=2)
+half = gt.function(lambda a: a * 0.5, device=1, priority="batch", retry=1)
 x, due = gt.ones(1000, 100), np.ones((1000, 100), np.float32)
 for step in range(200):
-    x, due = x * 1.5 - step % 7, due * np.float32(1.5) - np.float32(step % 7)
+    x, due = half(x) * 3.0 - step % 7, due * np.float32(1.5) - np.float32(step % 7)
     if step % 10 == 0:
         if not np.array_equal(x.numpy(), due):
             say("wrong", step)
         x, due = x / 1e9, due / np.float32(1e9)
         say("step", step)
-say("result", np.array_equal(x.numpy(), due), gt.stats()["service"]["recoveries"])
+placed = "@1 on the mesh {pinned devices: 2}" in str(gt.why(half(x)))
+x = gt.move(x, gt.devices()[0])  # another config, with the function's device, whose number no worker has any more
+say("result", placed and np.array_equal(x.numpy(), due), gt.stats()["service"]["recoveries"])
 """
 
 
 def test_a_program_s_own_dispatcher_is_started_again(machine: Machine) -> None:
+    """A function that the program has placed is where it was."""
     machine.environment["GT_MARK_SECONDS"] = "0.1"
     program = machine.program(OWN)
     for moment in (40, 120):

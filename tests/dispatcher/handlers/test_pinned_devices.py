@@ -111,5 +111,7 @@ def test_a_session_goes_on_without_a_device_that_is_drained() -> None:
     each.say("t", m.Drain(5, 1 - home, True))
     move_on(each)
     each.put(3, signal=("net",))
+    answer = configured(each, pins(net=f"gt:{1 - home}", head=f"gt:{home}"))
+    assert answer.facts["mesh"] == {"workers": 1}, "what is gone is not asked for anew"
     assert members(each) == (home,)
     assert layouts(each) == dict.fromkeys((1, 2, 3), (REPLICATE,))
