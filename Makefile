@@ -44,6 +44,9 @@ EVERY ?=
 # Whether `make notebooks` stores what notebooks print and draw now.
 WRITE ?=
 
+# Which pages `make docs-test` runs; all if there are none.
+PAGES ?=
+
 # On which Pythons `make matrix` runs; those that are not there are named and left out.
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 
@@ -67,7 +70,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test hosts-test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test tune-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers torch-worker-test deploy-test ray-test array-suites cpp-test dist dist-test matrix browser cuda pretend pretend-test format lint types fast docs notebooks comparison clean
+.PHONY: help demo test hosts-test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test tune-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers torch-worker-test deploy-test ray-test array-suites cpp-test dist dist-test matrix browser cuda pretend pretend-test format lint types fast docs docs-test notebooks comparison clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -165,6 +168,9 @@ matrix: dist ## imports, the README's example and tests of a few folders on each
 
 docs: $(VENV)/.docs ## build the documentation site into build/site, and check its links and code blocks
 	@PYTHONPATH=docs $(BIN)/python -m site_builder
+
+docs-test: $(VENV)/.installed ## do what the tutorial and the pages of errors say, and compare what it prints; PAGES="docs/index.md" takes some
+	@PYTHONPATH=docs $(BIN)/python -m site_builder.run_pages $(PAGES)
 
 native: $(VENV)/.installed ## compile hot modules of the client, which then cost half, and loops of the worker; needs a C compiler, half a minute
 	@$(BIN)/python -m gt.native.build

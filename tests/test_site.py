@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
+import re
 from pathlib import Path
 
+import pytest
+from site_builder.code_blocks import blocks_of, faults, faults_in_pages
 from site_builder.command_pages import command_page, commands
+from site_builder.error_pages import error_classes
 from site_builder.links import dead_links
 from site_builder.navigation import expanded, missing_pages
 from site_builder.notebooks import notebook_page
 from site_builder.reference_pages import documented_names, reference_pages
-from site_builder.source_pages import copy_pages, source_pages
+from site_builder.run_pages import rewritten, run_page, shortened
+from site_builder.source_pages import DOCS, copy_pages, source_pages
 
 from gt.public_api.name_table import public_names
+
+SAYS_ITSELF = {"GTError", "TraceError"}
+"""Errors that programs never see by that name: the base of all, and one that only commands meet."""
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -30,16 +39,14 @@ def test_a_folder_in_the_navigation_stands_for_its_other_pages() -> None:
 
 def test_links_of_every_page_lead_to_pages_of_the_site(tmp_path: Path) -> None:
     """Also those to files that are no pages: each gets a page that shows it."""
-    assert copy_pages(tmp_path, ("reference/index.md", "commands.md")) == []
+    assert copy_pages(tmp_path, [*reference_pages(), "commands.md", "errors/index.md"]) == []
     assert "(overview.md)" in (tmp_path / "index.md").read_text()
     assert "(operating.md)" in (tmp_path / "overview.md").read_text()
     assert (tmp_path / "files/CITATION.cff.md").read_text().startswith("# CITATION.cff\n\n````yaml\n")
 
 
 def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
-    assert copy_pages(tmp_path, ["commands.md"])[:1] == [
-        "docs/index.md links to reference/index.md, which is not there"
-    ]
+    assert "docs/index.md links to commands.md, which is not there" in copy_pages(tmp_path)
 
 
 def test_what_a_built_page_lacks_is_told(tmp_path: Path) -> None:
@@ -95,3 +102,57 @@ def test_a_notebook_becomes_a_page_with_what_it_printed_and_drew(tmp_path: Path)
     assert page.startswith("# Title\ntext\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n\n")
     assert 'src="some-1-1.png"' in page
     assert (tmp_path / "site" / "some-1-1.png").read_bytes() == b"picture"
+
+
+def test_code_in_pages_compiles_and_commands_have_the_options_that_they_are_given() -> None:
+    assert faults_in_pages() == []
+
+
+@pytest.mark.parametrize(
+    ("block", "fault"),
+    [
+        ("```python\nx = (\n```\n", "SyntaxError"),
+        ("```yaml\nmesh: {data: 2}\nsharding: {}\n```\n", "ConfigError"),
+        ("```yaml\na: [\n```\n", "ParserError"),
+        ("```json\n{,}\n```\n", "JSONDecodeError"),
+        ("```\nGT_KEY=x gt up --worker 4\n```\n", "gt up has no option --worker"),
+        ("```console\n$ true && gt keys nwe alice | cat\nprinted --gt\n```\n", "gt keys has no command nwe"),
+        ("<!-- wrong -->\n```yaml\nmesh: {data: 2}\n```\n", "nothing is wrong with it"),
+        ("```bash\nmake docz   # comment\n```\n", "make has no docz"),
+        (
+            "```\n$ gt explain examples/gone.py --epochs 3\npython examples/gone.py\n```\n",
+            "there is no examples/gone.py",
+        ),
+    ],
+)
+def test_a_fault_in_a_block_is_told(block: str, fault: str) -> None:
+    (found,) = [each for one in blocks_of("a.md", f"text\n\n{block}") for each in faults(one)]
+    assert fault in found
+
+
+def test_every_error_has_a_page_that_says_what_it_is_and_shows_its_message() -> None:
+    pages = {path.stem: path.read_text() for path in (DOCS / "errors").glob("*.md")}
+    assert set(pages) == set(error_classes())
+    for name, kind in error_classes().items():
+        text = " ".join(pages[name].split())
+        assert text.startswith(f"# {name} {' '.join((inspect.getdoc(kind) or '').split())} "), name
+        assert all(f"`{base.__name__}`" in text.split("## Example")[0] for base in kind.__bases__), name
+        assert re.findall("^## .*", pages[name], flags=re.MULTILINE) == ["## Example", "## Causes", "## Cure"]
+        assert name in SAYS_ITSELF or f"gt.errors.{name}: " in pages[name], name
+
+
+def test_a_page_that_is_run_is_compared_with_what_it_prints() -> None:
+    text = (
+        '```python title="a.py"\nprint("a" * 2)\n```\n\n```console\n$ cat a.py | wc -l; cd ..; pwd\n1\n~\n$ echo a\nb\n```\n\n'
+        "<!-- numbers vary -->\n```console\n$ echo 12 is 3.5\n7 is 8\n$ echo one two three\none ... three\n$ sleep 60 &\n```\n"
+    )
+    differences, fault = run_page("README.md", text)
+    assert [(step.command, printed) for step, printed in differences] == [("echo a", "a\n")]
+    assert fault == ""
+    assert rewritten(text, differences) == text.replace("\nb\n", "\na\n")
+
+
+def test_a_traceback_in_a_page_has_the_frames_of_the_reader() -> None:
+    assert shortened('Traceback:\n  File "a.py"\n    x\n  File "/b/c.py"\n    y\n  File "gt/d.py"\nE: z\n  in w\n') == (
+        'Traceback:\n  File "a.py"\n    x\n...\nE: z\n  in w\n'
+    )

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import yaml
 
+from site_builder.code_blocks import faults_in_pages
 from site_builder.command_pages import command_page
+from site_builder.error_pages import error_list
 from site_builder.links import dead_links
 from site_builder.navigation import expanded, missing_pages, settings
 from site_builder.reference_pages import reference_pages
@@ -22,8 +24,8 @@ def main() -> int:
     """Build all, and print what is wrong. Returns the exit status."""
     sources, site = BUILD / "site-sources", BUILD / "site"
     shutil.rmtree(sources, ignore_errors=True)
-    made = {**reference_pages(), "commands.md": command_page()}
-    faults = copy_pages(sources, made)
+    made = {**reference_pages(), "commands.md": command_page(), "errors/index.md": error_list()}
+    faults = faults_in_pages() + copy_pages(sources, made)
     for path, text in made.items():
         write(sources / path, text)
     pages = [*sorted(source_pages().values()), *made]
@@ -33,7 +35,9 @@ def main() -> int:
     for fault in faults:
         sys.stderr.write(fault + "\n")
     if not faults:
-        sys.stdout.write(f"{len(pages)} pages, every link checked: {(site / 'index.html').relative_to(ROOT)}\n")
+        sys.stdout.write(
+            f"{len(pages)} pages, every link and code block checked: {(site / 'index.html').relative_to(ROOT)}\n"
+        )
     return 1 if faults else 0
 
 

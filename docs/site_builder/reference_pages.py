@@ -85,8 +85,8 @@ def reference_pages() -> dict[str, str]:
     rows = "".join(f"| [{page.title}]({page.path}) | {_escaped(_first(page.about))} |\n" for page in pages)
     texts["index.md"] = (
         "# Reference\n\nEvery public name of `gt`, from the docstrings of this version. Names and arguments are PyTorch's where "
-        "PyTorch has them; [the overview](../overview.md) says what differs. [Commands](../commands.md) have "
-        f"a page of their own.\n\n| page | what is there |\n| --- | --- |\n{rows}"
+        "PyTorch has them; [the overview](../overview.md) says what differs. [Commands](../commands.md) "
+        f"and [errors](../errors/index.md) have pages of their own.\n\n| page | what is there |\n| --- | --- |\n{rows}"
     )
     return {f"reference/{path}": text for path, text in texts.items()}
 
