@@ -16,8 +16,8 @@ def error_classes() -> dict[str, type[Exception]]:
 
 ABOUT = """# Errors
 
-All derive from `gt.GTError`, and each from the built-in error that it resembles. Those that the client finds are raised in your own
-line; those that only a worker finds, by the next fetch that depends on the failed operation, and name that operation's line.
+All derive from `gt.GTError`, and each from the built-in error that it resembles. Those that the client finds are raised in your
+own line; those that only a worker finds, by the next fetch that depends on the failed operation, and name that operation's line.
 
 | error | is a | meaning |
 | --- | --- | --- |
