@@ -153,6 +153,6 @@ def test_a_page_that_is_run_is_compared_with_what_it_prints() -> None:
 
 
 def test_a_traceback_in_a_page_has_the_frames_of_the_reader() -> None:
-    assert shortened('Traceback:\n  File "a.py"\n    x\n  File "/b/c.py"\n    y\n  File "gt/d.py"\nE: z\n  in w\n') == (
-        'Traceback:\n  File "a.py"\n    x\n...\nE: z\n  in w\n'
-    )
+    assert shortened(
+        'Traceback:\n  File "a.py"\n    x\n  File "/b/c.py"\n    y\n  File "lib/d.py"\nE: z\n  in w\n'
+    ) == ('Traceback:\n  File "a.py"\n    x\n...\nE: z\n  in w\n')

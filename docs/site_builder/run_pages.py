@@ -3,8 +3,8 @@
 A page with a `console` block is run in an empty folder, with a home of its own: blocks with a title are the files of that name,
 and each line after `$ ` is typed into one shell. What is expected may have `...` for any text; a comment `<!-- numbers vary -->`
 before a block lets every number in it be another one, and bars as long as they are. Daemons that a page leaves running are ended.
-Pages of docs/tutorial go on with the files of those before. With `--write`, what was printed replaces what was expected, where that
-is not so.
+Pages of docs/tutorial go on with the files of those before. With `--write`, what was printed replaces what was expected, where
+that is not so.
 """
 
 from __future__ import annotations
