@@ -349,10 +349,11 @@ def garbage() -> list[list[bytes]]:
     return frames
 
 
-def throw(context: Any, kind: int, address: str, frames: list[list[bytes]]) -> None:
+def throw(context: Any, address: str, frames: list[list[bytes]]) -> None:
     """Send all of it by a socket of its own, and wait until it has left."""
-    thrower = context.socket(kind)
+    thrower = context.socket(zmq.DEALER)
     thrower.setsockopt(zmq.LINGER, 5000)
+    thrower.setsockopt(zmq.SNDTIMEO, 20_000)
     thrower.connect(address)
     for each in frames:
         thrower.send_multipart(each)
@@ -370,12 +371,12 @@ def test_garbage_is_refused_and_everybody_else_goes_on(machine: Machine) -> None
     context = zmq.Context()
     try:
         for target in (address, bulk):
-            throw(context, zmq.DEALER, target, garbage())
+            throw(context, target, garbage())
             host, _, port = target.removeprefix("tcp://").rpartition(":")
             with socket.create_connection((host, int(port)), 5) as plain:
                 plain.sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(1000))
         for path in machine.temp.glob("*/worker-*"):
-            throw(context, zmq.PUSH, f"ipc://{path}", garbage())
+            throw(context, f"ipc://{path}", garbage())
         with gt.signal.context("net"):
             for step in range(20):
                 x = gt.tensor(np.full((4, 50_000), step, np.float32))
@@ -390,7 +391,7 @@ def test_garbage_is_refused_and_everybody_else_goes_on(machine: Machine) -> None
         process.signal(signal.SIGTERM)
         assert process.wait() == 0
         warnings = [line for line in process.lines if "refused" in line]
-        assert len(warnings) <= 3, "what one peer sends is logged once"
+        assert 1 <= len(warnings) <= 3, "it came there, and what one peer sends is logged once"
 
 
 def test_a_peer_that_breaks_the_protocol_is_told(machine: Machine) -> None:
