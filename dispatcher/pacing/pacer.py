@@ -149,7 +149,7 @@ class Pacer:
         self._touch(lane)
 
     def kind(self, session: int) -> str:
-        """The class of a session, as it said or behaves; '' before it has a mesh."""
+        """The class of a session, as its next plan has it, or as it said or behaves; '' before it has a mesh."""
         known = self.sessions.get(session)
         return "" if known is None else str(known.kind)
 

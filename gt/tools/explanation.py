@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gt.ir.instruction import Plan, print_instruction
@@ -79,8 +80,9 @@ class Explanation:
 
     @property
     def computing(self) -> float:
-        """The part of these seconds in which the busiest worker computes; the rest is moving and waiting."""
-        columns = zip(*(ran.estimate.computing for ran in self.runs), strict=True)
+        """The part of these seconds in which the busiest worker computes; the rest is moving and waiting. Ranks count, of which a
+        program that loads another config may have more later."""
+        columns = zip_longest(*(ran.estimate.computing for ran in self.runs), fillvalue=0.0)
         return max((sum(column) for column in columns), default=0.0)
 
     @property

@@ -263,8 +263,8 @@ class ClientState(NamedTuple):
     'workers' (a worker has yet to join), 'restoring' (`restored` of its `members` workers have restored the mark) or
     'repeating' (what came after the mark is computed again).
 
-    Its share of the workers' time: its `priority` ('interactive', 'normal' or 'batch', as it said or behaves; '' before it has
-    a worker), 1 if an operator has `paused` it, and its `weight` in thousandths.
+    Its share of the workers' time: its `priority` ('interactive', 'normal' or 'batch', as its next plan has it, or as it said or
+    behaves; '' before it has a worker), 1 if an operator has `paused` it, and its `weight` in thousandths.
     """
 
     time: int

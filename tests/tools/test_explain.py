@@ -386,3 +386,19 @@ def test_how_many_plans_are_cut_and_how_long_the_parts_are() -> None:
     assert (cut.moved, cut.memory, cut.placed) == (whole.moved, whole.memory, whole.placed)
     assert f"max_plan cuts {count}, the longest part {duration(longest)}" in cut.text
     assert "max_plan" not in whole.text
+
+
+def test_a_program_that_places_functions_itself_is_explained(tmp_path: Path) -> None:
+    """Its plans before have one worker, those after two; what is pinned is shown where it is."""
+    program = tmp_path / "places.py"
+    program.write_text(
+        "import gt\n"
+        "@gt.function(device='gt:1', name='total')\n"
+        "def total(a):\n"
+        "    return (a * 2).sum()\n"
+        "print(float(total(gt.move(gt.ones(10, 10), 1))))\n"
+    )
+    shown = CliRunner().invoke(app, ["explain", str(program), "--workers", "2"], env={"COLUMNS": "120"})
+    assert shown.exit_code == 0, shown.output
+    assert "2 workers, pinned devices 2" in shown.output
+    assert "f32[10,10] @1 = mul $0 @1, #0" in shown.output
