@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import gt
 from gt.client.functional import functional as F
+from gt.client.torch_compat import recurrent_cells
 
 from . import aten_functions as a
 from . import attention
@@ -124,6 +125,11 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "cummax": a.pair(gt.cummax),
     "cummin": a.pair(gt.cummin),
     "native_dropout": a.dropout,
+    "_thnn_fused_lstm_cell": recurrent_cells.lstm_step,
+    "_thnn_fused_lstm_cell_backward_impl": recurrent_cells.lstm_step_backward,
+    "_thnn_fused_gru_cell": recurrent_cells.gru_step,
+    "_thnn_fused_gru_cell_backward": recurrent_cells.gru_step_backward,
+    "_has_same_storage_numel": lambda x, other: x.numel() == other.numel(),
     "linalg_vector_norm": a.norm_of,
     "norm.Scalar": a.norm_of,
     "norm.ScalarOpt_dim": a.norm_of,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import struct
-from typing import Any, Final
+import sys
+from contextlib import nullcontext
+from types import FrameType
+from typing import Any, ClassVar, Final
 
 import torch
 
@@ -24,6 +27,9 @@ __all__ = ["register"]
 
 class DeviceModule:
     """The functions of `torch.gtx`."""
+
+    _initialized: ClassVar[bool] = True
+    """PyTorch's checkpointing keeps random states of devices that are in use."""
 
     @staticmethod
     def is_available() -> bool:
@@ -57,6 +63,11 @@ class DeviceModule:
     @staticmethod
     def set_device(device: Any) -> None:
         """Nothing: there is one."""
+
+    @staticmethod
+    def device(device: Any) -> nullcontext[None]:
+        """A context in which this is the current device, as it always is."""
+        return nullcontext()
 
     @staticmethod
     def synchronize(device: Any = None) -> None:
@@ -101,7 +112,7 @@ _MAKERS: Final = (
 )  # fmt: skip
 """Operators that make a tensor from none."""
 _DEFERRED: Final = {"empty": 0, "empty_strided": 0, "zeros": 0, "ones": 1}
-"""Those of one value for all elements, which is given here: nothing is made until somebody needs it."""
+"""Those of one value for all elements, which is given here: in a constructor, nothing is made until somebody needs it."""
 _IMPLEMENTATIONS: Final[list[Any]] = []
 """What is registered with PyTorch, which forgets it when this goes."""
 
@@ -151,7 +162,7 @@ def _pin_memory(x: Any, device: Any = None) -> Any:
 def _maker(name: str) -> Any:
     base, _, overload = name.partition(".")
     if base in _DEFERRED:
-        return _later(_DEFERRED[base])
+        return _constant(_DEFERRED[base])
     function: Any = function_of(base, overload)
     floating = base not in ("arange", "randperm", "tril_indices", "triu_indices", "full", "randint")
 
@@ -166,8 +177,24 @@ def _maker(name: str) -> Any:
     return make
 
 
-def _later(value: int) -> Any:
-    def make(size: Any, *args: Any, dtype: Any = None, **ignored: Any) -> DeferredTensor:
-        return DeferredTensor(size, torch.get_default_dtype() if dtype is None else dtype, value)
+def _constant(value: int) -> Any:
+    function = gt.ones if value else gt.zeros
+
+    def make(size: Any, *args: Any, dtype: Any = None, **ignored: Any) -> DeviceTensor:
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        if _is_in_constructor():
+            return DeferredTensor(size, dtype, value)
+        return DeviceTensor(function(tuple(size), dtype=DTYPES[dtype]))
 
     return make
+
+
+def _is_in_constructor() -> bool:
+    """Whether a module may be being made, whose parameter or buffer this is to be. Other tensors have their values at once: code
+    that `torch.compile` has made is for one class of tensors."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_name == "__init__":
+            return True
+        frame = frame.f_back
+    return False

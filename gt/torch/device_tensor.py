@@ -123,6 +123,14 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if self.dim() == 0 else object.__format__(self, spec)
 
+    def numpy(self, *, force: bool = False) -> Any:
+        """The values, as an array of the CPU, if `force` says that they may be fetched. Raises `TypeError` else."""
+        if not force:
+            raise TypeError(
+                f"can't convert a tensor of {self.device} to an array of NumPy: use .cpu() to fetch it first"
+            )
+        return self.detach().cpu().numpy(force=True)
+
     def tolist(self) -> Any:
         """The values, as numbers in lists; waits."""
         return self.detach().cpu().tolist()

@@ -204,6 +204,15 @@ def test_views_are_inputs_of_graphs(name: str, dynamic: bool | None) -> None:
     assert counters["stats"]["unique_graphs"] <= 2
 
 
+def test_tensors_of_one_value_are_inputs_of_the_same_graph() -> None:
+    """Which are made later in modules alone."""
+    counters.clear()
+    compiled = torch.compile(lambda x: x + 1, backend=gt.torch.backend, dynamic=True)
+    for make in (torch.zeros, torch.ones, torch.zeros, torch.rand):
+        assert compiled(make(4, device="gtx")).shape == (4,)
+    assert counters["stats"]["unique_graphs"] == 1
+
+
 def test_a_graph_writes_to_a_view_that_it_is_given() -> None:
     compiled = torch.compile(lambda x: x.add_(1).sum(), backend=gt.torch.backend, dynamic=True)
     for n in (2, 3):

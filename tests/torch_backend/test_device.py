@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import warnings
 from typing import Any
 
 import pytest
@@ -152,6 +153,58 @@ def test_hooks_and_checkpointing() -> None:
     x = torch.ones(2, 3, device="gtx")
     checkpoint(layer, x, use_reentrant=False).sum().backward()
     assert seen == [18.0]
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_checkpointing_draws_the_same_numbers_again(use_reentrant: bool) -> None:
+    """In the backward pass as in the forward pass, and what is drawn next is what it would have been."""
+    from torch.utils.checkpoint import checkpoint
+
+    model = nn.Sequential(nn.Linear(4, 32), nn.Dropout(0.5), nn.Linear(32, 4)).to("gtx")
+    found = []
+    for function in (model, lambda x: checkpoint(model, x, use_reentrant=use_reentrant)):
+        torch.manual_seed(3)
+        x = torch.ones(3, 4, device="gtx", requires_grad=True)
+        function(x).sum().backward()
+        found.append((x.grad.cpu(), torch.rand(3, device="gtx").cpu()))
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.LSTM(3, 4, 2, bidirectional=True), nn.GRU(3, 4), nn.GRU(3, 4, bias=False), nn.LSTMCell(3, 4)]
+)
+def test_recurrent_layers_are_those_of_the_cpu(layer: Any) -> None:
+    """Results and gradients, without an operator that is computed on the CPU."""
+    there = copy.deepcopy(layer).to("gtx")
+    x = torch.linspace(-2, 2, 12).reshape(2, 2, 3)
+    x = x[0] if isinstance(layer, nn.LSTMCell) else x
+    found = []
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="gtx has no")
+        for each, device in ((layer, "cpu"), (there, "gtx")):
+            given = x.clone().to(device).requires_grad_()
+            results = torch.utils._pytree.tree_leaves(each(given))
+            sum((out * out).sum() * (number + 1) for number, out in enumerate(results)).backward()
+            found.append([*results, given.grad, *(weight.grad for weight in each.parameters())])
+    for mine, expected in zip(found[1], found[0], strict=True):
+        torch.testing.assert_close(mine.cpu(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_tangents_are_computed_on_the_device() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what PyTorch says of itself where it first computes tangents
+        warnings.filterwarnings("error", message="gtx has no")
+        _, tangent = torch.func.jvp(
+            lambda x: x * x, (torch.ones(2, device="gtx"),), (torch.full((2,), 3.0, device="gtx"),)
+        )
+    assert tangent.tolist() == [6, 6]
+
+
+def test_an_array_is_made_of_what_was_fetched() -> None:
+    x = torch.ones(2, device="gtx")
+    with pytest.raises(TypeError, match=r"\.cpu\(\)"):
+        x.numpy()
+    assert x.numpy(force=True).tolist() == [1, 1]
 
 
 def test_tensors_of_both_libraries_are_one() -> None:
