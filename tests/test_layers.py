@@ -102,7 +102,8 @@ PACKAGES = {
     # above the rooms
     "gt.ray": ("gt.monitor",),
     "gt.service": ("gt.client", "gt.client.compile", "gt.dispatcher", "gt.ray", "gt.worker"),
-    "gt.tools": ("gt.native", "gt.service"),
+    "gt.op_samples": ("gt.ir",),
+    "gt.tools": ("gt.native", "gt.op_samples", "gt.service"),
     "gt.deploy": (),
     "gt.commands.shared": (),
     "gt.commands.operator": ("gt.commands.shared", "gt.deploy", "gt.service"),

@@ -11,7 +11,6 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from measured_calls import allocated_bytes
-from rule_samples import FAMILIES, drawn
 
 from gt.bounds import MAX_INSTRUCTIONS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
@@ -23,6 +22,7 @@ from gt.ir.instruction import Segment, Tag, print_instruction, ref
 from gt.ir.instruction_bytes import pack_plan, pack_segment, unpack_plan, unpack_segment
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec
+from gt.op_samples.op_samples import FAMILIES, drawn
 from gt.sharding.config import Config
 from gt.sharding.placement import uniform_mesh
 

@@ -264,7 +264,7 @@ def take(call: KernelCall) -> Kernel:
             return _checked_by_numpy(call, size, lambda x, index: x.take(index, axis))
 
         def whole(x: Any, index: Any) -> Any:
-            return x.take(_refuse(call, index, size), axis)
+            return x.take(_refuse(call, index.astype(np.int64, copy=False), size), axis)
 
         return whole
     result, after = call.result, call.tensor(0).ndim - axis - 1

@@ -40,6 +40,8 @@ BINARY: Final[dict[str, Callable[..., Any]]] = {
 """Functions of two arrays, or of an array and a number."""
 TAKES_NUMBERS: Final = frozenset(("add", "subtract", "multiply", "true_divide", "divide"))
 """Those of PyTorch that take a number on either side. For others it becomes a tensor."""
+COMPARISONS: Final = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
+"""Functions that take a number as it is, not as one of the array's dtype: −1 is less than any uint8."""
 
 
 def _unary(function: Callable[..., Any]) -> Callable[..., TorchArray]:
@@ -50,6 +52,29 @@ def _unary(function: Callable[..., Any]) -> Callable[..., TorchArray]:
         return out
 
     return call
+
+
+def _comparison(function: Callable[..., Any]) -> Callable[..., TorchArray]:
+    def call(a: Any, b: Any, out: TorchArray | None = None) -> TorchArray:
+        x, y = raw(a), raw(b)
+        if not isinstance(x, torch.Tensor):
+            x, y = _exactly(y, x)[::-1]
+        elif not isinstance(y, torch.Tensor):
+            x, y = _exactly(x, y)
+        found = function(x, y)
+        if out is None:
+            return TorchArray(found)
+        out.tensor.copy_(found)
+        return out
+
+    return call
+
+
+def _exactly(x: torch.Tensor, number: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """A tensor and a number as two tensors in which neither loses anything, as far as there is such a dtype."""
+    if not x.is_floating_point() and not x.is_complex() and type(number) is not bool:
+        x = x.to(torch.float64 if type(number) is float else torch.int64)
+    return _both(x, number)
 
 
 def _binary(function: Callable[..., Any], *, numbers: bool) -> Callable[..., TorchArray]:
@@ -86,7 +111,8 @@ class TorchNamespace:
         for name, function in UNARY.items():
             setattr(self, name, _unary(function))
         for name, function in BINARY.items():
-            setattr(self, name, _binary(function, numbers=name in TAKES_NUMBERS))
+            made = _comparison(function) if name in COMPARISONS else _binary(function, numbers=name in TAKES_NUMBERS)
+            setattr(self, name, made)
         self.fft = SimpleNamespace(fft=_fourier(torch.fft.fft), ifft=_fourier(torch.fft.ifft),
                                    rfft=_fourier(torch.fft.rfft), irfft=_fourier(torch.fft.irfft))  # fmt: skip
         self.lib = SimpleNamespace(stride_tricks=SimpleNamespace(as_strided=_as_strided))

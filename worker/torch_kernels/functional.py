@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from gt.ir.dtypes import HALF_DTYPES, bool_
 from gt.ir.infer import conv_extent
 from gt.worker.base.kernel_call import Kernel, KernelCall
+from gt.worker.kernels import convolution, indexing
 from gt.worker.torch_device.torch_array import TorchArray
 
 TorchFactory = Callable[[KernelCall], Kernel | None]
@@ -34,6 +35,11 @@ def one(function: Callable[[torch.Tensor], torch.Tensor]) -> TorchFactory:
         return lambda x: TorchArray(function(x.tensor))
 
     return factory
+
+
+def lgamma(call: KernelCall) -> Kernel | None:
+    """The logarithm of |Γ|, and −∞ of −∞ as SciPy has it."""
+    return one(lambda x: torch.where(x == -math.inf, x, torch.lgamma(x)))(call)
 
 
 def matmul(call: KernelCall) -> Kernel | None:
@@ -169,16 +175,18 @@ def max_pool(call: KernelCall) -> Kernel | None:
 
 
 def max_pool_grad(call: KernelCall) -> Kernel | None:
-    """The gradient goes to the element that PyTorch finds: the first largest, but of several NaNs the last, so a window with one
-    is left to the op's own kernel."""
+    """The gradient goes to the element that PyTorch finds: the first largest, but of several NaNs the last. So where there is
+    one, the op's own kernel computes."""
     form = _pool_form(call)
     if form is None or form[0] != 2 or call.result.dtype in HALF_DTYPES:
         return None
     ndim, (sizes, strides, pad, dilations) = form
     shape = call.result.shape
-    backward = torch.ops.aten.max_pool2d_with_indices_backward
+    backward, by_windows = torch.ops.aten.max_pool2d_with_indices_backward, convolution.max_pool_grad(call)
 
-    def kernel(x: Any, _largest: Any, given: Any) -> Any:
+    def kernel(x: Any, largest: Any, given: Any) -> Any:
+        if bool(largest.tensor.isnan().any()):
+            return by_windows(x, largest, given)
         tensor = x.tensor
         planes = tensor.reshape(1, -1, *tensor.shape[tensor.ndim - ndim :])
         made, places = F.max_pool2d(planes, sizes, strides, pad, dilations, return_indices=True)
@@ -204,6 +212,8 @@ def _mask_of(call: KernelCall, mask: Any, stack: tuple[int, ...], rows: int, col
     if call.attributes["causal"]:
         seen = torch.ones(rows, columns, dtype=torch.bool, device=tensor.device).tril()
         tensor = tensor & seen if call.operands[-1].dtype is bool_ else tensor.masked_fill(~seen, -math.inf)  # type: ignore[union-attr]
+    if tensor.ndim < 2:
+        tensor = tensor.reshape(1, -1)
     if tensor.ndim > 2:
         tensor = tensor.expand(*stack, *tensor.shape[-2:]).reshape(1, -1, *tensor.shape[-2:])
     return tensor
@@ -256,17 +266,21 @@ def attention_grad(call: KernelCall) -> Kernel | None:
     return kernel
 
 
-def scatter_add(call: KernelCall) -> Kernel | None:
-    """On a CPU, which adds in the order of places; another device would add in any order."""
-    x, axis = call.tensor(0), call.attributes["axis"]
-    if call.xp.device.type != "cpu" or call.result.dtype in HALF_DTYPES or not call.tensor(1).size:
+def gather(call: KernelCall) -> Kernel | None:
+    """What an index that is expanded along all other axes finds are whole slices, as of an embedding."""
+    x, axis, result = call.tensor(0), call.attributes["axis"], call.result
+    if not result.size or any(x.shape[at] != result.shape[at] for at in range(result.ndim) if at != axis):
         return None
-    size = x.shape[axis]
+    size, own = x.shape[axis], indexing.gather(call)
 
-    def kernel(x: Any, index: Any, value: Any) -> Any:
-        places = index.tensor.long()
-        places = torch.where(places < 0, places + size, places)
-        return TorchArray(x.tensor.scatter_add(axis, places, value.tensor))
+    def kernel(x: Any, index: Any) -> Any:
+        places = index.tensor
+        if not any(step for at, step in enumerate(places.stride()) if at != axis and places.shape[at] != 1):
+            return own(x, index)
+        places = places.long()
+        if int(places.min()) < -size or int(places.max()) >= size:
+            return own(x, index)  # which says where
+        return TorchArray(torch.gather(x.tensor, axis, torch.where(places < 0, places + size, places)))
 
     return kernel
 
@@ -280,13 +294,14 @@ FUNCTIONAL: Final[dict[str, TorchFactory]] = {
     "max_pool_grad": max_pool_grad,
     "attention": attention,
     "attention_grad": attention_grad,
+    "gather": gather,
     "sigmoid": one(torch.sigmoid),
     "relu": one(torch.relu),
     "rsqrt": one(torch.rsqrt),
     "erf": one(torch.erf),
     "erfc": one(torch.erfc),
     "erfinv": one(torch.erfinv),
-    "lgamma": one(torch.lgamma),
+    "lgamma": lgamma,
     "digamma": one(torch.digamma),
 }
 """Ops for which PyTorch has a function of its own."""

@@ -47,6 +47,10 @@ HOST_OPS: Final = frozenset((
     "lexsort", "searchsorted",
 ))  # fmt: skip
 """Ops that NumPy computes whatever their dtypes."""
+REST_ON_HOST: Final = frozenset(("attention", "attention_grad", "conv"))
+"""Ops of which NumPy computes what PyTorch's own function does not cover."""
+COMPLEX_ON_HOST: Final = frozenset(("argsort", "log2"))
+"""Ops that PyTorch does not compute of complex numbers, or not of infinite ones."""
 
 
 class TorchKernels:
@@ -66,16 +70,19 @@ class TorchKernels:
             own = None if factory is None else factory(call)
             if own is not None:
                 return Computed.FUNCTIONAL, own
-            try:
-                return Computed.KERNEL, KERNELS[call.op](call)
-            except NotImplementedError:  # a function that PyTorch's arrays have not
-                pass
+            if call.op not in REST_ON_HOST:
+                try:
+                    return Computed.KERNEL, KERNELS[call.op](call)
+                except NotImplementedError:  # a function that PyTorch's arrays have not
+                    pass
         return Computed.HOST, self._host_kernel(call)
 
     def _on_host(self, call: KernelCall) -> bool:
         if call.op in HOST_OPS:
             return True
         dtypes = {call.result.dtype, *(operand.dtype for operand in call.operands if isinstance(operand, Spec))}
+        if call.op in COMPLEX_ON_HOST and any(dtype.kind == "c" for dtype in dtypes):
+            return True
         return bool(dtypes & self.device.absent)
 
     def _host_kernel(self, call: KernelCall) -> Kernel:

@@ -17,13 +17,14 @@ import pytest
 from effort import PROVED, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rule_samples import FAMILIES, Array, Sample, drawn, floats, spec_of
 
 from gt.dispatcher.planner.reshape_rules import reshape_aligned
 from gt.dispatcher.planner.sharding_rules import PASSING, RULES, AxisSplit, ShardingOption, sharding_options
 from gt.ir.dtypes import scalar_kind
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec
+from gt.op_samples.op_samples import FAMILIES, drawn
+from gt.op_samples.sample import Array, OpSample, floats, spec_of
 from gt.sharding.partition import box
 from gt.sharding.placement import PARTIAL_OPS, REPLICATE, Mesh, Partial, Placement, Replicate, Shard
 from gt.worker.base.kernel_call import KernelCall, OperandPart
@@ -40,19 +41,19 @@ SUM, MAX, MIN = Partial("sum"), Partial("max"), Partial("min")
 
 
 @cache
-def expected(sample: Sample) -> Array:
+def expected(sample: OpSample) -> Array:
     """The whole result, computed at once."""
     return run(sample, sample.operands, tuple((0, size) for size in sample.result.shape))
 
 
-def table(sample: Sample, cut: AxisSplit) -> tuple[ShardingOption, ...]:
+def table(sample: OpSample, cut: AxisSplit) -> tuple[ShardingOption, ...]:
     return sharding_options(sample.op, sample.attributes, sample.specs, (sample.result,), cut)
 
 
 Box = tuple[tuple[int, int], ...]
 
 
-def run(sample: Sample, operands: tuple[Any, ...], part: Box, held: tuple[OperandPart | None, ...] = ()) -> Array:
+def run(sample: OpSample, operands: tuple[Any, ...], part: Box, held: tuple[OperandPart | None, ...] = ()) -> Array:
     """The worker's kernel on local operands, for one part of the result; `held` says which parts the operands are."""
     local = tuple(spec_of(x) if isinstance(x, np.ndarray) else scalar_kind(x) for x in operands)
     result = spec(sample.result.dtype, tuple(stop - start for start, stop in part))
@@ -70,7 +71,7 @@ def box_of(shape: tuple[int, ...], placement: Placement | None, cut: AxisSplit, 
 
 
 @cache
-def split(sample: Sample, position: int, placement: Placement | None, cut: AxisSplit) -> list[Any]:
+def split(sample: OpSample, position: int, placement: Placement | None, cut: AxisSplit) -> list[Any]:
     """What each worker holds of an operand; the contributions to a partial value are random and make the value."""
     x, count = sample.operands[position], len(cut.weights)
     if isinstance(placement, Partial):
@@ -116,7 +117,7 @@ def joined(parts: list[Array], placement: Placement, expected: Array, cut: AxisS
     return [whole]
 
 
-def works(sample: Sample, row: ShardingOption, cut: AxisSplit) -> bool:
+def works(sample: OpSample, row: ShardingOption, cut: AxisSplit) -> bool:
     """Whether running each part and joining the results gives the whole result."""
     held = [split(sample, position, placement, cut) for position, placement in enumerate(row.inputs)]
     (placement,) = row.outputs
@@ -152,7 +153,7 @@ def placements(of: Spec | str) -> list[Placement | None]:
     return [REPLICATE, *map(Shard, range(of.ndim)), *map(Partial, partials)]
 
 
-def combinations(sample: Sample) -> Iterator[ShardingOption]:
+def combinations(sample: OpSample) -> Iterator[ShardingOption]:
     """All, or at the usual effort some of them, evenly spread, where there are very many."""
     choices = [placements(sample.result), *map(placements, sample.specs)]
     step = -(-math.prod(map(len, choices)) // MOST_COMBINATIONS)
@@ -164,12 +165,12 @@ def combinations(sample: Sample) -> Iterator[ShardingOption]:
 # what is left out on purpose
 
 
-def omitted(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, ...]) -> bool:
+def omitted(row: ShardingOption, sample: OpSample, known: tuple[ShardingOption, ...]) -> bool:
     """Whether a row that works is not in the table for a reason."""
     return any(reason(row, sample, known) for reason in (idempotent, beyond_sums, rounded, stretched, unread))
 
 
-def idempotent(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, ...]) -> bool:
+def idempotent(row: ShardingOption, sample: OpSample, known: tuple[ShardingOption, ...]) -> bool:
     """The largest of equals is each of them: what is replicated passes for P(max) and P(min), whose row is known.
 
     So does a scalar that `where` may choose beside them.
@@ -185,7 +186,7 @@ def idempotent(row: ShardingOption, sample: Sample, known: tuple[ShardingOption,
     )
 
 
-def beyond_sums(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, ...]) -> bool:
+def beyond_sums(row: ShardingOption, sample: OpSample, known: tuple[ShardingOption, ...]) -> bool:
     """Largest, smallest and product go through functions that are monotone, or turn products into products or sums.
 
     Partial results of that kind end a computation, they do not go on; and what overflows in one worker's contribution
@@ -198,7 +199,7 @@ def beyond_sums(row: ShardingOption, sample: Sample, known: tuple[ShardingOption
     )
 
 
-def rounded(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, ...]) -> bool:
+def rounded(row: ShardingOption, sample: OpSample, known: tuple[ShardingOption, ...]) -> bool:
     """A sum of contributions that were cast is not the sum cast: each is rounded, and may overflow. The number next to
     another is so close to it that no comparison here tells them apart."""
     if sample.op == "nextafter":
@@ -206,7 +207,7 @@ def rounded(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, ..
     return sample.op == "cast" and row == ShardingOption((SUM,), (SUM,))
 
 
-def stretched(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, ...]) -> bool:
+def stretched(row: ShardingOption, sample: OpSample, known: tuple[ShardingOption, ...]) -> bool:
     """A dimension of one element is "cut" by giving it to one worker, who then does all the work."""
     return any(
         isinstance(placement, Shard) and isinstance(operand, Spec) and operand.shape[placement.dim] == 1
@@ -214,7 +215,7 @@ def stretched(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, 
     )
 
 
-def unread(row: ShardingOption, sample: Sample, known: tuple[ShardingOption, ...]) -> bool:
+def unread(row: ShardingOption, sample: OpSample, known: tuple[ShardingOption, ...]) -> bool:
     """The second operand of `follow` says where the result should be; its own value may be anywhere."""
     if sample.op != "follow":
         return False
@@ -229,12 +230,12 @@ def printed(row: ShardingOption) -> str:
     return f"{row.outputs[0]} = {', '.join('#' if placement is None else str(placement) for placement in row.inputs)}"
 
 
-def wrong_rows(sample: Sample, cut: AxisSplit, offered: tuple[ShardingOption, ...]) -> list[str]:
+def wrong_rows(sample: OpSample, cut: AxisSplit, offered: tuple[ShardingOption, ...]) -> list[str]:
     PROVED["rows of the table, each over one cut of one sample"] += len(offered)
     return [f"{sample}: {printed(row)} over {cut.weights}" for row in offered if not works(sample, row, cut)]
 
 
-def missing_rows(draws: tuple[Sample, ...], offered: dict[AxisSplit, tuple[ShardingOption, ...]]) -> list[str]:
+def missing_rows(draws: tuple[OpSample, ...], offered: dict[AxisSplit, tuple[ShardingOption, ...]]) -> list[str]:
     """The rows that work for each draw, wherever they are not offered, and are not omitted."""
     found = []
     for row in combinations(draws[0]):
@@ -288,7 +289,7 @@ def test_rows_are_well_formed(op):
 
 def test_a_replicated_value_beside_a_partial_sum_is_found_to_be_wrong():
     """It would be counted once a worker: the classic mistake, which the experiment must see."""
-    sample = Sample("add", (floats(5, 4), floats(5, 4)))
+    sample = OpSample("add", (floats(5, 4), floats(5, 4)))
     assert wrong_rows(sample, CUTS[0], (ShardingOption((SUM,), (SUM, SUM)),)) == []
     assert wrong_rows(sample, CUTS[0], (ShardingOption((SUM,), (SUM, REPLICATE)),)) == [
         "add(f64[5,4], f64[5,4]) {}: P(sum) = P(sum), R over (1, 1)"
@@ -296,7 +297,7 @@ def test_a_replicated_value_beside_a_partial_sum_is_found_to_be_wrong():
 
 
 def test_a_row_that_is_not_offered_is_found_to_be_missing():
-    draws = tuple(Sample("matmul", (floats(5, 4), floats(4, 3))) for _ in range(2))
+    draws = tuple(OpSample("matmul", (floats(5, 4), floats(4, 3))) for _ in range(2))
     inner = ShardingOption((SUM,), (Shard(1), Shard(0)))
     offered = {cut: tuple(row for row in table(draws[0], cut) if row != inner) for cut in CUTS}
     assert missing_rows(draws, offered) == ["matmul(f64[5,4], f64[4,3]) {}: P(sum) = S1, S0"]

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from effort import thinned
 from one_kernel import CARD, check, compute, operand_of, over
-from rule_samples import drawn
 
 from gt.errors import GTError
 from gt.ir.dtypes import bfloat16
 from gt.ir.infer import infer
 from gt.ir.ops import OPS
 from gt.ir.spec import spec
+from gt.op_samples.op_samples import drawn
 from gt.worker.base.kernel_call import KernelCall, OperandPart
 from gt.worker.op_table.op_table import KERNELS
 
