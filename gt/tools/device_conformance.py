@@ -68,7 +68,8 @@ def _chooser(backend: Backend) -> Callable[[KernelCall], tuple[str, Kernel]]:
     """By what a call is computed there, and its kernel."""
     if backend.torch is None:
         return lambda call: (BY_OWN, KERNELS[call.op](call))
-    kernels = importlib.import_module("gt.worker.torch_kernels.kernel_choice").TorchKernels(backend.torch)
+    chosen = importlib.import_module("gt.worker.torch_kernels.kernel_choice")
+    kernels = chosen.TorchKernels(backend.torch, prefers_host=False)  # NumPy's own need no check
 
     def choose(call: KernelCall) -> tuple[str, Kernel]:
         by, kernel = kernels.choose(call)

@@ -33,7 +33,7 @@ def once_more() -> None:
     device = open_device("torch:cpu")
     one_kernel = loaded(TESTS / "one_kernel.py", "one_kernel_on_torch")
     one_kernel.OTHER = device.xp  # type: ignore[attr-defined]
-    one_kernel.CHOOSE = TorchKernels(device).kernel  # type: ignore[attr-defined]
+    one_kernel.CHOOSE = TorchKernels(device, prefers_host=False).kernel  # type: ignore[attr-defined]
     before = sys.modules.get("one_kernel")
     sys.modules["one_kernel"] = one_kernel  # and all else that is imported now stays: PyTorch is not loaded twice
     try:

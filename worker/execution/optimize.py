@@ -15,7 +15,7 @@ from gt.worker.base.backend import Backend
 from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.fusion.chains import Chain, fusing
-from gt.worker.fusion.cpu import chain_lowering, strip_executor
+from gt.worker.fusion.cpu import chain_lowering, strip_executor, torch_chains
 from gt.worker.fusion.cpu.background_matmul import ActionSteps, set_aside
 from gt.worker.fusion.cpu.row_parallel import RowParallelAction, RowParallelGroup, with_row_parallel_groups
 from gt.worker.fusion.cpu.scalar_batch import ScalarBatch, compile_batch, scalar_batch
@@ -63,8 +63,19 @@ def on_gpu(xp: Any) -> ChainExecutor:
     )
 
 
+def on_torch(backend: Backend, thread_pool: ThreadPool) -> ChainExecutor:
+    """Chains as NumPy's functions over the memory of PyTorch's tensors, which is the host's."""
+    return ChainExecutor(
+        torch_chains.able,
+        lambda chain: strip_executor.worth(chain, thread_pool),
+        lambda chain, dead, by_steps: torch_chains.compile_chain(chain, backend, thread_pool, dead, by_steps),
+    )
+
+
 def executor(backend: Backend) -> ChainExecutor:
     """The executor of a backend."""
+    if backend.torch is not None:
+        return on_torch(backend, backend.torch.threads)
     return on_gpu(backend.xp) if backend.thread_pool is None else on_cpu(backend.thread_pool)
 
 

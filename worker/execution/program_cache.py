@@ -160,7 +160,7 @@ class ProgramCache:
 
     def _hot(self, number: int, program: Program) -> Program:
         """The program for a plan's run at which it becomes hot: if fusing fails, the program as it is, which does the same."""
-        if self.backend.torch is not None:  # its functions are called one by one
+        if self.backend.torch is not None and not self.backend.torch.on_host:  # its functions are called one by one
             return program
         if self.backend.thread_pool is not None:
             self.fusing[number] = fusing_program(program, executor(self.backend))

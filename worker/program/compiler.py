@@ -277,9 +277,10 @@ class _Compiler:
         )
         if self.torch_kernel is not None:
             run = self.torch_kernel(call)
-            if run is call.xp.matmul and instruction.outputs[0] in self.turned:
+            if call.op == "matmul" and not plan.blocks and instruction.outputs[0] in self.turned:
                 run = _transposed(run)
-            return _StepKernel(run, call, None, workspace(replace(call, xp=np)))
+            over_numpy = replace(call, xp=np)  # as chains see it, and who reckons what memory it needs
+            return _StepKernel(run, over_numpy, None, workspace(over_numpy))
         run = (DETERMINISTIC_KERNELS if plan.blocks else KERNELS)[instruction.op](call)
         product = run is self.backend.xp.matmul or isinstance(run, (SharedMatmul, Gemm))
         if product and instruction.outputs[0] in self.turned:

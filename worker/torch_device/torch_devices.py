@@ -50,6 +50,11 @@ class TorchDevice(NamedTuple):
     usage: Callable[[], AllocatorUsage] | None
     """What the device's allocator says; None: that of the host."""
 
+    @property
+    def on_host(self) -> bool:
+        """Whether its memory is the host's, so that NumPy looks at it without a copy."""
+        return self.kind == "torch:cpu"
+
     def use_threads(self, count: int) -> None:
         """Have PyTorch compute with so many threads in this process, which is a worker's own."""
         torch.set_num_threads(count)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import torch
 import torch.nn.functional as F
 
-from gt.ir.dtypes import HALF_DTYPES, bool_
+from gt.ir.dtypes import HALF_DTYPES, bfloat16, bool_, float16, float32
 from gt.ir.infer import conv_extent
 from gt.worker.base.kernel_call import Kernel, KernelCall
 from gt.worker.kernels import convolution, indexing
@@ -21,6 +21,8 @@ from gt.worker.torch_device.torch_array import TorchArray
 TorchFactory = Callable[[KernelCall], Kernel | None]
 CONVOLUTIONS: Final = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 TRANSPOSED: Final = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+MIN_ONEDNN_MULTIPLICATIONS: Final = 1 << 20
+"""Multiplications from which a call of oneDNN pays: it takes ten microseconds before it begins."""
 POOLS: Final = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 
 
@@ -43,8 +45,42 @@ def lgamma(call: KernelCall) -> Kernel | None:
 
 
 def matmul(call: KernelCall) -> Kernel | None:
-    """Of floating-point numbers. The function is the array module's own, so that the compiler knows it for a product."""
-    return call.xp.matmul if call.result.dtype.kind in "fc" else None
+    """Of floating-point and complex numbers.
+
+    On a CPU PyTorch gives float32 to MKL, which takes more than twice as long as oneDNN where the processor is not Intel's. So
+    products by one matrix are those of a linear layer, which PyTorch has of oneDNN, too. float16 it multiplies slowly, so that
+    is computed in float32.
+    """
+    dtype = call.result.dtype
+    if dtype.kind not in "fc" or call.xp.device.type != "cpu":
+        return call.xp.matmul if dtype.kind in "fc" else None  # type: ignore[no-any-return]  # xp is Any
+    if dtype is float32:
+        return _by_onednn(call)
+    if dtype is float16 or (dtype is bfloat16 and not _multiplies_bfloat16()):
+        narrow = torch.float16 if dtype is float16 else torch.bfloat16
+        return lambda a, b: TorchArray(torch.matmul(a.tensor.float(), b.tensor.float()).to(narrow))
+    return call.xp.matmul  # type: ignore[no-any-return]  # as above
+
+
+def _by_onednn(call: KernelCall) -> Kernel:
+    linear = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if torch.backends.mkldnn.is_available() else None
+    a, b = call.tensor(0), call.tensor(1)
+    if linear is None or b.ndim != 2 or a.ndim < 2 or a.size * b.shape[1] < MIN_ONEDNN_MULTIPLICATIONS:
+        return call.xp.matmul  # type: ignore[no-any-return]  # xp is Any
+    plain = call.xp.matmul
+
+    def kernel(a: Any, b: Any) -> Any:
+        y = b.tensor
+        if y.ndim != 2:  # as the transpose of a product, a has changed places with b
+            return plain(a, b)
+        return TorchArray(linear(a.tensor, y.t(), None, "none", [], ""))
+
+    return kernel
+
+
+def _multiplies_bfloat16() -> bool:
+    supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return bool(supported is not None and supported())
 
 
 def softmax(call: KernelCall) -> Kernel | None:

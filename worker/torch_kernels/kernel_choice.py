@@ -49,15 +49,18 @@ HOST_OPS: Final = frozenset((
 """Ops that NumPy computes whatever their dtypes."""
 REST_ON_HOST: Final = frozenset(("attention", "attention_grad", "conv"))
 """Ops of which NumPy computes what PyTorch's own function does not cover."""
+FASTER_BY_TORCH: Final = frozenset(("matmul", "conv", "attention", "attention_grad", "softmax", "log_softmax"))
+"""Ops that PyTorch computes in the host's memory, too. NumPy takes less time for the others, and fuses them."""
 COMPLEX_ON_HOST: Final = frozenset(("argsort", "log2"))
 """Ops that PyTorch does not compute of complex numbers, or not of infinite ones."""
 
 
 class TorchKernels:
-    """The kernels of a worker on a device of PyTorch."""
+    """The kernels of a worker on a device of PyTorch. Without `prefers_host`, a CPU computes by PyTorch what other devices do."""
 
-    def __init__(self, device: TorchDevice) -> None:
+    def __init__(self, device: TorchDevice, *, prefers_host: bool = True) -> None:
         self.device = device
+        self.host_ops = frozenset(KERNELS) - FASTER_BY_TORCH if prefers_host and device.on_host else HOST_OPS
 
     def kernel(self, call: KernelCall) -> Kernel:
         """The kernel of a call, whose `xp` is PyTorch's namespace."""
@@ -78,7 +81,7 @@ class TorchKernels:
         return Computed.HOST, self._host_kernel(call)
 
     def _on_host(self, call: KernelCall) -> bool:
-        if call.op in HOST_OPS:
+        if call.op in self.host_ops:
             return True
         dtypes = {call.result.dtype, *(operand.dtype for operand in call.operands if isinstance(operand, Spec))}
         if call.op in COMPLEX_ON_HOST and any(dtype.kind == "c" for dtype in dtypes):

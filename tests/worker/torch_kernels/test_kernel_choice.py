@@ -40,7 +40,7 @@ def test_every_name_is_an_ops_and_none_is_computed_twice() -> None:
 
 def test_what_pytorch_lacks_numpy_computes_and_it_is_counted() -> None:
     device = torch_devices.open_device("torch:cpu")
-    kernels = torch_kernels.TorchKernels(device)
+    kernels = torch_kernels.TorchKernels(device, prefers_host=False)
     floats, words = spec(gt.float32, (2, 3)), spec(gt.uint16, (2, 3))
     by = {
         "add of float32": kernels.choose(call_of(device, "add", (floats, floats), floats))[0],
@@ -52,6 +52,13 @@ def test_what_pytorch_lacks_numpy_computes_and_it_is_counted() -> None:
     }
     computed = torch_kernels.Computed
     assert list(by.values()) == [computed.KERNEL, computed.FUNCTIONAL, computed.HOST, computed.HOST]
+    for op, way in (
+        ("add", computed.HOST),
+        ("softmax", computed.FUNCTIONAL),
+    ):  # in the host's memory each computes what it is best at
+        operands, more = ((floats, floats), {}) if op == "add" else ((floats,), {"axis": 1})
+        call = call_of(device, op, operands, floats, **more)
+        assert torch_kernels.TorchKernels(device).choose(call)[0] is way
     kernel = kernels.kernel(call_of(device, "add", (words, words), words))
     value = device.from_host(np.full((2, 3), 40_000, np.uint16))
     assert device.to_host(kernel(value, value)).tolist() == [[80_000 - 65_536] * 3] * 2
