@@ -103,7 +103,7 @@ def matrices(op: str) -> Iterator[OpSample]:
 def transforms(op: str) -> Iterator[OpSample]:
     make = floats if op == "rfft" else complexes
     for axis in (0, 1):
-        more = {"fft": {"inverse": bool(axis)}, "rfft": {}, "irfft": {"size": 7 - axis}}[op]
+        more: Attributes = {"inverse": bool(axis)} if op == "fft" else {"size": 7 - axis} if op == "irfft" else {}
         yield OpSample(op, (make(4, 4, 3),), {"axis": axis, **more})
     yield OpSample(op, (make(2, 0),), {"axis": 0, **({"size": 2} if op == "irfft" else more)}, edge=True)
 

@@ -13,6 +13,8 @@ from gt.ir.ops import OPS
 
 from .sample import MAKERS, Array, Maker, OpSample, bools, either_end, floats, halves, index, ints
 
+ShapePair = tuple[tuple[int, ...], tuple[int, ...]]
+
 
 def creations(op: str) -> Iterator[OpSample]:
     scalars = {"full": (2.5,), "arange": (3, 2)}.get(op, (7, 11))
@@ -52,12 +54,14 @@ def binaries(op: str) -> Iterator[OpSample]:
             x = make(*shape)
             return np.asarray(np.abs(x)) if op == "pow" and x.dtype.kind != "c" else x
 
-        for a, b in (((5, 4), (5, 4)), ((5, 4), (4,)), ((5, 1), (3, 1, 4)), ((4,), (5, 1))):
+        shapes: tuple[ShapePair, ...] = (((5, 4), (5, 4)), ((5, 4), (4,)), ((5, 1), (3, 1, 4)), ((4,), (5, 1)))
+        for a, b in shapes:
             yield OpSample(op, (tensor(a), tensor(b)))
         scalar = {"f": 1.5, "i": 2, "b": True, "c": 1 - 1j}[make().dtype.kind]
         yield OpSample(op, (tensor((5, 4)), scalar))
         yield OpSample(op, (scalar, tensor((5, 4))))
-        for a, b in (((1, 4), (4,)), ((0, 4), (1, 4)), ((1, 1), (1,)), ((), ()), ((3,), ())):
+        edges: tuple[ShapePair, ...] = (((1, 4), (4,)), ((0, 4), (1, 4)), ((1, 1), (1,)), ((), ()), ((3,), ()))
+        for a, b in edges:
             yield OpSample(op, (tensor(a), tensor(b)), edge=True)
 
 
@@ -90,12 +94,20 @@ def args(op: str) -> Iterator[OpSample]:
 
 
 def reshapes(op: str) -> Iterator[OpSample]:
-    for old, new in (
+    shapes: tuple[ShapePair, ...] = (
         ((4, 6), (24,)), ((24,), (4, 6)), ((4, 6), (2, 2, 6)), ((4, 6), (4, 2, 3)), ((4, 6), (8, 3)),
         ((2, 3, 4), (6, 4)), ((5, 4), (4, 5)), ((12, 5), (3, 4, 5)),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for old, new in shapes:
         yield OpSample(op, (floats(*old),), {"shape": new})
-    for old, new in (((6, 1, 4), (6, 4)), ((6, 4), (1, 6, 4)), ((0, 3), (3, 0)), ((), (1,)), ((1, 1), ())):
+    edges: tuple[ShapePair, ...] = (
+        ((6, 1, 4), (6, 4)),
+        ((6, 4), (1, 6, 4)),
+        ((0, 3), (3, 0)),
+        ((), (1,)),
+        ((1, 1), ()),
+    )
+    for old, new in edges:
         yield OpSample(op, (ints(*old),), {"shape": new}, edge=True)
 
 

@@ -53,10 +53,10 @@ def matmul(call: KernelCall) -> Kernel | None:
     """
     dtype = call.result.dtype
     if dtype.kind not in "fc" or call.xp.device.type != "cpu":
-        return call.xp.matmul if dtype.kind in "fc" else None  # type: ignore[no-any-return]  # xp is Any
+        return call.xp.matmul if dtype.kind in "fc" else None
     if dtype is float32:
         return _by_onednn(call)
-    if dtype is float16 or (dtype is bfloat16 and not _multiplies_bfloat16()):
+    if dtype is float16 or (dtype is bfloat16 and not multiplies_bfloat16()):
         narrow = torch.float16 if dtype is float16 else torch.bfloat16
         return lambda a, b: TorchArray(torch.matmul(a.tensor.float(), b.tensor.float()).to(narrow))
     return call.xp.matmul  # type: ignore[no-any-return]  # as above
@@ -78,7 +78,8 @@ def _by_onednn(call: KernelCall) -> Kernel:
     return kernel
 
 
-def _multiplies_bfloat16() -> bool:
+def multiplies_bfloat16() -> bool:
+    """Whether oneDNN has products of bfloat16 on this processor."""
     supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return bool(supported is not None and supported())
 

@@ -8,19 +8,21 @@ bytes; from another device operands are copied, and the result back. It is count
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
 
 import numpy as np
 
+from gt.ir.dtypes import bfloat16, float32
 from gt.ir.spec import Spec
 from gt.worker.base.kernel_call import Kernel, KernelCall, KernelFactory
 from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS, KERNELS
 from gt.worker.torch_device.torch_array import to_host
 from gt.worker.torch_device.torch_devices import TorchDevice
 
-from .functional import FUNCTIONAL
+from .functional import FUNCTIONAL, MIN_ONEDNN_MULTIPLICATIONS, multiplies_bfloat16
 
 
 class Computed(Enum):
@@ -51,6 +53,8 @@ REST_ON_HOST: Final = frozenset(("attention", "attention_grad", "conv"))
 """Ops of which NumPy computes what PyTorch's own function does not cover."""
 FASTER_BY_TORCH: Final = frozenset(("matmul", "conv", "attention", "attention_grad", "softmax", "log_softmax"))
 """Ops that PyTorch computes in the host's memory, too. NumPy takes less time for the others, and fuses them."""
+MIN_CONVOLUTION: Final = 100_000_000
+"""Multiplications from which oneDNN's convolutions pay there: its threads wait for each other by spinning."""
 COMPLEX_ON_HOST: Final = frozenset(("argsort", "log2"))
 """Ops that PyTorch does not compute of complex numbers, or not of infinite ones."""
 
@@ -60,7 +64,8 @@ class TorchKernels:
 
     def __init__(self, device: TorchDevice, *, prefers_host: bool = True) -> None:
         self.device = device
-        self.host_ops = frozenset(KERNELS) - FASTER_BY_TORCH if prefers_host and device.on_host else HOST_OPS
+        self.prefers_host = prefers_host and device.on_host
+        self.host_ops = frozenset(KERNELS) - FASTER_BY_TORCH if self.prefers_host else HOST_OPS
 
     def kernel(self, call: KernelCall) -> Kernel:
         """The kernel of a call, whose `xp` is PyTorch's namespace."""
@@ -81,7 +86,7 @@ class TorchKernels:
         return Computed.HOST, self._host_kernel(call)
 
     def _on_host(self, call: KernelCall) -> bool:
-        if call.op in self.host_ops:
+        if call.op in self.host_ops or (self.prefers_host and not _pays(call)):
             return True
         dtypes = {call.result.dtype, *(operand.dtype for operand in call.operands if isinstance(operand, Spec))}
         if call.op in COMPLEX_ON_HOST and any(dtype.kind == "c" for dtype in dtypes):
@@ -108,3 +113,14 @@ class TorchKernels:
             return from_host(np.asarray(kernel(*there)))
 
         return run_mixed
+
+
+def _pays(call: KernelCall) -> bool:
+    """Whether PyTorch takes less time than NumPy for one of `FASTER_BY_TORCH` in the host's memory. It follows from shapes."""
+    if call.op == "conv":
+        w = call.tensor(1)
+        return call.result.size * math.prod(w.shape[2:]) >= MIN_CONVOLUTION
+    if call.op == "matmul":
+        fast = call.result.dtype is float32 or (call.result.dtype is bfloat16 and multiplies_bfloat16())
+        return fast and call.result.size * call.tensor(0).shape[-1] >= MIN_ONEDNN_MULTIPLICATIONS
+    return True
