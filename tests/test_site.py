@@ -99,7 +99,7 @@ def test_a_notebook_becomes_a_page_with_what_it_printed_and_drew(tmp_path: Path)
     ]
     (tmp_path / "some.ipynb").write_text(json.dumps({"cells": cells}))
     page = notebook_page(tmp_path / "some.ipynb", tmp_path / "site" / "some.md")
-    assert page.startswith("# Title\ntext\n\n```python\nprint(1)\n```\n\n```text\n1\n```\n\n")
+    assert page.startswith("# Title\ntext\n\n```python\nprint(1)\n```\n\n```{.text .cell-output}\n1\n```\n\n")
     assert 'src="some-1-1.png"' in page
     assert (tmp_path / "site" / "some-1-1.png").read_bytes() == b"picture"
 
@@ -156,3 +156,18 @@ def test_a_traceback_in_a_page_has_the_frames_of_the_reader() -> None:
     assert shortened(
         'Traceback:\n  File "a.py"\n    x\n  File "/b/c.py"\n    y\n  File "lib/d.py"\nE: z\n  in w\n'
     ) == ('Traceback:\n  File "a.py"\n    x\n...\nE: z\n  in w\n')
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("%%writefile two.yaml\na: 1", '```yaml title="two.yaml"\na: 1\n```\n'),
+        ("!gt ops\n!gt doctor", "```sh\ngt ops\ngt doctor\n```\n"),
+        ("x = 1\n!gt ops", "```python\nx = 1\n!gt ops\n```\n"),
+    ],
+)
+def test_files_and_commands_of_a_notebook_are_shown_as_such(tmp_path: Path, source: str, shown: str) -> None:
+    wrote = {"output_type": "stream", "text": ["Writing two.yaml\n"]}
+    cell = {"cell_type": "code", "source": [source], "outputs": [wrote]}
+    (tmp_path / "some.ipynb").write_text(json.dumps({"cells": [cell]}))
+    assert notebook_page(tmp_path / "some.ipynb", tmp_path / "some.md") == shown

@@ -26,20 +26,28 @@ TIMEOUT_SECONDS = 300
 
 def execute(notebook: Any) -> None:
     """Run all cells in an empty folder, and keep what they print and draw without the folder's name."""
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    os.environ["PATH"] = (
+        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(
             notebook, timeout=TIMEOUT_SECONDS, record_timing=False, coalesce_streams=True,
             resources={"metadata": {"path": folder}}, extra_arguments=["--log-level=40"],
         ).execute()  # fmt: skip
         for cell in code_cells(notebook):
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            cell.outputs = [
+                output for output in cell.outputs if output.get("name") != "stderr"
+            ]
             for output in cell.outputs:
                 if "text" in output:
                     output.text = output.text.replace(f"{folder}/", "")
     notebook.metadata = nbformat.from_dict(
         {
-            "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+            "kernelspec": {
+                "display_name": "Python 3",
+                "language": "python",
+                "name": "python3",
+            },
             "language_info": {"name": "python"},
         }
     )
@@ -54,7 +62,9 @@ def printed(notebook: Any) -> Iterator[str]:
     for number, cell in enumerate(code_cells(notebook), 1):
         if "varies" not in cell.metadata.get("tags", ()):
             for output in cell.outputs:
-                text = output.get("text") or output.get("data", {}).get("text/plain", "")
+                text = output.get("text") or output.get("data", {}).get(
+                    "text/plain", ""
+                )
                 yield from (f"[{number}] {line}" for line in text.splitlines())
 
 
@@ -76,7 +86,14 @@ def main() -> int:
             nbformat.write(stored, path)
         elif before != after:
             failed = 1
-            sys.stdout.write("\n".join(difflib.unified_diff(before, after, "stored", "now", n=1, lineterm="")) + "\n")
+            sys.stdout.write(
+                "\n".join(
+                    difflib.unified_diff(
+                        before, after, "stored", "now", n=1, lineterm=""
+                    )
+                )
+                + "\n"
+            )
     return failed
 
 
