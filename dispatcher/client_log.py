@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gt.instruction_log.file import InstructionFile
-from gt.instruction_log.text import LOGGED_MESSAGES, SessionEnded
+from gt.instruction_log.text import LOGGED_MESSAGES, SessionEnded, fetch_of
 from gt.wire import messages as m
 
 from .core import DispatcherCore
@@ -35,6 +35,8 @@ class ClientLog:
             file.add(session, m.Put(message.tensor, message.spec, message.signal, False, b""), None)
         elif isinstance(message, LOGGED_MESSAGES) and session is not None:
             file.add(session, message)
+            if isinstance(message, m.Run) and (fetch := fetch_of(message)) is not None:
+                file.add(session, fetch)
         for gone in [each for each in self.numbers if each not in clients]:
             file.add(self.numbers.pop(gone), SessionEnded())
 

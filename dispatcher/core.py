@@ -166,7 +166,7 @@ class DispatcherCore:
             service, self.plan_selection.jobs, numbers.marks, mark_seconds, saves=cards is not None
         )
         self.returning = ReturningSessions(service, self.marks, cards or (), lease)
-        runs = RunHandler(service, self.meshes, self.plan_selection)
+        runs = RunHandler(service, self.meshes, self.plan_selection, self.fetches)
         self.handshake = Handshake(service, self.subscribers, self.facts, worker_facts or {}, numbers, self.returning)
         self.disconnect = Disconnect(
             service, self.handshake, self.subscribers, self.plan_selection, self.fetches, self.surveys, self.snapshots,

@@ -44,6 +44,7 @@ from gt.worker.execution.block_runner import BlockRunner
 from gt.worker.execution.deferred_checks import DeferredChecks
 from gt.worker.execution.device_failure import DeviceFailed, FailureWatch, WatchedDevice
 from gt.worker.execution.done_reports import DoneReports
+from gt.worker.execution.early_answer import answer_point
 from gt.worker.execution.execution import Execution, MeshInfo
 from gt.worker.execution.marks import Marks
 from gt.worker.execution.moves import MAX_OUTGOING_PIECES, WorkerMoves
@@ -130,7 +131,7 @@ class WorkerCore:
         """The nanoseconds that the last one took."""
         self.stops = False
         """Whether `handle` returns between two messages when there is something to send or to report, so that answers do not
-        wait for others' plans. Then the shell calls again while it has `stopped`."""
+        wait for others' plans, and in a plan that has a value to send. Then the shell calls again while it has `stopped`."""
         self.stopped = False
         self.recording: WorkerRecording | None = None
         """Collects events for watchers, while there are any."""
@@ -196,6 +197,8 @@ class WorkerCore:
                     self.stopped, self.spent = True, 0
                     break
                 self._act(self.queue.popleft(), now)
+            if self.running is not None and self.running.state is PlanState.ANSWERING:
+                self.stopped = True
         except Exception:
             if self.watch is not None:
                 self._look_at_device(self.watch)  # one that has failed raises an error of its own, which says why
@@ -285,6 +288,9 @@ class WorkerCore:
                 assert in_flight is not None, "a plan that waits for a move has entered it"
                 more = any(each.ready for each in running.moves)  # of a later move, at the end of a turn
                 assert more or not in_flight.done, "a plan waits for a move only until that is complete"
+            elif running.state is PlanState.ANSWERING:
+                assert self.stopped, "a plan goes on when its answer has left"
+                assert running.at, "and has actions left"
             else:
                 assert in_flight is None, "a plan that waits for a check has entered no move"
                 assert running.deferred_checks, "a plan waits only for checks that are unknown"
@@ -481,10 +487,18 @@ class WorkerCore:
         if message.freed:
             self.stored.free(message.client, message.freed)
         self._limit(running, None if fits else limiter)
+        self._note_fetch(running, message)
         if self.recording is not None:
             running.recording = self.recording.begin(running)
         running.enter(PlanState.RUNNING)
         self._run(running, now)
+
+    def _note_fetch(self, running: Execution, message: m.Execute) -> None:
+        """Note what is asked for with a plan, and where it stops to answer, if its steps are computed at once."""
+        if message.fetch:
+            running.asked = _asked(message)
+            if self.stops and self.backend.staging is None:
+                running.answer = answer_point(running.program, message.fetch[1])
 
     def _limit(self, running: Execution, limiter: MemoryLimiter | None) -> None:
         """Have a plan run step by step whose client's principal might hold too much; and, with a limiter, one that does not fit
@@ -510,6 +524,8 @@ class WorkerCore:
         self.running_words[IN_PROGRESS] = 0
         self.finished = message.order
         self.moves.forget(message.order)
+        if message.fetch:
+            self._collect(_asked(message), now)
         self._done(message.order, self.meshes[plan.mesh], now)
 
     def _admitted(self, program: Program, message: m.Execute, limiter: MemoryLimiter) -> bool:
@@ -525,6 +541,10 @@ class WorkerCore:
         program, recording = running.program, running.recording
         while True:
             self.blocks.run(running)
+            if running.at:
+                if self._answers(running):
+                    return
+                continue
             if self.deferred_checks is not None and self.deferred_checks.checks:
                 self.deferred_checks.gather(program, running.order, running.client, running.deferred_checks)
             if recording is not None and recording.sampling:
@@ -541,6 +561,20 @@ class WorkerCore:
                 return
             self.moves.complete(running)
 
+    def _answers(self, running: Execution) -> bool:
+        """Answer what was asked with a run, if the value is there: it leaves before the plan goes on. Returns whether it does."""
+        assert running.answer is not None, "it has stopped for that"
+        assert running.asked is not None, "nobody else has answered"
+        value = running.answer.value(running.slots)
+        if value is None:
+            return False
+        self.stored.collect(running.asked, self.number, running.recording, value=value)
+        running.asked = None
+        running.enter(PlanState.ANSWERING)
+        self.running = running
+        self.running_words[IN_PROGRESS] = 0
+        return True
+
     def _suspend(self, running: Execution) -> None:
         """Wait for the move that a plan has entered, or for the checks before it can enter one."""
         state = PlanState.WAITING_FOR_MOVE if running.moves else PlanState.WAITING_FOR_CHECK
@@ -551,8 +585,13 @@ class WorkerCore:
 
     @np.errstate(all="ignore")
     def _resume(self, running: Execution, now: float) -> None:
-        """Continue with the move at which a plan is suspended, and after it."""
+        """Continue with the move at which a plan is suspended, and after it; or where it has stopped to answer."""
         self.running_words[IN_PROGRESS] = 1
+        if running.state is PlanState.ANSWERING:
+            self.running = None
+            running.enter(PlanState.RUNNING)
+            self._run(running, now)
+            return
         if self.recording is not None:
             self.recording.switch(COMMUNICATION_TIME)
         if self.moves.start(running, now) and self.moves.advance(running, now):
@@ -590,6 +629,8 @@ class WorkerCore:
         if running.recording is not None:
             running.recording.finish(running)
         self.moves.forget(running.order)
+        if running.asked is not None:
+            self._collect(running.asked, now)
         self._done(running.order, running.info, now)
 
     # deferred checks
@@ -609,6 +650,12 @@ class WorkerCore:
     def _done(self, order: int, info: MeshInfo, now: float) -> None:
         self.spent, mesh = self.clock() - self.began, info.mesh
         self.out += map(ToDispatcher, self.reports.finished(order, mesh.number, len(mesh.members), now, self.spent))
+
+
+def _asked(message: m.Execute) -> m.Collect:
+    """What is fetched of the results of a plan, as the message that would ask for it behind the plan."""
+    request, output = message.fetch
+    return m.Collect(request, 0, message.client, message.base + output, False, b"")
 
 
 UNORDERED: Final[dict[type, tuple[Sender, Callable[[WorkerCore, Any, float], None]]]] = {

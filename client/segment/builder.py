@@ -17,7 +17,7 @@ from gt.ir.instruction_bytes import pack_segment
 from gt.ir.spec import Spec
 from gt.wire.messages import Define, Drop, Free, Run
 
-from .early_fetch import SplitRun
+from .early_fetch import MAX_EARLY_BYTES
 from .loop_period import LoopPeriods
 from .open_segment import BuilderSession, Lock, OpenSegment
 from .reference_counts import shared  # not compiled
@@ -86,51 +86,38 @@ class Builder(OpenSegment):
             self._send()
             self.session.pace()
 
-    def full(self) -> None:
-        """`flush` at the length; where a loop was expected that did not come, the segment goes on to its usual length."""
-        armed = self.early.armed
-        if armed is not None and self.length == len(armed) and (self.capture is not None or self.record != armed):
-            self.early.armed = None
-            self._expect()
-            if len(self.record) < self.length:
-                return
-        self.flush()
-
     def _expect(self) -> None:
         """Set the length at which the segment under way is sent."""
         self.length = self.session.flush_length if self.periods is None else self.periods.length
-        if self.early.armed is not None:
-            self.length = min(self.length, len(self.early.armed))
 
     def fetch(self, value: TensorValue) -> Any:
-        """Send what was gathered, because this builder's thread fetches a value. Its future, if it was asked for early."""
+        """Send what was gathered, because this builder's thread fetches a value. Its future, if it was asked for with its run."""
         if self.record or self.dead:
-            self._send()
-        future = self.early.fetched(value.id, self.base, value.spec.nbytes, self.session.one_worker)
-        self._expect()
-        return future
+            self._send(value)
+        return self.early.fetched(value.id, value.spec.nbytes)
 
-    def _send(self) -> None:
+    def _send(self, wanted: TensorValue | None = None) -> None:
+        """Send what was gathered, and ask for a value that is `wanted` if that makes it."""
         with self.lock, self.session.exclusive():
-            early = self.early
-            wanted: TensorValue | None = None
-            if early.armed is not None and self.record == early.armed:
-                wanted = self.values[-1]
-            messages = self._messages()
-            if wanted is not None:
-                with self.session.together():
-                    self.session.sink(messages)
-                    early.asked = (wanted.id, self.session.ask_early(wanted.id, wanted.spec))
-            elif messages:
+            messages = self._messages(wanted)
+            if messages:
                 self.session.sink(messages)
 
-    def _messages(self) -> list[Any]:
+    def _messages(self, wanted: TensorValue | None = None) -> list[Any]:
         inputs = self.inputs
         dying, freed = self._deaths(inputs)
         record = self.record
         if not record:
             return _free_messages(freed, 0)
-        base, alive, scalars = self.base, self._alive(), self.scalars
+        base, alive, scalars, values = self.base, self._alive(), self.scalars, self.values
+        fetch: list[int] = []
+        if wanted is not None and wanted.id >= base and wanted.spec.nbytes <= MAX_EARLY_BYTES:
+            fetch = self._ask(wanted.id - base, wanted.spec)
+        else:
+            at = self.early.output_of(record, None)
+            if at >= 0 and alive[at]:
+                fetch = self._ask(at, values[at].spec)
+        del values
         self.record, self.values, self.scalars, self.inputs, self.foreign = [], [], [], {}, []
         self.many = 0
         self.base = base + len(record)
@@ -146,8 +133,18 @@ class Builder(OpenSegment):
         # the equal record of the definition lives anyway: thousands of tuples that live until a fetch cost a fifth of a chain
         self.early.sent(base, self.session.definitions.recent[known].record, None)
         self._expect()
-        messages.append(Run(known, base, list(inputs), scalars, dying, freed))
+        messages.append(Run(known, base, list(inputs), scalars, dying, freed, fetch))
         return messages
+
+    def _ask(self, output: int, known: Spec) -> list[int]:
+        """Ask for an output of the segment that is about to be sent. Returns what its run says of that."""
+        tensor = self.base + output
+        request = self.session.expect(tensor, known)
+        if request is None:
+            return []
+        number, future = request
+        self.early.asked = tensor, future
+        return [number, output]
 
     def _deaths(self, inputs: dict[int, int]) -> tuple[list[int], list[int]]:
         """(which of a run's inputs nobody needs after it, the ids of all others that died)."""
@@ -216,7 +213,9 @@ class Builder(OpenSegment):
         if self.record:
             self._send()
         with self.lock, self.session.exclusive():
-            base = self.base
+            base, early = self.base, self.early
+            at = early.output_of(traced.record, traced)
+            fetch = self._ask(at, traced.record[at][0].result) if at >= 0 and traced.alive[at] else []
             self.base = base + len(traced.record)
             numbers = [value.id for value in inputs]
             bind(self._survivors(base, traced.results))
@@ -224,38 +223,12 @@ class Builder(OpenSegment):
             inputs.clear()
             dying, freed = self._deaths({number: ~slot for slot, number in enumerate(numbers)})
             messages = _free_messages(freed, MAX_IDS)
-            early = self.early
+            known = self._definition(key, traced.record, traced.alive, traced.inputs, messages)
             early.sent(base, traced.record, traced)
-            self._expect()
-            split = early.split
-            if split is not None and split.traced is traced:
-                with self.session.together():
-                    self._run_in_two(split, base, numbers, scalars, dying, freed, messages)
-            else:
-                known = self._definition(key, traced.record, traced.alive, traced.inputs, messages)
-                messages.append(Run(known, base, numbers, scalars, dying, freed))
-                self.session.sink(messages)
+            messages.append(Run(known, base, numbers, scalars, dying, freed, fetch))
+            self.session.sink(messages)
             del foreign
         self.session.pace()
-
-    def _run_in_two(
-        self, split: SplitRun, base: int, numbers: list[int], scalars: list[Scalar], dying: list[int], freed: list[int],
-        messages: list[Any],
-    ) -> None:  # fmt: skip
-        """Send the run of a traced segment as those of its head and its tail, and between them ask for the head's last output."""
-        head, tail = split.head, split.tail
-        dying_early, dying_late = split.dying(dying)
-        known = self._definition(split.head_key, head.record, head.alive, head.inputs, messages)
-        inputs = [numbers[slot] for slot in split.head_inputs]
-        messages.append(Run(known, base, inputs, scalars[: split.scalars], dying_early, freed))
-        self.session.sink(messages)
-        wanted = base + split.at
-        self.early.asked = (wanted, self.session.ask_early(wanted, head.record[split.at][0].result))
-        messages = []
-        known = self._definition(split.tail_key, tail.record, tail.alive, tail.inputs, messages)
-        inputs = [numbers[slot] if slot >= 0 else base + ~slot for slot in split.tail_inputs]
-        messages.append(Run(known, wanted + 1, inputs, scalars[split.scalars :], dying_late, []))
-        self.session.sink(messages)
 
     def _survivors(self, base: int, results: list[tuple[int, Spec]]) -> list[TensorValue]:
         """The values of those outputs that outlive a run; `base` is the id of the first output."""

@@ -1,10 +1,9 @@
-"""Early fetches: what a loop fetches in each turn is asked for as soon as it is computed.
+"""Early fetches: what a loop fetches in each turn is asked for with the run that computes it.
 
-A training step computes its loss, its gradients and an update, and then the program fetches the loss. Sent like that, the
-worker waits while the client emits, and the client while the worker computes. But the stream itself shows the loop: when two
-fetches in a row were of the last value of the same instructions, and others followed it, the next segment at this place that
-begins with these instructions ends with them, and its value is asked for at once. The worker computes while the client emits
-the rest, and the value is there, or on its way, when the program fetches it. A run of a compiled function is cut in two.
+A training step computes its loss, its gradients and an update, and then the program fetches the loss. By then the run that makes
+it has left. But the stream itself shows the loop: when two fetches in a row were of the same value of the same instructions, the
+next segment at this place that begins with these instructions asks for that value, as does a run of the same traced one. The
+worker answers as soon as it has the value, and computes the rest while the client emits the next turn.
 
 What decides is what the program has sent, never the time. A fetch that the program does not make is the cost of a guess that
 was wrong; then two more fetches must be alike. Nothing here sends: that does `builder.py`.
@@ -16,70 +15,12 @@ from typing import Any, Final, NamedTuple
 
 from .signature import TracedSegment
 
-MIN_LATER: Final = 8
-"""Instructions that must follow the value: else there is nothing to emit or to compute meanwhile."""
 MAX_EARLY_BYTES: Final = 4096
-"""The largest value that is asked for early, in bytes."""
-
-MAX_SPLITS: Final = 8
-"""Traced segments whose cuts are remembered, those that were cut last."""
+"""The largest value that is asked for with its run, in bytes."""
 MAX_SEGMENTS: Final = 16
 """The most segments between two fetches in which what is fetched is looked for; and one."""
 
 Record = list[tuple[Any, ...]]
-
-
-class SplitRun(NamedTuple):
-    """A traced segment in two, the head up to and with the value that is fetched, and the tail."""
-
-    traced: TracedSegment
-    at: int
-    """The number of that value among the outputs."""
-    head: TracedSegment
-    tail: TracedSegment
-    head_key: Any
-    """By which the session's definitions know the head."""
-    tail_key: Any
-    head_inputs: list[int]
-    """The slot in the whole segment of each input of the head."""
-    tail_inputs: list[int]
-    """The same of the tail; of an output of the head its number, as ~number."""
-    scalars: int
-    """The number of scalars that the head reads."""
-
-    def dying(self, dying: list[int]) -> tuple[list[int], list[int]]:
-        """The inputs of head and tail that die with them, if those in `dying` die with the whole segment."""
-        dead = set(dying)
-        later = set(self.tail_inputs)
-        head = [place for place, slot in enumerate(self.head_inputs) if slot in dead and slot not in later]
-        alive = self.traced.alive
-        tail = [
-            place for place, slot in enumerate(self.tail_inputs) if (slot in dead if slot >= 0 else not alive[~slot])
-        ]
-        return head, tail
-
-
-def split_run(traced: TracedSegment, at: int) -> SplitRun:
-    """Cut a traced segment after the instruction `at`."""
-    cut = at + 1
-    head_inputs: dict[int, int] = {}
-    tail_inputs: dict[int, int] = {}
-    head: Record = []
-    tail: Record = []
-    for signature, *operands in traced.record[:cut]:
-        reads = [each if each >= 0 else ~head_inputs.setdefault(~each, len(head_inputs)) for each in operands]
-        head.append((signature, *reads))
-    for signature, *operands in traced.record[cut:]:
-        reads = [each - cut if each >= cut else ~tail_inputs.setdefault(~each, len(tail_inputs)) for each in operands]
-        tail.append((signature, *reads))
-    crossing = {~each for each in tail_inputs if each < 0}
-    alive = bytes([traced.alive[number] or number in crossing for number in range(cut)])
-    scalars = sum(isinstance(operand, str) for entry in head for operand in entry[0].operands)
-    return SplitRun(
-        traced, at, TracedSegment(head, alive, len(head_inputs), []),
-        TracedSegment(tail, traced.alive[cut:], len(tail_inputs), []), (object(),), (object(),),
-        [*head_inputs], [*tail_inputs], scalars,
-    )  # fmt: skip
 
 
 class Sent(NamedTuple):
@@ -108,7 +49,7 @@ class Sighting(NamedTuple):
 class EarlyFetches:
     """What the fetches of one builder's thread have shown, and what is asked for early because of it."""
 
-    __slots__ = ("armed", "asked", "before", "expected", "segments", "split", "splits")
+    __slots__ = ("armed", "asked", "before", "expected", "segments")
 
     def __init__(self) -> None:
         self.segments: list[Sent] = []
@@ -116,14 +57,9 @@ class EarlyFetches:
         self.before: Sighting | None = None
         """Where that lay which was fetched last."""
         self.expected: Sighting | None = None
-        """Where, in gathered segments, that lies which is fetched next."""
+        """Where that lies which is fetched next."""
         self.armed: Record | None = None
-        """The instructions with which the segment under way ends, if it begins with them."""
-        self.split: SplitRun | None = None
-        """How a traced segment is sent."""
-        self.splits: dict[tuple[int, int], SplitRun] = {}
-        """How traced segments were cut, by their identities and where, oldest first: a loop that goes on after another one, as
-        epochs do after evaluations, sends the same two definitions."""
+        """The instructions with whose last value the segment under way is asked for, if it begins with them."""
         self.asked: tuple[int, Any] | None = None
         """The value that was asked for early last, until it is fetched: its id and its future."""
 
@@ -135,43 +71,29 @@ class EarlyFetches:
 
     def _arm(self) -> None:
         expected = self.expected
-        self.armed = expected.record if expected is not None and expected.place == len(self.segments) else None
+        here = expected is not None and expected.traced is None and expected.place == len(self.segments)
+        self.armed = expected.record if expected is not None and here else None
 
-    def fetched(self, number: int, after: int, nbytes: int, only: bool) -> Any:
-        """The program fetches output `number`, and the next output is `after`. Returns the future if it was asked for early.
+    def output_of(self, record: Record, traced: TracedSegment | None) -> int:
+        """The output of a segment that is about to be sent for which the program will ask; -1 if none is expected to be."""
+        if traced is not None:
+            expected = self.expected
+            return len(expected.record) - 1 if expected is not None and expected.traced is traced else -1
+        armed = self.armed
+        return len(armed) - 1 if armed is not None and record[: len(armed)] == armed else -1
 
-        `only`: the session has one worker. On several the cut could be another way to place what is computed, and so to
-        round it.
-        """
+    def fetched(self, number: int, nbytes: int) -> Any:
+        """The program fetches output `number`, of so many bytes. Returns the future if it was asked for early."""
         future = None
         if self.asked is not None and self.asked[0] == number:
             future, self.asked = self.asked[1], None
         segments, self.segments = self.segments, []
-        if not segments:
-            return future  # it fetches another one of the values that it had
-        now = None
-        if only and nbytes <= MAX_EARLY_BYTES and after - number > MIN_LATER:
-            now = _sighting(segments, number)
-        before, self.before = self.before, now
-        self.expected = None
-        self.split = None
-        if now is not None and before is not None and now.alike(before):
-            at = len(now.record) - 1
-            if now.traced is None:
-                self.expected = now
-            else:
-                self.split = self._split(now.traced, at)
-        self._arm()
+        if segments:  # else it fetches another one of the values that it had
+            now = _sighting(segments, number) if nbytes <= MAX_EARLY_BYTES else None
+            before, self.before = self.before, now
+            self.expected = now if now is not None and before is not None and now.alike(before) else None
+            self._arm()
         return future
-
-    def _split(self, traced: TracedSegment, at: int) -> SplitRun:
-        """The cut of a traced segment after the instruction `at`, as it was before if that is remembered."""
-        key = id(traced), at  # which is no other segment's while the cut refers to this one
-        found = self.splits.pop(key, None) or split_run(traced, at)
-        self.splits[key] = found
-        if len(self.splits) > MAX_SPLITS:
-            del self.splits[next(iter(self.splits))]
-        return found
 
 
 def _sighting(segments: list[Sent], number: int) -> Sighting | None:

@@ -42,15 +42,8 @@ class BuilderSession(Protocol):
     orphans: list[int]
     """Dead tensors of builders that are gone themselves; whoever flushes next frees them."""
 
-    @property
-    def one_worker(self) -> bool:
-        """Whether one worker computes all of it."""
-
     def exclusive(self) -> AbstractContextManager[Any]:
         """While it lasts no other thread sends, and Ctrl-C is put off: what is sent and what is remembered agree."""
-
-    def together(self) -> AbstractContextManager[Any]:
-        """What is sent while it lasts leaves at its end. Nothing may wait meanwhile."""
 
     def sink(self, messages: list[Any]) -> None:
         """Take the messages of one flush, in order. Never waits."""
@@ -58,8 +51,9 @@ class BuilderSession(Protocol):
     def pace(self) -> None:
         """Wait while too much is under way. Called when nothing is half done, so it may be interrupted."""
 
-    def ask_early(self, number: int, known: Spec) -> Any:
-        """Ask for a value whose run was sent just now; the future, None after the session's end."""
+    def expect(self, tensor: int, known: Spec) -> tuple[int, Any] | None:
+        """Note that a tensor is asked for with the run that makes it. The number of the request and the future; None after the
+        session's end."""
 
 
 class Lock(Protocol):
@@ -164,7 +158,7 @@ class OpenSegment:
         finally:
             self.busy = False
         if len(record) >= self.length:
-            self.full()
+            self.flush()
         return value
 
     def emit_one(self, signature: Signature, a: TensorValue, numbers: tuple[Scalar, ...] = ()) -> TensorValue:
@@ -194,7 +188,7 @@ class OpenSegment:
         finally:
             self.busy = False
         if len(record) >= self.length:
-            self.full()
+            self.flush()
         return value
 
     def emit_two(self, signature: Signature, a: TensorValue, b: TensorValue) -> TensorValue:
@@ -225,7 +219,7 @@ class OpenSegment:
         finally:
             self.busy = False
         if len(record) >= self.length:
-            self.full()
+            self.flush()
         return value
 
     def slot(self, number: int) -> int:
@@ -260,8 +254,8 @@ class OpenSegment:
             pass  # its thread is in the middle of one instruction
         self.foreign.append(value)
 
-    def full(self) -> None:
-        """Send what was gathered, because it has the length at which it is sent."""
+    def flush(self) -> None:
+        """Send what was gathered."""
         raise NotImplementedError("a builder sends")
 
     def flush_from_outside(self) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from gt.daemon.host import environment_number
 from gt.errors import GTError
 from gt.instruction_log.file import DEFAULT_PART_BYTES, FetchedArray, InstructionFile
-from gt.instruction_log.text import LOGGED_MESSAGES, FetchFault, SessionEnded
+from gt.instruction_log.text import LOGGED_MESSAGES, FetchFault, SessionEnded, fetch_of
 from gt.wire import messages as m
 from gt.wire.reliable_stream import Frames
 
@@ -58,11 +58,16 @@ class LoggingLink:
     def _log(self, message: m.Message) -> None:
         session = self._session
         if session is not None:
-            if isinstance(message, m.Fetch):
-                number = message.request
+            fetch = message if isinstance(message, m.Fetch) else None
+            if isinstance(message, m.Run):
+                fetch = fetch_of(message)
+            if fetch is not None:
+                number = fetch.request
                 session.requests[number].add_done_callback(lambda future: self._log_result(number, future))
             if isinstance(message, LOGGED_MESSAGES):
                 self._file.add(self._number, message)
+                if fetch is not None and fetch is not message:
+                    self._file.add(self._number, fetch)
             elif isinstance(message, m.Put):
                 data = self._copies.pop(message.tensor, None) if message.bulk else message.data
                 self._file.add(self._number, message._replace(data=b""), data if self._file.keeps else None)

@@ -26,11 +26,14 @@ COUNTED: Final = 1
 """A message for which the dispatcher gives a credit back."""
 BULK_PUT: Final = 2
 """The same, and data that goes by the bulk socket; its number is that of the tensor."""
-CONFIGURE: Final = 3
+ASKING_RUN: Final = 3
+"""A run that asks for what it makes: a message for which a credit is given back, and a request, whose number it has. It is sent
+again as it is, and an answer that comes again has no effect."""
+CONFIGURE: Final = 4
 """A request that changes what follows. The number of each request is its own."""
-FETCH: Final = 4
-QUESTION: Final = 5
-SNAPSHOT: Final = 6
+FETCH: Final = 5
+QUESTION: Final = 6
+SNAPSHOT: Final = 7
 SOON_BYTES: Final = 512 << 20
 """Bytes from which on a mark would be welcome in any case, if it is cheap; less if the limit is less than twice this."""
 MESSAGE_BYTES: Final = 256
@@ -165,7 +168,7 @@ class ResendBuffer:
         if not self.unsent:
             return None
         first, second, kind, number = self.unsent[0]
-        if kind in (COUNTED, BULK_PUT):
+        if UNANSWERED < kind < CONFIGURE:
             if self.resent - credited >= credits or (kind == BULK_PUT and not self._may_put(credited)):
                 return None
             self.resent += 1

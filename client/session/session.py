@@ -37,6 +37,7 @@ from .link_protocol import DispatcherLink
 from .progress_bar import SHOW_AFTER_SECONDS, TransferProgress
 from .replies import MESSAGES
 from .resend_buffer import (
+    ASKING_RUN,
     BULK_PUT,
     CONFIGURE,
     COUNTED,
@@ -192,15 +193,17 @@ class Session:
             return
         kept, link = self.kept, self.link
         for message in messages:
-            kind = UNANSWERED
+            kind, number = UNANSWERED, 0
             if type(message) is m.Run:
                 kind = COUNTED
+                if message.fetch:
+                    kind, number = ASKING_RUN, message.fetch[0]
                 self.sent += 1
                 self.history.append((self.sent, message))
             if kept is None:
                 link.send(message)
             else:
-                kept.add(link.encode(message) if kept.unsent else link.send(message), kind)
+                kept.add(link.encode(message) if kept.unsent else link.send(message), kind, number)
 
     def _send(self, message: m.Message, kind: int = UNANSWERED, number: int = 0) -> None:
         """Send a message of the program, or keep it until all before it have been sent again."""
@@ -335,9 +338,16 @@ class Session:
             self.pace()
         return future
 
-    def ask_early(self, number: int, known: Spec) -> Future | None:
-        """Ask for a value whose run was sent just now, because the program will; None after the session's end."""
-        return None if self.failure is not None else self._ask_for(number, known)
+    def expect(self, tensor: int, known: Spec) -> tuple[int, Future] | None:
+        """Note that a tensor is asked for with the run that makes it, which the caller sends next. The number of the request, and
+        the value as a future; None after the session's end. Called with the lock."""
+        if self.failure is not None:
+            return None
+        future = Future(self, f"the value of a tensor of {known}", known)
+        number = next(self.request_numbers)
+        self.requests[number] = future
+        future.add_done_callback(partial(self._fetch_ended, tensor))
+        return number, future
 
     def _ask_for(self, tensor: int, known: Spec) -> Future:
         """The value of a tensor, as a future."""

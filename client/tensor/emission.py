@@ -304,7 +304,7 @@ def binary_operator(  # noqa: C901 — every call into which it would be divided
                             finally:
                                 builder.busy = False
                             if len(record) >= builder.length:
-                                builder.full()
+                                builder.flush()
                         else:
                             result = builder.emit_two(signature, first, second)
                         out: TensorState = _new(Tensor)

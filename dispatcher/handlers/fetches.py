@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gt.bounds import KIB, MAX_INLINE_BYTES
 from gt.dispatcher.state.events import Send
@@ -33,6 +33,16 @@ FETCHES_PER_TURN: Final = 256
 """The fetches per turn that are searched for what a lost worker owed."""
 MAX_SOURCES: Final = 1024
 """The most combinations of spec and layout for which a mesh remembers who answers a fetch."""
+
+
+class RunFetch(NamedTuple):
+    """The fetch of what a run makes: the tensor's entry, None if the run makes no such tensor; the number of the fetch, None if
+    there is no value; and what workers are told of it with the run, or [] if behind that."""
+
+    message: m.Fetch
+    entry: Entry | None
+    number: int | None = None
+    told: list[int] = []  # noqa: RUF012 — it is never changed
 
 
 class FetchHandler:
@@ -63,37 +73,73 @@ class FetchHandler:
         if entry.landing:
             return WAITING_PUT
         record = self.service.meshes[entry.mesh]
+        _, _, boxes = self._sources(record, entry)
+        if self.has_enough(client, len(boxes) * min(entry.spec.nbytes, MAX_INLINE_BYTES)):
+            return WAITING_ANSWERS
+        self._collect(client, message, entry, self._begin(client, message.request, entry))
+        return DONE
+
+    def has_enough(self, client: ClientRecord, nbytes: int = MAX_INLINE_BYTES) -> bool:
+        """Whether workers answer some fetches of a client, and so many of its principal that one of so many bytes is too much."""
+        principal = client.program.principal
+        return client.number in self.of and (
+            self.under_way[principal] >= MAX_UNDER_WAY
+            or self.under_way_bytes[principal] + ANSWER_OVERHEAD_BYTES + nbytes > MAX_UNDER_WAY_BYTES
+        )
+
+    def begin_with_run(self, client: ClientRecord, run: m.Run, entry: Entry | None, *, whole: bool) -> RunFetch:
+        """Begin the fetch of what a run makes which is about to be issued: by what workers are told of the run where one has all
+        of it, it is small, and the plan is `whole`; else by a message behind that (`end_with_run`)."""
+        request, output = run.fetch
+        message = m.Fetch(request, run.base + output)
+        if entry is None or entry.fault is not None:
+            return RunFetch(message, entry)
+        mesh = self.service.meshes[entry.mesh].mesh
+        rides = whole and len(mesh.members) == 1 and entry.spec.nbytes <= MAX_INLINE_BYTES and not client.verify
+        number = self._begin(client, request, entry)
+        return RunFetch(message, entry, number, [number, output] if rides else [])
+
+    def end_with_run(self, client: ClientRecord, fetch: RunFetch) -> None:
+        """Go on with that once the run is issued."""
+        message, entry, number, told = fetch
+        if entry is None or number is None:
+            kind, text = "ProtocolError", f"tensor {message.tensor} does not exist"
+            fault = (kind, text) if entry is None or entry.fault is None else entry.fault
+            self.service.send(client.identity, m.Failed(message.request, *fault))
+        elif not told:
+            self._collect(client, message, entry, number)
+
+    def _begin(self, client: ClientRecord, request: int, entry: Entry) -> int:
+        """Note a fetch that workers are about to be asked for. Returns its number."""
+        record = self.service.meshes[entry.mesh]
         mesh = record.mesh
-        holders, silent, boxes = self._sources(record, entry)
+        _, silent, boxes = self._sources(record, entry)
         parts = len(boxes) + bool(silent)  # those who only say that they are sound are one part together
         nbytes = ANSWER_OVERHEAD_BYTES + min(entry.spec.nbytes, len(boxes) * MAX_INLINE_BYTES)
         principal = client.program.principal
-        if client.number in self.of and self._has_enough(principal, nbytes):
-            return WAITING_ANSWERS
         number = next(self.numbers)
         client.asked_bytes += nbytes
         self.service.ledger.fetched(client.account, entry.spec.nbytes)
         took = ANSWER_NANOSECONDS + NANOSECONDS_PER_BYTE * entry.spec.nbytes // max(1, len(boxes))
         self.service.pacer.answers(entry.mesh, took)
         collection = self.collections[number] = FetchRecord(
-            client.number, message.request, entry.spec, parts, set(mesh.members), boxes, len(silent), nbytes, principal
+            client.number, request, entry.spec, parts, set(mesh.members), boxes, len(silent), nbytes, principal
         )  # fmt: skip
         self.of.setdefault(client.number, {})[number] = collection
         self.under_way[principal] += 1
         self.under_way_bytes[principal] += nbytes
+        self.service.counters.fetches += 1
+        if self.service.recording is not None:
+            self.service.recording.fetch_asked(number, client)
+        return number
+
+    def _collect(self, client: ClientRecord, message: m.Fetch, entry: Entry, number: int) -> None:
+        """Ask the workers for a tensor, by a message of its own."""
+        holders, silent, _ = self._sources(self.service.meshes[entry.mesh], entry)
         for group, quiet in ((holders, False), (silent, True)):
             if group:
                 collect = m.Collect(number, message.request, client.number, message.tensor, quiet, client.bulk)
                 self.service.out.append(Send(group, collect))
-        self.service.counters.fetches += 1
-        if self.service.recording is not None:
-            self.service.recording.fetch_asked(number, client)
-        return DONE
-
-    def _has_enough(self, principal: str, nbytes: int) -> bool:
-        """Whether workers answer so many fetches of a principal that one of so many bytes more is too much."""
-        under_way = self.under_way[principal]
-        return under_way >= MAX_UNDER_WAY or self.under_way_bytes[principal] + nbytes > MAX_UNDER_WAY_BYTES
 
     def _sources(self, record: MeshRecord, entry: Entry) -> tuple[tuple[bytes, ...], tuple[bytes, ...], dict[int, Any]]:
         """Which workers send a part of a fetched tensor (and which box they hold), and which only report that their copy has a

@@ -97,7 +97,8 @@ _WORK_NAMES: Final[dict[type, str]] = {m.Run: "runs", m.Put: "puts", m.Fetch: "f
 _MAKES_TENSORS: Final = (m.Run, m.Put, m.Restore)
 _ID_LISTS: Final = (m.Free, m.WriteSnapshot, m.ConfirmTensors)
 _ANSWERED_WORK: Final = (m.Fetch, m.WriteSnapshot, m.ConfirmTensors)
-"""Of these messages, those by whose failure a client learns that its work was cancelled."""
+"""Of these messages, those by whose failure a client learns that its work was cancelled; so it does by that of a run which asks
+for what it makes."""
 
 
 class MessageQueues:
@@ -236,7 +237,7 @@ class MessageQueues:
                 return
             left -= _weight(client, message)
             if isinstance(message, WORK_MESSAGES) and (client.dropping or client.cancelled):
-                client.cancelled = client.cancelled and not isinstance(message, _ANSWERED_WORK)
+                client.cancelled = client.cancelled and not _is_answered(message)
                 self._cancel(client, message)
             elif client.displaced and client.fault is None and isinstance(message, PLACED_MESSAGES):
                 queue.appendleft(Remesh("a worker was lost"))
@@ -402,6 +403,7 @@ class MessageQueues:
         """
         counts = Counter(map(type, client.queue))
         dropped = {name: counts[kind] for kind, name in _WORK_NAMES.items()}
+        dropped["fetches"] += sum(isinstance(each, m.Run) and bool(each.fetch) for each in client.queue)
         dropped["fetches"] += self.fetches.fail(client, CANCELLED_FAULT)
         client.dropping = len(client.queue)
         client.cancelled = not dropped["fetches"]
@@ -514,6 +516,11 @@ class MessageQueues:
             client.refused.pop(number, None)
             self.plan_selection.drop_segment(client, number)
         return DONE
+
+
+def _is_answered(message: Any) -> bool:
+    """Whether a client learns by the failure of a message that its work was cancelled."""
+    return isinstance(message, _ANSWERED_WORK) or (isinstance(message, m.Run) and bool(message.fetch))
 
 
 def _is_elastic(client: ClientRecord) -> bool:

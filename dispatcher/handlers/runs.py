@@ -22,6 +22,7 @@ from gt.dispatcher.state.events import Effects
 from gt.dispatcher.state.message_state import (
     DONE,
     FAILED,
+    WAITING_ANSWERS,
     WAITING_CREDIT,
     WAITING_PLAN,
     WAITING_PUT,
@@ -52,6 +53,7 @@ from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.faults import Fault, error_of
 
+from .fetches import FetchHandler, RunFetch
 from .job_scheduler import JOB_NAMES, Job
 from .new_tensors import MAX_ID
 from .plan_selection import SWITCH_AT, PlanSelection
@@ -81,10 +83,13 @@ SCALARS: Final[dict[str, tuple[type, ...]]] = {
 class RunHandler:
     """Acts on the runs of all sessions, and keeps their tensor tables."""
 
-    def __init__(self, service: DispatcherState, meshes: SessionMeshes, plan_selection: PlanSelection) -> None:
+    def __init__(
+        self, service: DispatcherState, meshes: SessionMeshes, plan_selection: PlanSelection, fetches: FetchHandler
+    ) -> None:
         self.service = service
         self.meshes = meshes
         self.plan_selection = plan_selection
+        self.fetches = fetches
 
     def run(self, client: ClientRecord, message: m.Run) -> MessageState:
         """Turn a run of a segment into an execution of a plan.
@@ -94,6 +99,8 @@ class RunHandler:
         """
         if client.underway is not None:
             return self._next_parts(client, message, client.underway)
+        if message.fetch and self.fetches.has_enough(client):
+            return WAITING_ANSWERS
         if client.recovery.fatal_runs.by_position:
             self._refuse_fatal(client, message)
         try:
@@ -356,12 +363,20 @@ class RunHandler:
         order = self.service.place_for(client, planner.mesh, last.run_time)
         moved = [run.inputs[position] for position, _ in changes.relocated] if changes.relocated else []
         self.service.issued[order].changes.append((order, made + moved if moved else made))
-        message = (
-            m.Execute(order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed)
-            if underway is None
-            else underway.execute(run, order, client.number)
-        )
+        fetch: RunFetch | None = None
+        if run.fetch:
+            entry = others.get(run.base + run.fetch[1]) or changes.entry(run.fetch[1])
+            fetch = self.fetches.begin_with_run(client, run, entry, whole=underway is None)
+        if underway is None:
+            told = [] if fetch is None else fetch.told
+            message = m.Execute(
+                order, cached.number, client.number, run.base, run.inputs, run.scalars, run.dying, run.freed, told
+            )
+        else:
+            message = underway.execute(run, order, client.number)
         self.service.multicast(planner.mesh, message)
+        if fetch is not None:
+            self.fetches.end_with_run(client, fetch)
         if self.service.recording is not None:
             self.service.recording.issued(client, message.base, last, order)
         table, relocated = client.table, changes.relocated
@@ -410,6 +425,11 @@ class RunHandler:
             client.table.update(dict.fromkeys(ids, faulty(UNKNOWN_SPEC, fault)))
             client.table.update(_numbered(run, faults))
             client.table.update(_numbered(run, client.refused.get(run.segment, NOTHING_REFUSED)))
+        if run.fetch:
+            request, output = run.fetch
+            entry = client.table.get(run.base + output)
+            own = fault if entry is None or entry.fault is None else entry.fault
+            self.service.send(client.identity, m.Failed(request, *own))
         self.free(client, _dead(run))
         self.service.credit(client)
 

@@ -123,7 +123,7 @@ WAITS: Final[dict[MessageState, Wait]] = {
     WAITING_CREDIT: Wait((m.Run, m.Put, m.Restore), "as many plans and puts of the mesh are in flight as may be"),
     WAITING_SHARE: Wait((m.Run,), "its workers have no room for a plan, or others' plans have their turns first"),
     WAITING_ANSWERS: Wait(
-        (m.Fetch,), "workers answer as many fetches of its principal as may be, and some of the session"
+        (m.Run, m.Fetch), "workers answer as many fetches of its principal as may be, and some of the session"
     ),
     WAITING_OPERATOR: Wait(PAUSED_MESSAGES, "an operator has paused the session"),
     WAITING_RATE: Wait(

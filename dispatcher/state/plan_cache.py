@@ -5,6 +5,7 @@ State only: `handlers/plan_selection.py` decides which plan is made and which wo
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
@@ -101,6 +102,11 @@ class TableChanges(NamedTuple):
     """The survivors' output numbers in the segment."""
     relocated: list[tuple[int, ResidentPlacement]]
     """The inputs whose resident placement the plan changes."""
+
+    def entry(self, output: int) -> Entry | None:
+        """The entry of an output, if it survives."""
+        at = bisect_left(self.offsets, output)
+        return self.made[at] if at < len(self.offsets) and self.offsets[at] == output else None
 
 
 def table_changes(residents: tuple[ResidentPlacement, ...], planned: Planned) -> Generator[None, None, TableChanges]:

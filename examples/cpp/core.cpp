@@ -92,9 +92,9 @@ void Core::flush() {
   }
   const std::int64_t definition = defined(segment.body(survivors));
   wire::Writer run;
-  run.message(wire::Code::run, 6).add(definition).add(base).numbers(inputs).array(segment.scalars().size());
+  run.message(wire::Code::run, 7).add(definition).add(base).numbers(inputs).array(segment.scalars().size());
   for (const Scalar& scalar : segment.scalars()) std::visit([&run](const auto& number) { run.add(number); }, scalar);
-  link.say_counted({run.numbers(dying).numbers(freed).take()});
+  link.say_counted({run.numbers(dying).numbers(freed).numbers({}).take()});
 }
 
 std::int64_t Core::defined(const Bytes& body) {

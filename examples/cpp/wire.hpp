@@ -17,7 +17,7 @@ namespace gt::wire {
 using Frames = std::vector<Bytes>;
 
 // From the tables of docs/protocol.md.
-constexpr int version = 18;
+constexpr int version = 19;
 constexpr double silence_seconds = 5;
 constexpr double default_lease_seconds = 300;
 constexpr double first_retry_seconds = 0.05;

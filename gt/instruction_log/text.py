@@ -46,6 +46,11 @@ LOGGED_MESSAGES: Final = (m.Define, m.Drop, m.Run, m.Free, m.Fetch, m.Configure,
 """The client's messages that are logged in a form of their own; a `Put` is logged without its values."""
 
 
+def fetch_of(run: m.Run) -> m.Fetch | None:
+    """What a run asks for of its results, as the message by which it is logged behind the run."""
+    return m.Fetch(run.fetch[0], run.base + run.fetch[1]) if run.fetch else None
+
+
 class SessionBegan(NamedTuple):
     """A session began at a service with so many workers; `config` is the service's own, if known."""
 

@@ -33,6 +33,7 @@ others."""
 SPEED_SOURCES: Final = ("measured", "typical")
 SHADOWED_MESSAGES: Final = (m.Define, m.Drop, m.Run, m.Put, m.Restore, m.Free)
 """The messages that every shadow receives."""
+ASKS_FOR_VALUE: Final = "it asks for a value, and none are computed"
 
 
 class Explainer:
@@ -103,10 +104,12 @@ class Explainer:
 
     def take(self, message: Any) -> None:
         """Take a message of the program. Raises `StopProgram`, or the error with which a service would refuse it."""
+        asks = isinstance(message, m.Run) and bool(message.fetch)
         if isinstance(message, m.Run):
+            message = message._replace(fetch=[])  # no shadow has a value
             self.count(message)
         elif isinstance(message, m.Fetch) and not self.values:
-            self.stop("it asks for a value, and none are computed")
+            self.stop(ASKS_FOR_VALUE)
         elif isinstance(message, m.Configure):
             self.configure(message)
         if isinstance(message, SHADOWED_MESSAGES):
@@ -117,6 +120,8 @@ class Explainer:
             except GTError as error:
                 self.refused = error
                 raise
+        if asks and not self.values:
+            self.stop(ASKS_FOR_VALUE)
 
     def everyone(self) -> list[Shadow]:
         """All shadows."""

@@ -171,14 +171,14 @@ def test_a_client_from_the_document_computes_and_survives_a_cut(client: Client) 
     client.say("Put", 1, ["f32", [3]], [], False, floats(1, 2, 3))
     instructions = [["neg", [0 << 2 | 1], {}, 0], ["add", [0 << 2 | 0, 0 << 2 | 2], {}, 0]]
     client.say("Define", 1, msgpack.packb([[["f32", [3]]], "f", [[[], 0, "", []]], instructions, [1]]))
-    client.say("Run", 1, 10, [1], [0.5], [], [])
+    client.say("Run", 1, 10, [1], [0.5], [], [], [])
     assert client.values(1, 11) == [-0.5, -1.5, -2.5]
     client.say("Fetch", 2, 11)
     client.control.cut()
-    client.say("Run", 1, 20, [11], [1.0], [0], [1])
+    client.say("Run", 1, 20, [11], [1.0], [0], [1], [3, 1])
     assert client.control.connect()
     assert client.fetched(2) == [-0.5, -1.5, -2.5]
-    assert client.values(3, 21) == [1.5, 2.5, 3.5]
+    assert client.fetched(3) == [1.5, 2.5, 3.5]
     client.say("Fetch", 4, 1)
     request, kind, _ = client.hear("Failed")
     assert (request, kind) == (4, "ProtocolError"), "the run has freed it"

@@ -417,9 +417,16 @@ class Client:
         others = [tensor for tensor in self.values if tensor not in inputs]
         freed = [self.random.choice(others)] if others and self.random.random() < 0.2 else []
         base = self.take(len(segment.values))
-        self.network.say(self.name, m.Run(self.defined[index], base, inputs, scalars, dying, freed))
+        made = self.expected(segment, [self.values[tensor] for tensor in inputs], scalars)
+        asked: list[int] = []
+        if self.random.random() < 0.3:
+            output = self.random.choice(list(made))
+            asked = [self.next_request, output]
+            self.requests[self.next_request] = made[output]
+            self.next_request += 1
+        self.network.say(self.name, m.Run(self.defined[index], base, inputs, scalars, dying, freed, asked))
         self.sent += 1
-        for number, value in self.expected(segment, [self.values[tensor] for tensor in inputs], scalars).items():
+        for number, value in made.items():
             self.values[base + number] = value
         for tensor in [*(inputs[at] for at in dying), *freed]:
             self.values.pop(tensor, None)
@@ -589,12 +596,23 @@ class Nonsense:
         data = bytes(unpack_spec(shape).nbytes)
         inputs = [draw.randrange(8) for _ in segment.inputs] if draw.random() < 0.8 else ids()
         scalars = [draw.choice([1, 10**18, -1]) if kind == "i" else 0.5 for kind in segment.kinds]
+        asked = [draw.randrange(4), draw.randrange(8)] if draw.random() < 0.3 else []
         self.say(
             draw.choice(
                 [
                     m.Define(number, PACKED[index]),
                     m.Define(number, PACKED[index][:-1]),
-                    *[m.Run(number, draw.randrange(10, 40) - 10 * draw.randrange(2), inputs, scalars, ids(1), ids(1))]
+                    *[
+                        m.Run(
+                            number,
+                            draw.randrange(10, 40) - 10 * draw.randrange(2),
+                            inputs,
+                            scalars,
+                            ids(1),
+                            ids(1),
+                            asked,
+                        )
+                    ]
                     * 4,
                     *[m.Put(draw.randrange(8), shape, list(draw.choice(SIGNALS)), draw.random() < 0.2, data)] * 3,
                     m.Free(ids()),

@@ -42,15 +42,21 @@ class BlockRunner:
         self.out = out
 
     def run(self, running: Execution) -> None:
-        """Run the block at which a plan is. What fails becomes poison, and nothing is raised."""
+        """Run the block at which a plan is, or the rest of it, up to where it is to answer (`Execution.at`). What fails becomes
+        poison, and nothing is raised."""
         if running.poisoned or running.low_memory is not None or running.live_bytes is not None:
             self._run_steps(running, 0)
             return
         recording, slots = running.recording, running.slots
         block = running.program.actions[running.block]
-        actions = iter(block)
+        start, answer, running.at = running.at, running.answer, 0
+        end = len(block)
+        timed = recording is not None and recording.sampling
+        if answer is not None and answer.block == running.block and not start and not timed:
+            end = running.at = answer.at
+        actions = iter(block[start:end])
         try:
-            if recording is not None and recording.sampling:
+            if recording is not None and timed:
                 recording.timed(actions, slots)
             if self.backend.sync:
                 for action in actions:
@@ -59,7 +65,8 @@ class BlockRunner:
             for action in actions:
                 action(slots)
         except Exception as error:  # noqa: BLE001 — whatever a kernel raises becomes the fault of its result
-            self._recover(running, len(block) - length_hint(actions) - 1, error)
+            running.at = 0
+            self._recover(running, end - length_hint(actions) - 1, error)
 
     def _recover(self, running: Execution, failed: int, error: Exception) -> None:
         """Run the rest of a block step by step after an action failed, so that the failing step of a chain is found."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gt.sharding.placement import Mesh
+from gt.wire.messages import Collect
 from gt.worker.memory_limit.low_memory_run import LowMemoryRun
 from gt.worker.memory_limit.principal_memory import LiveBytesRun
 from gt.worker.program.compiler import Program
@@ -15,6 +16,7 @@ from gt.worker.transfer.move import MoveInFlight
 from gt.worker.transfer.rendezvous import Rendezvous
 
 from .deferred_checks import DeferredCheck
+from .early_answer import AnswerPoint
 from .plan_state import TRANSITIONS, PlanState
 from .tensor_store import Poison
 
@@ -56,6 +58,12 @@ class Execution:
     """How it runs if it does not fit into memory together with the stored tensors."""
     live_bytes: LiveBytesRun | None = None
     """How it runs if its client's principal may not hold all that it makes."""
+    asked: Collect | None = None
+    """What is fetched of its results, until that is answered."""
+    answer: AnswerPoint | None = None
+    """Where that is answered, if it can be before the end."""
+    at: int = 0
+    """The action of the block with which it goes on after that; 0 if it has not stopped in a block."""
     recording: WorkerRecording | None = None
     """The recorder of its events; in a flood, only some runs are recorded individually."""
 

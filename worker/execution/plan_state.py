@@ -14,6 +14,9 @@ after the other, with a move between two of them. Two things can suspend it ther
 sound, and on a GPU the checks of its operands may be unknown as yet: then it is *waiting for a check*. Once it has entered the
 move it is *waiting for a move* until all pieces have come and all its own have left.
 
+Where a client has asked for a result together with the run, a plan on a CPU stops when that is there: it is *answering* until the
+shell has sent the value, and goes on at once.
+
 It always runs to its end, because a failed instruction leaves a `Poison` in place of its result and a move sends a fault in
 place of data. So every state leads to *finished*, and none to "failed". A finished plan on a GPU may still have checks that are
 unknown; they go with its results into the store and suspend later moves and fetches, not this plan. A plan that cannot even be
@@ -38,6 +41,7 @@ class PlanState(StrEnum):
     RUNNING = "running"
     WAITING_FOR_CHECK = "waiting for a check"
     WAITING_FOR_MOVE = "waiting for a move"
+    ANSWERING = "answering"
     FINISHED = "finished"
 
 
@@ -48,6 +52,7 @@ MEANINGS: Final[dict[PlanState, str]] = {
     PlanState.RUNNING: "its steps are computed",
     PlanState.WAITING_FOR_CHECK: "a GPU has not said yet whether what the next move sends is sound",
     PlanState.WAITING_FOR_MOVE: "pieces of the move that it has entered are missing, or its own have not left",
+    PlanState.ANSWERING: "one of its results leaves for a client, which has asked for it with the run",
     PlanState.FINISHED: "its results are stored, and it is reported as done",
 }
 
@@ -64,6 +69,7 @@ TRANSITIONS: Final[dict[PlanState, dict[PlanState, str]]] = {
     PlanState.RUNNING: {
         PlanState.WAITING_FOR_CHECK: "it comes to a move whose operand has an unknown check",
         PlanState.WAITING_FOR_MOVE: "it enters a move that cannot be completed at once",
+        PlanState.ANSWERING: "a result that a client has asked for with the run is there, and other steps follow",
         PlanState.FINISHED: "its last block was computed",
     },
     PlanState.WAITING_FOR_CHECK: {
@@ -71,11 +77,12 @@ TRANSITIONS: Final[dict[PlanState, dict[PlanState, str]]] = {
         PlanState.RUNNING: "the checks are known, and the move is complete",
     },
     PlanState.WAITING_FOR_MOVE: {PlanState.RUNNING: "the move is complete, or its missing pieces became faults"},
+    PlanState.ANSWERING: {PlanState.RUNNING: "the answer was handed out"},
     PlanState.FINISHED: {},
 }
 """For each state, those that may follow it, and when they do."""
 
-SUSPENDED: Final = frozenset((PlanState.WAITING_FOR_CHECK, PlanState.WAITING_FOR_MOVE))
+SUSPENDED: Final = frozenset((PlanState.WAITING_FOR_CHECK, PlanState.WAITING_FOR_MOVE, PlanState.ANSWERING))
 """The states in which a plan may be between two events."""
 
 

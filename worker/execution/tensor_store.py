@@ -348,14 +348,16 @@ class TensorStore:
         worker: int,
         recording: WorkerRecording | None,
         deferred_checks: Sequence[DeferredCheck] = (),
+        value: Any = None,
     ) -> None:
         """Send a client this worker's part of a fetched tensor; or only report that the value is sound, if another worker
-        sends the same.
+        sends the same. `value` is that part, where it is not stored yet.
 
         From a GPU, the answer is sent when the data has arrived and its `deferred_checks` are settled (`turn`).
         """
         began = recording.clock() if recording is not None else 0
-        value = self.tensors.get(message.client, {}).get(message.tensor)
+        if value is None:
+            value = self.tensors.get(message.client, {}).get(message.tensor)
         if value is None:
             value = missing_tensor(message.tensor, worker)
         array, outgoing, placed = None, None, False

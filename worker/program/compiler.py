@@ -99,6 +99,8 @@ class Program:
     reached: dict[int, frozenset[int]] = field(default_factory=dict)
     signals: SignalsByOffset = field(default_factory=dict)
     """In which each of its survivors was made."""
+    answers: dict[int, Any] = field(default_factory=dict)
+    """By output, where its value is there before the program ends (`worker/execution/early_answer.py`)."""
 
 
 def compile_plan(plan: Plan, mesh: Mesh, rank: int, backend: Backend, cards: Sequence[int] = ()) -> Program:

@@ -47,6 +47,10 @@ def _is_block(value: object) -> bool:
     return _is_ids(value) and isinstance(value, list) and len(value) in (0, 4)
 
 
+def _is_fetch(value: object) -> bool:
+    return _is_ids(value) and isinstance(value, list) and len(value) in (0, 2)
+
+
 def _is_strings(value: object) -> bool:
     return type(value) is list and all(type(item) is str for item in value)
 
@@ -67,5 +71,6 @@ FORMS: Final[dict[str, tuple[str, Callable[[object], bool]]]] = {
 NAMED_FORMS: Final = {
     "scalars": ("numbers", _is_scalars),
     "block": ("[] or [lender, loan, offset, bytes]", _is_block),
+    "fetch": ("[] or [request, output]", _is_fetch),
 }
 """Fields whose name says more than their type."""

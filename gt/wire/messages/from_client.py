@@ -64,6 +64,7 @@ class Run(NamedTuple):
     * `scalars`: the value of each run-time scalar.
     * `dying`: positions of inputs that nobody needs after this run.
     * `freed`: other tensors that nobody needs any more.
+    * `fetch`: [], or [request, output]: the client wants that survivor's values too, as by a `Fetch` behind the run.
     """
 
     segment: int
@@ -72,6 +73,7 @@ class Run(NamedTuple):
     scalars: list[Any]
     dying: list[int]
     freed: list[int]
+    fetch: list[int] = []  # noqa: RUF012 — no message is ever changed
 
 
 class Put(NamedTuple):

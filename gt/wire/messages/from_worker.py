@@ -53,11 +53,11 @@ class Landed(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The answer to `Collect`: this worker's part of a tensor.
+    """The answer to `Collect`, or to an `Execute` with a `fetch`: this worker's part of a tensor.
 
     From worker to dispatcher.
 
-    * `request`: that of the `Collect`.
+    * `request`: that of the `Collect` or `fetch`.
     * `fault`: [], or the name and text of the error that it holds.
     * `bulk`: whether the values wait for the client's grant.
     * `data`: the values, or empty.

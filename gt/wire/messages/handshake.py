@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-VERSION: Final = 18
+VERSION: Final = 19
 """The protocol's version, said in the first message of each side; a different one is refused with both numbers."""
 
 DRAINED: Final = "Drained"

@@ -104,6 +104,8 @@ class Execute(NamedTuple):
     * `scalars`: as in `Run`.
     * `dying`: as in `Run`.
     * `freed`: as in `Run`.
+    * `fetch`: [], or [request, output]: the receiver sends the values of that survivor as soon as it has them, as by a `Collect`
+      of this request behind the plan. They are few enough to go with a `Part`.
     """
 
     order: int
@@ -114,6 +116,7 @@ class Execute(NamedTuple):
     scalars: list[Any]
     dying: list[int]
     freed: list[int]
+    fetch: list[int] = []  # noqa: RUF012 — no message is ever changed
 
 
 class Store(NamedTuple):

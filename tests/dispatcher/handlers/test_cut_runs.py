@@ -173,3 +173,11 @@ def test_no_mark_is_taken_of_a_run_underway() -> None:
     assert 100 in client.recovery.taking.table
     assert 300 not in client.recovery.taking.table
     each.done()
+
+
+def test_what_such_a_run_asks_for_is_collected_behind_its_last_part() -> None:
+    each = cut()
+    each.run(2, 10, [1], fetch=[7, 3])
+    *parts, collect = each.hears("w0", m.Execute, m.Collect)
+    assert [part.fetch for part in parts] == [[]] * 4
+    assert (collect.reply, collect.tensor) == (7, 13)
