@@ -109,7 +109,7 @@ class SessionMover:
                 "warning", f"worker {number} is slowed down: {times}; see what else its host does, and to its cooling"
             )
         if slowed or any(each.factor > 1.0 for each in slowdowns.values()):
-            factors = of_all(slowdowns, {worker.number: host_of(worker.facts) for worker in workers})
+            factors = of_all(slowdowns, {worker.number: host_of(worker.facts) for worker in workers}, service.now)
             for worker in workers:
                 worker.slowed = factors[worker.number]
 

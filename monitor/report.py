@@ -309,7 +309,7 @@ def _spills(found: Findings) -> str:
 WAITING_CAUSES: Final = {
     "workers": "workers that have not joined",
     "credit": "credit: workers have too much to do already",
-    "share": "share: other sessions' plans have their turns first",
+    "share": "share: its workers have enough in flight, or others' plans have their turns first",
     "rate": "rate: its user may issue no more instructions for now",
     "put": "a put that has not landed",
     "restore": "a lost worker: what the last mark has is restored",

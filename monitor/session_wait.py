@@ -78,9 +78,9 @@ def _granted(session: dict[str, Any]) -> str:
     if granted["reserved"]:
         parts.append(f"{granted['reserved']:.0%} of the time reserved")
     if "sessions" in granted:
-        parts.append(f"{granted['sessions']} sessions at a time ({session['sessions']} now)")
+        parts.append(f"{_count(granted['sessions'], 'session')} at a time ({session['sessions']} now)")
     if "workers" in granted:
-        parts.append(f"{granted['workers']} workers")
+        parts.append(_count(granted["workers"], "worker"))
     if "live_bytes" in granted:
         parts.append(f"{granted['live_bytes']:,} bytes on each worker")
     if "instructions_per_second" in granted:
@@ -88,6 +88,10 @@ def _granted(session: dict[str, Any]) -> str:
     if granted["priority"] != "interactive":
         parts.append(f"class {granted['priority']} at most")
     return ", ".join(parts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _seconds(seconds: float) -> str:

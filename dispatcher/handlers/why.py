@@ -106,7 +106,10 @@ def describe_wait(service: DispatcherState, client: ClientRecord) -> str:
         late = [worker for worker, last in record.done.items() if last < oldest]
         return f"{len(record.pending)} plans are under way; workers {late[:MAX_WORKERS]} have yet to finish number {oldest}"
     if state is WAITING_SHARE and record is not None:
-        return f"others' plans have their turns first on workers {list(record.mesh.members[:MAX_WORKERS])}"
+        members = list(record.mesh.members[:MAX_WORKERS])
+        if service.pacer.is_beside_others(record.mesh.number):
+            return f"others' plans have their turns first on workers {members}"
+        return f"workers {members} have enough to do with its own plans that are in flight"
     if state is WAITING_OPERATOR:
         return "an operator has paused the session, until one lets it go on"
     if state is WAITING_ANSWERS:

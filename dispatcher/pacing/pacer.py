@@ -313,6 +313,12 @@ class Pacer:
                         found[lane.session] = None
         return [*found][:most]
 
+    def is_beside_others(self, mesh: int) -> bool:
+        """Whether others have plans in flight, or wait, on a worker of a mesh."""
+        lane = self.lanes[mesh]
+        waits = self.sessions[lane.session].waits is lane
+        return any(cell.plans > lane.plans or cell.waiting > waits for cell in lane.cells)
+
     def has_room(self, lane: Lane, now: float) -> bool:
         """Whether each worker of a mesh has room for one more plan."""
         waits = self.sessions[lane.session].waits is lane

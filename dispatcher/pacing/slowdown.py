@@ -58,15 +58,16 @@ class WorkerSlowdown:
                 self.factor = max(self.ratio, RECOVERED)
 
 
-def of_all(slowdowns: Mapping[int, WorkerSlowdown], hosts: Mapping[int, Hashable]) -> dict[int, float]:
-    """How many times as long a plan takes on each of these workers as at best, as far as is known: on an idle one as on the best
-    one of its host that is not idle."""
+def of_all(slowdowns: Mapping[int, WorkerSlowdown], hosts: Mapping[int, Hashable], now: float) -> dict[int, float]:
+    """How many times as long a plan takes on each of these workers as at best, as far as is known: on one that has been idle for
+    `SUSTAINED_SECONDS` as on the best one of its host that has not."""
+    busy = {number for number, each in slowdowns.items() if now - each.measured_at < SUSTAINED_SECONDS}
     known: dict[Hashable, float] = {}
-    for number, each in slowdowns.items():
-        if number in hosts:
-            host = hosts[number]
-            known[host] = min(known.get(host, inf), each.factor)
-    return {
-        number: slowdowns[number].factor if number in slowdowns else known.get(host, 1.0)
-        for number, host in hosts.items()
-    }
+    for number in busy & hosts.keys():
+        host = hosts[number]
+        known[host] = min(known.get(host, inf), slowdowns[number].factor)
+    found = {}
+    for number, host in hosts.items():
+        own = slowdowns[number].factor if number in slowdowns else 1.0
+        found[number] = own if number in busy else known.get(host, own)
+    return found

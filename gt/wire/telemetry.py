@@ -177,10 +177,10 @@ class Waiting(NamedTuple):
 
     From a worker: `what` is 'pieces': of the collective `kind` in `plan`, `missing` pieces of `nbytes` bytes from `peers`.
     From the dispatcher, for the first message in a client's queue: 'workers' (to join), 'share' (of the time of `peers`,
-    where others' plans have their turns first), 'credit' (of its mesh; `peers` are the members that have not finished the
-    oldest order), 'put' (to land at `peers`), 'restore' (`peers` have yet to restore the session's mark), 'mark' (one is due,
-    and puts have yet to land), 'operator' (who has paused the session) or 'plan' (being prepared). Also from the dispatcher, for
-    a worker: 'busy': worker `peers` [w] is in `order` of `plan` and has reported nothing since.
+    which have enough in flight, or where others have their turns first), 'credit' (of its mesh; `peers` are the members that
+    have not finished the oldest order), 'put' (to land at `peers`), 'restore' (`peers` have yet to restore the session's
+    mark), 'mark' (one is due, and puts have yet to land), 'operator' (who has paused the session) or 'plan' (being prepared).
+    Also from the dispatcher, for a worker: 'busy': worker `peers` [w] is in `order` of `plan` and has reported nothing since.
     """
 
     time: int

@@ -149,7 +149,7 @@ ENGLISH: Final = {
     "why workers": "Workers have to join first.",
     "why credit": "Credit: {peers} must first finish the oldest order.",
     "why rate": "Its user may issue no more instructions for now.",
-    "why share": "Others' plans have their turns first on {peers}.",
+    "why share": "{peers} have enough in flight, or others' plans have their turns first.",
     "why operator": "An operator has paused it.",
     "why put": "A put has to land at {peers}.",
     "why restore": "What the last mark has must be restored by {peers} first.",

@@ -108,7 +108,7 @@ def test_each_limit_that_holds_a_session_is_named() -> None:
         f"client {a} of user a (normal, it said auto) is waiting for its rate (10 ms more): its principal, user a, may "
         "issue 1 instructions a second\n"
         "  worker 0: in flight: 1 plan of its own (0.002 ms); its share there is 100% now\n"
-        "  granted: weight 2, 25% of the time reserved, 1 sessions at a time (1 now), 4 workers, 1,073,741,824 bytes on each "
+        "  granted: weight 2, 25% of the time reserved, 1 session at a time (1 now), 4 workers, 1,073,741,824 bytes on each "
         "worker, 1 instructions a second, class normal at most\n"
         f"client {a} of user a (normal, it said auto) is waiting for its rate (10 ms more): its principal, user a, may "
         "issue 1 instructions a second"
@@ -169,3 +169,19 @@ def test_who_asks_and_reads_no_answers_is_ended(many: int) -> None:
     assert (type(told), told.kind) == (m.Goodbye, "ProtocolError")
     assert peers[0].encode() not in each.core.subscribers.watchers
     each.event(Received(b"c", m.Ping(), 0))
+
+
+def test_who_waits_for_its_own_plans_is_not_told_that_others_have_turns_first() -> None:
+    """It is alone on its worker, which has 20 ms of its plans."""
+    each = Service(1)
+    number = come(each, "c", "a")
+    for _ in range(2):
+        each.run(1, 5, [1], "c")
+        each.say("w0", m.Done(each.core.service.order, [LONG]))
+    for base in range(6, 12):
+        each.run(1, base, [1], "c")
+    text = "\n".join(lines(ask(each, "a", number).facts))
+    assert "is waiting for its share" in text
+    assert "workers [0] have enough to do with its own plans that are in flight" in text
+    assert "others" not in text
+    each.say("w0", m.Done(each.core.service.order, [LONG]))

@@ -82,7 +82,13 @@ def test_an_idle_worker_counts_as_the_best_that_works_on_its_host() -> None:
     slower([4.0] * 50)
     well([1.0] * 50)
     hosts = {0: "a", 1: "a", 2: "a", 3: "b", 4: "c", 5: "c"}
-    found = of_all({0: slow.worker, 1: slower.worker, 4: well.worker}, hosts)
+    slowdowns = {0: slow.worker, 1: slower.worker, 4: well.worker}
+    found = of_all(slowdowns, hosts, slow.now)
     assert found[0] == found[2] == pytest.approx(2.0, rel=0.01)
     assert found[1] == pytest.approx(4.0, rel=0.01)
     assert found[3] == found[4] == found[5] == 1.0
+    slow([2.0] * 10)
+    found = of_all(slowdowns, hosts, slow.now)
+    assert found[1] == found[0], "what was measured there a while ago may be over"
+    slower([0.0] * 10)
+    assert of_all({1: slower.worker}, hosts, slower.now)[1] == pytest.approx(4.0, rel=0.01), "nobody there knows better"
