@@ -75,6 +75,8 @@ SHARED_WORK_SECONDS: Final = 0.0005
 """The same while workers compute for several principals: what one of them waits for may have come."""
 FLOOD_SECONDS: Final = 0.0005
 """So long messages are read before one of a principal that has used more than its share of this thread ends the batch."""
+CORE_WAIT_SECONDS: Final = 0.02
+"""The least seconds between two looks at how long this thread waits for a core."""
 MAX_YIELD_SECONDS: Final = 0.002
 """The longest time for which nothing is read then."""
 PING: Final = m.Ping()
@@ -177,7 +179,7 @@ class DispatcherShell:
         if self.numbers is not None:
             self.core.service.goes_on(self.numbers.workers)
         self.clock = ActiveClock()
-        self.core_wait = CoreWait()
+        self.core_wait, self.core_wait_at = CoreWait(), 0.0
         self.garbage: OldGarbage | None = None
         """Looks for what Python would look for at any time, if that is left to it."""
         self.handled_at = self.clock()
@@ -348,7 +350,6 @@ class DispatcherShell:
             if self.clock.paused_seconds > self.paused_seconds:
                 log.warning("this process stood still for %.1f s", self.clock.paused_seconds - self.paused_seconds)
                 self.paused_seconds = self.clock.paused_seconds
-            self.core.service.thread.waited(self.core_wait.part(now))
             self._handle(Tick())
             self.manager.beat()
             self._fence()
@@ -362,6 +363,10 @@ class DispatcherShell:
                 self.logs.look()
             if self.garbage is not None:
                 self.garbage.look(now, idle=not self.core.busy and not self.core.service.issued)
+        thread = self.core.service.thread
+        if now >= self.core_wait_at and thread.is_shared(now):
+            self.core_wait_at = now + CORE_WAIT_SECONDS
+            thread.waited(self.core_wait.part(now), now)
         if now >= self.core.wakes_at:
             self._handle(Due())
         if self.core.subscribers.period and now >= self.publish_at:

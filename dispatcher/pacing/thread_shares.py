@@ -3,8 +3,8 @@ dispatcher's time, and on a machine where it has no core of its own, that of wor
 
 While the workers compute for somebody else as well, a principal may use half of the thread, and what it has saved up besides: the
 generic cell rate algorithm (ITU-T I.371), in seconds. While cores are short, so that workers lack what this thread has, it is a
-quarter. Who has used more rests: its jobs and its queues go on when that is paid off. Who is alone has the whole thread. Time
-decides nothing but the order between principals. No clock is used here.
+quarter, and a fifth of the time counts for which it has saved up. Who has used more rests: its jobs and its queues go on when
+that is paid off. Who is alone has the whole thread. Time decides nothing but the order between principals. No clock is used here.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ SHARE: Final = 0.5
 """The part of the thread that a principal may use for long, while workers compute for others too."""
 SHORT_SHARE: Final = 0.25
 """The same while cores are short."""
+SHORT_SAVED_SECONDS: Final = 0.05
 SHORT_WAIT: Final = 0.05
-"""Cores are short while this thread waits for one for such a part of the time."""
+"""Cores are short when this thread has waited for one for such a part of the time, and for `SHORT_SECONDS` after that."""
+SHORT_SECONDS: Final = 1.0
 SAVED_SECONDS: Final = 0.25
 """Of so long a time it may use that part at once, as a program that begins does."""
 OWED_SECONDS: Final = 0.1
@@ -40,11 +42,13 @@ class ThreadShares:
         """For whom a plan was issued last, and when."""
         self.before: tuple[Hashable, float] = (NOBODY, -inf)
         """For whom, of all others, and when."""
-        self.share = SHARE
+        self.short_until = -inf
+        """Until when cores count as short."""
 
-    def waited(self, part: float) -> None:
+    def waited(self, part: float, now: float) -> None:
         """This thread has waited for a core for such a part of the last moment."""
-        self.share = SHORT_SHARE if part >= SHORT_WAIT else SHARE
+        if part >= SHORT_WAIT:
+            self.short_until = now + SHORT_SECONDS
 
     def is_shared(self, now: float) -> bool:
         """Whether workers compute for several principals, or did a moment ago."""
@@ -69,8 +73,9 @@ class ThreadShares:
             return
         if len(self.paid) >= MAX_KEPT and principal not in self.paid:
             self.paid = {each: until for each, until in self.paid.items() if until > now}
-        begin = max(self.paid.get(principal, -inf), now - SAVED_SECONDS)
-        self.paid[principal] = min(begin + seconds / self.share, now + OWED_SECONDS)
+        share, saved = (SHORT_SHARE, SHORT_SAVED_SECONDS) if now < self.short_until else (SHARE, SAVED_SECONDS)
+        begin = max(self.paid.get(principal, -inf), now - saved)
+        self.paid[principal] = min(begin + seconds / share, now + OWED_SECONDS)
 
     def rests(self, principal: Hashable, now: float) -> bool:
         """Whether a principal has used more than its share, and others wait for workers that might need the time."""

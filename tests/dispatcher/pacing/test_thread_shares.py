@@ -13,6 +13,8 @@ from gt.dispatcher.pacing.thread_shares import (
     OWED_SECONDS,
     SAVED_SECONDS,
     SHARE,
+    SHORT_SAVED_SECONDS,
+    SHORT_SECONDS,
     SHORT_SHARE,
     SHORT_WAIT,
     ThreadShares,
@@ -22,15 +24,16 @@ TURN = 1e-4
 """The seconds of one turn of work."""
 
 
-def used(shares: ThreadShares, seconds: float, others: float | None = 0.02) -> float:
+def used(shares: ThreadShares, seconds: float, others: float | None = 0.02, waits: float = 0.0) -> float:
     """How much of the thread "flood" has in so many seconds, if it always has work and a plan of "honest" is issued every
-    `others` seconds (None: never)."""
+    `others` seconds (None: never), while the thread `waits` for cores for such a part of the time."""
     now = spent = due = 0.0
     while now < seconds:
         if others is not None and now >= due:
             shares.issued("honest", now)
             due = now + others
         shares.issued("flood", now)
+        shares.waited(waits, now)
         if not shares.rests("flood", now):
             shares.charge("flood", TURN, now)
             spent += TURN
@@ -49,13 +52,24 @@ def test_beside_others_a_principal_has_half_and_what_it_saved() -> None:
 
 
 def test_while_cores_are_short_it_is_less() -> None:
-    seconds, shares = 10.0, ThreadShares()
-    shares.waited(SHORT_WAIT)
-    assert SHORT_SHARE * seconds <= used(shares, seconds) <= SHORT_SHARE * (seconds + SAVED_SECONDS) + 2 * TURN
-    again = ThreadShares()
-    for part in (SHORT_WAIT, SHORT_WAIT / 2):
-        again.waited(part)
-    assert used(again, seconds) >= SHARE * seconds
+    """And less at once, but no less when they hardly are."""
+    seconds = 10.0
+    most = SHORT_SHARE * (seconds + SHORT_SAVED_SECONDS) + 2 * TURN
+    assert SHORT_SHARE * seconds <= used(ThreadShares(), seconds, waits=SHORT_WAIT) <= most
+    assert used(ThreadShares(), seconds, waits=0.9 * SHORT_WAIT) >= SHARE * seconds
+
+
+def test_what_was_saved_is_less_once_cores_are_short_and_they_are_for_a_while() -> None:
+    shares = ThreadShares()
+    shares.issued("honest", 0.0)
+    shares.issued("flood", 0.0)
+    shares.charge("flood", SHORT_SHARE * SHORT_SAVED_SECONDS * 1.5, 0.0)
+    assert not shares.rests("flood", 0.0)
+    shares.waited(SHORT_WAIT, 0.0)
+    shares.charge("flood", SHORT_SHARE * SHORT_SAVED_SECONDS * 1.5, 0.0)
+    assert shares.rests("flood", 0.0)
+    shares.waited(0.0, SHORT_SECONDS / 2)
+    assert shares.short_until == SHORT_SECONDS
 
 
 def test_the_thread_is_shared_while_plans_of_two_are_issued() -> None:
