@@ -6,7 +6,7 @@ Workers count when they are asked, and not otherwise, so nothing here costs a pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gt.sharding.device_names import names_of
@@ -145,6 +145,8 @@ class WorkerMemory:
     fragmentation: float | None
     """The share, from 0 to 1, of the memory that its allocator has from the system or device and nobody uses; None where it
     cannot tell."""
+    host_calls: dict[str, int] = field(default_factory=dict)
+    """Of a worker that computes with PyTorch: how often NumPy had to, by op and dtype of the result, as in 'svd float32'."""
 
 
 @dataclass(frozen=True, slots=True)

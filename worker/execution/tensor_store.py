@@ -143,6 +143,7 @@ class TensorStore:
             "pinned_reserved": 0 if limiter is None or limiter.spill.pinned is None else limiter.spill.pinned.reserved,
             "fragmentation": usage.unused,
             "holders": [list(each) for each in largest_holders(held, most)],
+            **({} if self.backend.torch is None else {"host_calls": self.backend.torch.host_counts()}),
         }
 
     def fault(

@@ -40,7 +40,7 @@ class TorchDevice(NamedTuple):
     threads: ThreadPool
     """Who computes what NumPy has to."""
     host_calls: Counter[tuple[str, str]]
-    """How often NumPy has computed, by op and dtype of the result."""
+    """How often NumPy has computed what this device could not, by op and dtype of the result."""
     facts: dict[str, Any]
     """Its model and memory, where it has its own."""
     to_host: Callable[[Any], np.ndarray[Any, Any]]
@@ -54,6 +54,10 @@ class TorchDevice(NamedTuple):
     def on_host(self) -> bool:
         """Whether its memory is the host's, so that NumPy looks at it without a copy."""
         return self.kind == "torch:cpu"
+
+    def host_counts(self) -> dict[str, int]:
+        """How often NumPy has computed what this device could not, by op and dtype as one text; the most frequent first."""
+        return {" ".join(key): count for key, count in self.host_calls.most_common() if count}
 
     def use_threads(self, count: int) -> None:
         """Have PyTorch compute with so many threads in this process, which is a worker's own."""

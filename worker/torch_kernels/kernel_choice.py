@@ -8,6 +8,7 @@ bytes; from another device operands are copied, and the result back. It is count
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
 from enum import Enum
@@ -23,6 +24,8 @@ from gt.worker.torch_device.torch_array import to_host
 from gt.worker.torch_device.torch_devices import TorchDevice
 
 from .functional import FUNCTIONAL, MIN_ONEDNN_MULTIPLICATIONS, multiplies_bfloat16
+
+log = logging.getLogger(__name__)
 
 
 class Computed(Enum):
@@ -73,7 +76,8 @@ class TorchKernels:
 
     def choose(self, call: KernelCall) -> tuple[Computed, Kernel]:
         """By what a call is computed, and its kernel."""
-        if not call.blocks and not self._on_host(call):
+        must = bool(call.blocks) or self._lacks(call)
+        if not must and call.op not in self.host_ops and not (self.prefers_host and not _pays(call)):
             factory = FUNCTIONAL.get(call.op)
             own = None if factory is None else factory(call)
             if own is not None:
@@ -82,33 +86,41 @@ class TorchKernels:
                 try:
                     return Computed.KERNEL, KERNELS[call.op](call)
                 except NotImplementedError:  # a function that PyTorch's arrays have not
-                    pass
-        return Computed.HOST, self._host_kernel(call)
+                    must = True
+        return Computed.HOST, self._host_kernel(call, counted=must)
 
-    def _on_host(self, call: KernelCall) -> bool:
-        if call.op in self.host_ops or (self.prefers_host and not _pays(call)):
+    def _lacks(self, call: KernelCall) -> bool:
+        """Whether PyTorch does not compute the op, or not in these dtypes."""
+        if call.op in HOST_OPS:
             return True
         dtypes = {call.result.dtype, *(operand.dtype for operand in call.operands if isinstance(operand, Spec))}
         if call.op in COMPLEX_ON_HOST and any(dtype.kind == "c" for dtype in dtypes):
             return True
         return bool(dtypes & self.device.absent)
 
-    def _host_kernel(self, call: KernelCall) -> Kernel:
+    def _host_kernel(self, call: KernelCall, *, counted: bool) -> Kernel:
         own = replace(call, xp=np, direct=None, later=None, thread_pool=None if call.blocks else self.device.threads)
         table: dict[str, KernelFactory] = DETERMINISTIC_KERNELS if call.blocks else KERNELS
         kernel, from_host = table[call.op](own), self.device.from_host
-        counts, key = self.device.host_calls, (call.op, call.result.dtype.name)
+        counts, key, by_one = self.device.host_calls, (call.op, call.result.dtype.name), int(counted)
+        if counted and not self.device.on_host and key not in counts:
+            log.warning(
+                "%s of %s is computed by NumPy on the host of %s: operands and results are copied",
+                *key,
+                self.device.name,
+            )
+            counts[key] = 0
         numbers = [isinstance(operand, str) for operand in call.operands]
         if not any(numbers):
 
             def run(*operands: Any) -> Any:
-                counts[key] += 1
+                counts[key] += by_one
                 return from_host(np.asarray(kernel(*map(to_host, operands))))
 
             return run
 
         def run_mixed(*operands: Any) -> Any:
-            counts[key] += 1
+            counts[key] += by_one
             there = [x if number else to_host(x) for x, number in zip(operands, numbers, strict=True)]
             return from_host(np.asarray(kernel(*there)))
 

@@ -78,8 +78,28 @@ def test_a_sharded_session_has_the_numbers_of_numpys_workers() -> None:
             x = gt.randn(6, 5)
             y = (x @ x.T).softmax(1).sum(0)
         found[device] = x.numpy(), y.numpy()
+        calls = [worker.host_calls for worker in gt.memory().workers]
+        assert calls == [{"normal float32": 1} if device == "torch:cpu" else {}] * 2
         with pytest.raises(IndexOutOfRange, match="index 9 is out of range"):
             gt.index_select(x, 0, gt.tensor([9])).numpy()
         gt.disconnect()
     np.testing.assert_array_equal(found["torch:cpu"][0], found["cpu"][0])
     np.testing.assert_allclose(found["torch:cpu"][1], found["cpu"][1], rtol=1e-5)
+
+
+def test_a_deterministic_session_has_the_bits_of_numpys_workers() -> None:
+    """Also as many of each kind."""
+    config = {"mesh": {"data": 2}, "deterministic": True, "sharding_config": {"*": {"strategy": "data_parallel"}}}
+    found = []
+    for devices in (["cpu"] * 2, ["torch:cpu"] * 2, ["cpu", "torch:cpu"]):
+        fabric = Fabric(2, Config.from_plain(config), devices=devices)
+        session = Session(InprocLink(fabric), "inproc", idle_flush=False)
+        session.open({**host_facts(), "bulk": b""}, 1.0)
+        sessions.adopt(session)
+        gt.manual_seed(5)
+        with gt.signal.context("all"):
+            x = gt.randn(64, 33)
+            found.append(((x.T @ x).softmax(1).sum(0) * x.tanh().mean(0)).numpy())
+        gt.disconnect()
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
