@@ -19,12 +19,13 @@ from gt.client.segment.value import TensorValue
 from gt.client.tensor import grad_mode
 from gt.client.tensor.tape import Leaf
 from gt.client.tensor.tensor import Tensor
-from gt.errors import CompileError, GTError, OutOfMemory, PlanRefused, WorkerLost
+from gt.errors import CompileError, GTError, OutOfMemory, WorkerLost
 
 from .guards import Guards
 
-RETRIED: Final = (OutOfMemory, WorkerLost, PlanRefused)
-"""Errors that say nothing against the program: the same call may succeed a moment later."""
+RETRIED: Final = (OutOfMemory, WorkerLost)
+"""Errors that say nothing against the program: the same call may succeed a moment later. Not `PlanRefused`: that plan has ended
+workers more than once, and would again."""
 log: Final = logging.getLogger("gt")
 
 
@@ -50,10 +51,11 @@ def call_whole(
                 out = function(*args, **options)
             _wait_for(before.changes([*roots, ("its result", out)]))
         except BaseException as error:
-            traceback.clear_frames(error.__traceback__)  # they hold what was computed
+            out = None
             before.restore()
             if not left or not isinstance(error, RETRIED) or not _are_sound(before.values):
                 raise
+            traceback.clear_frames(error.__traceback__)  # they hold what was computed
             log.warning("%s is called anew, of %d more calls at most: %s: %s", name, left, type(error).__name__, error)
         else:
             return out

@@ -130,6 +130,8 @@ class Session:
         self._config: Any = None
         """The session's own sharding config (a `gt.config.Config`), to notice typos in the names of signals."""
         self.mentioned: set[str] = set()
+        self.regions: dict[str, tuple[dict[str, str], str]] = {}
+        """The rules of functions and tensors that the program has placed, by signal, each with its line."""
         self.compiled: Counter[str] = Counter()
         """What compiled functions did in this session (`client/compile/compile.py`)."""
         self.misses: Counter[str] = Counter()

@@ -35,10 +35,10 @@ def function(
 
     `device` says where it is computed: 'cpu', 'cuda', 'cuda:1', 'cuda:1@HOST', 'gt:3' (worker 3), a worker's number, or one of
     `gt.devices()`. `priority` is the class of its plans: 'interactive', 'normal' or 'batch'; at most what the operator grants.
-    `retry` (0 to 100) is how often a call is made anew that workers could not finish: with `gt.OutOfMemory`, `gt.WorkerLost`
-    or `gt.PlanRefused`. With it, a call waits for its results, and one that raises leaves all tensors as they were. `name` is
-    that of the region's signal, to which configs bind rules; the default is the function's with its module. What a config says
-    of that signal counts more than what is said here. Values never depend on any of it.
+    `retry` (0 to 100) is how often a call is made anew that workers could not finish: with `gt.OutOfMemory` or
+    `gt.WorkerLost`. With it, a call waits for its results, and one that raises leaves all tensors as they were. `name` is that
+    of the region's signal, to which configs bind rules; the default is the function's with its module. What a config says of
+    that signal counts more than what is said here. Values never depend on any of it.
 
     Works on functions and methods, with or without arguments. Raises `TypeError` for an unknown option and for what is no
     function, `ValueError` for a value that is not allowed, and at the first call `gt.ConfigError` for a device that the session
@@ -137,16 +137,9 @@ def _signal(function: Any, name: str | None, said: tuple[Any, ...]) -> str:
 
 def _tell(session: Session, signal: str, rule: dict[str, str], where: str) -> None:
     """Have a session follow a rule for a signal, if its config does not say already what the rule says."""
-    config = session.config
-    known = () if config is None else config.rules.get(signal, ())
-    missing = {key: value for key, value in rule.items() if all(getattr(each, key) is None for each in known)}
-    if any(each.shard or each.stages for each in known):
-        missing.pop("device", None)
-    if not missing:
-        return
-    from gt.sharding import config as schema
+    from .session import shard_by, with_region
 
-    from .session import shard_by
-
-    first = {**missing, **(known[0].model_dump(mode="json", exclude_none=True) if known else {})}
-    shard_by(session, (config or schema.Config()).with_rules(signal, (first, *known[1:]), where))
+    session.regions[signal] = rule, where
+    config = with_region(session.config, signal, rule, where)
+    if config is not session.config:
+        shard_by(session, config)

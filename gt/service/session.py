@@ -308,7 +308,24 @@ def load_config(config: Any = None) -> None:
     if sessions.active() is None:
         init(config=read)
     else:
-        shard_by(sessions.current(), read)
+        session = sessions.current()
+        for signal, (rule, where) in session.regions.items():  # no call of theirs need come that would say it again
+            read = with_region(read, signal, rule, where)
+        shard_by(session, read)
+
+
+def with_region(config: Config | None, signal: str, rule: Mapping[str, str], where: str) -> Any:
+    """A config with what a region (`gt/service/regions.py`) says of its signal; the same one, if it says so much itself."""
+    known = () if config is None else config.rules.get(signal, ())
+    missing = {key: value for key, value in rule.items() if all(getattr(each, key) is None for each in known)}
+    if any(each.shard or each.stages for each in known):
+        missing.pop("device", None)
+    if not missing:
+        return config
+    from gt.sharding import config as schema
+
+    first = {**missing, **(known[0].model_dump(mode="json", exclude_none=True) if known else {})}
+    return (config or schema.Config()).with_rules(signal, (first, *known[1:]), where)
 
 
 def register_config(signal: str, rules: Any) -> None:

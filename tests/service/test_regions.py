@@ -123,6 +123,7 @@ def test_a_region_trains_where_it_says_and_its_rule_is_a_signal_s(three: Any) ->
         kinds.append(pacer.kind(*pacer.sessions))
     assert kinds[0] == "batch" != kinds[1], "what comes after is in plans of its own"
     gt.load_config({"sharding_config": {signal: {"device": "gt:2"}}})
+    assert three.config.rules[signal][0].priority == "batch", "what the config does not say the region says"
     model.forward(x)
     assert worker_of(three, model.forward(x)) == 2
     assert three.config.rules[signal][0].priority == "batch"
@@ -221,7 +222,7 @@ def test_what_is_the_program_s_own_error_is_not_done_anew_and_leaves_nothing(ses
         assert kept.tolist() == [0.0] * 3
 
 
-def test_what_cannot_be_a_region_is_refused_with_what_can() -> None:
+def test_what_cannot_be_a_region_is_refused_with_what_can(session: Any) -> None:
     for wrong, message in (
         ({"devise": "cpu"}, r"no option 'devise'; its options are device, priority, retry, name"),
         ({"priority": "urgent"}, r"priority='urgent'; allowed: interactive, normal, batch"),
