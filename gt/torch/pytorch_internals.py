@@ -7,6 +7,7 @@ in a sentence.
 from __future__ import annotations
 
 import functools
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -34,7 +35,8 @@ _NEEDED: Final = (
     "torch._C._acc.create_empty_tensor", "torch._C._dispatch_has_kernel_for_dispatch_key", "torch._C._ForceDispatchKeyGuard",
     "torch._C._get_dispatch_mode", "torch.nn.Module._apply",
     "torch.Tensor._make_wrapper_subclass", "torch._decomp.core_aten_decompositions",
-    "torch._decomp.decomposition_table", "torch._dynamo.backends.common.aot_autograd", "torch._guards.TracingContext",
+    "torch._decomp.decomposition_table", "torch._dynamo.backends.common.aot_autograd",
+    "torch._functorch.partitioners.default_partition", "torch._guards.TracingContext",
     "torch.optim.optimizer._foreach_supported_types", "torch.utils._foreach_utils._foreach_supported_types",
     "torch.compiler._is_compiling_flag", "torch.utils.backend_registration._setup_privateuseone_for_python_backend",
 )  # fmt: skip
@@ -183,9 +185,24 @@ def aot_compiler(forward: Any, backward: Any, inference: Any, table: dict[Any, A
     from torch._dynamo.backends.common import aot_autograd
 
     made: Callable[..., Any] = aot_autograd(
-        fw_compiler=forward, bw_compiler=backward, inference_compiler=inference, decompositions=table
-    )
+        fw_compiler=forward, bw_compiler=backward, inference_compiler=inference, decompositions=table,
+        partition_fn=_parted,
+    )  # fmt: skip
     return made
+
+
+def _parted(graph: Any, inputs: Any, **named: Any) -> Any:
+    """PyTorch's partition of a graph of both passes, but what is drawn is kept where checkpointing would draw it again: a program
+    has its numbers from the session, and not from a state that a graph hands on."""
+    from torch._functorch.partitioners import default_partition
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    for node in graph.graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and "recompute" in node.meta:
+            for each in (node, *node.users):  # of a tuple, PyTorch keeps the parts that are taken from it
+                if each is node or each.target is operator.getitem:
+                    each.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    return default_partition(graph, inputs, **named)
 
 
 def forward_outputs() -> int | None:

@@ -213,6 +213,20 @@ def test_tensors_of_one_value_are_inputs_of_the_same_graph() -> None:
     assert counters["stats"]["unique_graphs"] == 1
 
 
+def test_checkpointing_in_a_graph_draws_once() -> None:
+    """Gradients are those without checkpointing, dropout included."""
+    from torch.utils.checkpoint import checkpoint
+
+    layers = nn.Sequential(nn.Linear(4, 16), nn.Dropout(0.5), nn.Linear(16, 4)).to("gtx")
+    found = []
+    for function in (layers, lambda x: checkpoint(layers, x, use_reentrant=False)):
+        torch.manual_seed(3)
+        x = torch.rand(3, 4).to("gtx").requires_grad_()
+        torch.compile(function, backend=gt.torch.backend)(x).square().sum().backward()
+        found.append(x.grad.cpu())
+    torch.testing.assert_close(found[1], found[0])
+
+
 def test_a_graph_writes_to_a_view_that_it_is_given() -> None:
     compiled = torch.compile(lambda x: x.add_(1).sum(), backend=gt.torch.backend, dynamic=True)
     for n in (2, 3):
