@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from forked_programs import Program, together
 
 import gt
 from gt.service.launch import Local
+from gt.wire import telemetry
 
 LEAST_THROUGHPUT: Final = 0.97
 PRODUCTS: Final = tuple(round(each * 10_000) for each in sharing.SHORT_SECONDS)
@@ -40,16 +42,12 @@ START_SECONDS: Final = 5.0
 
 
 def program(number: int, seconds: float) -> Program:
-    """One of the programs. Finds its products, in which time, what of a worker's time it has got (-1: nobody says), and whether
-    its last result was right."""
-    count, name = PRODUCTS[number // sharing.WORKERS % len(PRODUCTS)], f"program {number}"
-
-    def used() -> float:
-        return float(gt.usage().get(name, {}).get("device_seconds", 0.0)) if hasattr(gt, "usage") else 0.0
+    """One of the programs. Finds its products, in which time, and whether its last result was right."""
+    count = PRODUCTS[number // sharing.WORKERS % len(PRODUCTS)]
 
     def run(address: str, start: int, report: int) -> None:
         session = gt.connect(address)
-        gt.signal.enter(name if number < sharing.MAX_COUNTED else "others")
+        gt.signal.enter(f"program {number}" if number < sharing.MAX_COUNTED else "others")
         matrix = gt.from_numpy(np.full((sharing.SIDE, sharing.SIDE), 1 / sharing.SIDE, np.float32))
 
         def plans(until: float) -> gt.Tensor:
@@ -67,11 +65,11 @@ def program(number: int, seconds: float) -> Program:
         os.write(report, b"\n")
         os.read(start, 1)
         plans(time.monotonic() + START_SECONDS)
-        begin, before, had = time.monotonic(), session.credited, used()
+        begin, before = time.monotonic(), session.credited
         x = plans(begin + seconds)
-        done, passed, got = session.credited - before, time.monotonic() - begin, used() - had
+        done, passed = session.credited - before, time.monotonic() - begin
         is_right = bool(np.allclose(x.numpy(), np.float32(1 / sharing.SIDE + number), rtol=1e-5))
-        os.write(report, json.dumps([done * count, passed, got, is_right]).encode() + b"\n")
+        os.write(report, json.dumps([done * count, passed, is_right]).encode() + b"\n")
         os.read(start, 1)
         gt.disconnect()
 
@@ -79,18 +77,30 @@ def program(number: int, seconds: float) -> Program:
 
 
 def watcher(processes: list[int], seconds: float) -> Program:
-    """No program of GT's: it looks at the memory of processes, a quarter of the way and at the end. Finds MiB, twice."""
+    """It looks at the programs from outside: at the memory of processes, a quarter of the way and at the end, and at what the
+    service's accounts say. Finds MiB, twice, and what part of a worker's time each program has got, by signal, if there are
+    accounts: a program that asks for its own is answered after all plans that it has sent before."""
 
-    def look() -> list[float]:
+    def memory() -> list[float]:
         return [psutil.Process(process).memory_info().rss / (1 << 20) for process in processes]
 
-    def run(_address: str, start: int, report: int) -> None:
+    def run(address: str, start: int, report: int) -> None:
+        used: Callable[[], dict[str, float]] = dict
+        if hasattr(gt, "usage"):
+            from gt.monitor.stream import Stream
+
+            stream = Stream(address, level=telemetry.OFF)
+            used = lambda: {row[1]: row[2] / 1e9 for row in stream.usage()["rows"]}  # noqa: E731
         os.write(report, b"\n")
         os.read(start, 1)
-        time.sleep(START_SECONDS + seconds / 4)
-        found = [look()]
+        time.sleep(START_SECONDS)
+        begin, before = time.monotonic(), used()
+        time.sleep(seconds / 4)
+        early = memory()
         time.sleep(seconds * 3 / 4)
-        os.write(report, json.dumps([*found, look()]).encode() + b"\n")
+        after, passed = used(), time.monotonic() - begin
+        parts = {name: (spent - before.get(name, 0.0)) / passed for name, spent in after.items()}
+        os.write(report, json.dumps([early, memory(), parts]).encode() + b"\n")
         os.read(start, 1)
 
     return run
@@ -109,19 +119,19 @@ def measure(programs: int, seconds: float) -> dict[str, Any]:
     local = Local(sharing.WORKERS)
     try:
         daemons, folder = [process.pid for _, process in local.children], local.folder
-        *found, memory = together(
+        *found, (early, late, parts) = together(
             local.address, [*(program(n, seconds) for n in range(programs)), watcher(daemons, seconds)]
         )
     finally:
         local.close()
-    got = [used / passed for _, passed, used, _ in found[: sharing.MAX_COUNTED]]
+    got = [parts.get(f"program {n}", 0.0) for n in range(min(programs, sharing.MAX_COUNTED))]
     return {
-        "products": sum(done / passed for done, passed, _, _ in found),
-        "jain of products": jain([done / passed for done, passed, _, _ in found]),
+        "products": sum(done / passed for done, passed, _ in found),
+        "jain of products": jain([done / passed for done, passed, _ in found]),
         "jain of time": jain(got) if any(got) else None,
         "least and most of a worker": [min(got), max(got)] if any(got) else None,
         "wrong": sum(not is_right for *_, is_right in found),
-        "memory": memory,
+        "memory": [early, late],
         "left": [*map(str, filter(psutil.pid_exists, daemons))] + [str(folder)] * folder.exists(),
     }
 
