@@ -167,9 +167,11 @@ matrix: dist ## imports, the README's example and tests of a few folders on each
 		if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
 
 docs: $(VENV)/.docs ## build the documentation site into build/site, and check its links and code blocks
+	@$(kept_fresh)
 	@PYTHONPATH=docs $(BIN)/python -m site_builder
 
 docs-test: $(VENV)/.installed ## do what the tutorial and the pages of errors say, and compare what it prints; PAGES="docs/index.md" takes some
+	@$(kept_fresh)
 	@PYTHONPATH=docs $(BIN)/python -m site_builder.run_pages $(PAGES)
 
 native: $(VENV)/.installed ## compile hot modules of the client, which then cost half, and loops of the worker; needs a C compiler, half a minute

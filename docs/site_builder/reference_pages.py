@@ -185,13 +185,19 @@ def _methods(name: str, kind: type) -> str:
     """The methods and properties that a class defines itself and documents."""
     found = []
     for inner, value in vars(kind).items():
-        documented = inspect.getdoc(value) if _described(value) and not inspect.isclass(value) else None
-        if inner.startswith("_") or not documented or documented == inspect.getdoc(type(value)):
+        own = getattr(value, "__func__", value).__doc__  # a docstring of a base is on the page of that
+        if (
+            inner.startswith("_")
+            or not own
+            or not _described(value)
+            or inspect.isclass(value)
+            or own == type(value).__doc__
+        ):
             continue
         call = (
             inner if isinstance(value, property) else _signature(inner, getattr(value, "__func__", value), method=True)
         )
-        found.append(f"`{call}`\n\n:   " + _prose(documented).replace("\n", "\n    ") + "\n")
+        found.append(f"`{call}`\n\n:   " + _prose(inspect.cleandoc(own)).replace("\n", "\n    ") + "\n")
     return "\n" + "\n".join(found) if found else ""
 
 
@@ -213,7 +219,14 @@ def _signature(name: str, value: Any, method: bool = False) -> str:
         return f"{name}(…)"
 
     def bare(annotation: Any) -> Any:
-        text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", repr(annotation))
+        text = (
+            annotation
+            if isinstance(annotation, str)
+            else annotation.__name__
+            if isinstance(annotation, type)
+            else repr(annotation)
+        )
+        text = re.sub(r"\b(?:typing|gt(?:\.\w+)*)\.(?=[A-Z])", "", text)
         return inspect.Parameter.empty if annotation is inspect.Parameter.empty or text == "Any" else _Bare(text)
 
     def default(held: Any) -> Any:
@@ -222,7 +235,7 @@ def _signature(name: str, value: Any, method: bool = False) -> str:
     parameters = [
         each.replace(annotation=bare(each.annotation), default=default(each.default))
         for each in signature.parameters.values()
-        if not (method and each.name == "self")
+        if not (method and each.name in ("self", "cls"))
     ]
     end = inspect.Signature.empty if inspect.isclass(value) else bare(signature.return_annotation)
     whole = f"{name}{signature.replace(parameters=parameters, return_annotation=end)}"
@@ -241,7 +254,7 @@ def _signature(name: str, value: Any, method: bool = False) -> str:
 def _default(value: Any) -> str:
     """A default as a program would write it: not with addresses of this run."""
     text = repr(value)
-    return getattr(value, "__name__", "…") if " at 0x" in text else text
+    return getattr(value, "__name__", "…") if " at 0x" in text or text.startswith("<") else text
 
 
 def _prose(text: str) -> str:
