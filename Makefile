@@ -70,7 +70,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test hosts-test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test tune-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers torch-worker-test deploy-test ray-test array-suites cpp-test dist dist-test matrix browser cuda pretend pretend-test format lint types fast docs docs-test notebooks comparison clean
+.PHONY: help demo test hosts-test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test tune-test ops-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers torch-worker-test deploy-test ray-test array-suites cpp-test dist dist-test matrix browser cuda pretend pretend-test format lint types fast docs docs-test notebooks comparison clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -119,6 +119,9 @@ tune-test: $(VENV)/.installed ## tune a program on two real workers, from explan
 
 torch-worker-test: $(VENV)/.bench ## workers that compute with PyTorch: every op beside NumPy's, training beside NumPy's workers, one killed
 	@GT_TORCH_WORKER_TESTS=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -p no:xdist tests/torch_worker
+
+ops-test: $(VENV)/.installed ## install the example of custom ops beside GT, and compute with it on a real service of two workers
+	@GT_OPS_TEST=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -p no:xdist tests/process/test_custom_ops.py
 
 gpu-test: $(VENV)/.gpu ## the tests that need a GPU; where there is none, say so
 	@PYTHONSAFEPATH=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(ON_GPU) -m pytest tests/gpu

@@ -19,6 +19,7 @@ from gt.daemon.restart_policy import HAND_OVER_STATUS
 from gt.daemon.service_folder import folder_for_group
 from gt.errors import GTError
 from gt.instruction_log.file import DEFAULT_PART_BYTES, InstructionFile
+from gt.op_packages.loading import load_for_daemon
 
 from .number_file import FolderInUse, lock_folder
 from .pacing.learned_policy import SERVICE_POLICIES
@@ -104,6 +105,7 @@ def serve(
     signal.signal(signal.SIGHUP, lambda number, _: early.append(number))  # which would end it before it is up
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # whoever started it may have blocked it until now
     logs = DaemonLog("dispatcher", level=log_level, form=log_format, folder=folder)
+    load_for_daemon(log)
     kept = Path(marks) if marks is not None else None if folder is None else mark_folder(Path(folder))
     lock = -1
     taken: TakenOver | None = None

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from . import multiprocessing as multiprocessing
     from . import nn as nn
     from . import onnx as onnx
+    from . import ops as ops
     from . import optim as optim
     from . import random as random
     from . import signal as signal
@@ -82,6 +83,7 @@ _SUBMODULES: Final = (
     "multiprocessing",
     "nn",
     "onnx",
+    "ops",
     "optim",
     "random",
     "signal",

@@ -69,6 +69,12 @@ class Cancelled(GTError, RuntimeError):
     """A monitor cancelled the session's work: what had not begun is dropped. The session remains usable."""
 
 
+class OpUnavailable(GTError, NotImplementedError):
+    """An op of a package that the dispatcher or a worker lacks, or has in another version; names the package to install, in which
+    version and where.
+    """
+
+
 class WorkerError(GTError, RuntimeError):
     """An instruction failed on a worker. Raised by the next fetch that depends on it, naming op, shapes and line."""
 
@@ -104,6 +110,7 @@ KINDS: dict[str, type[GTError]] = {
     "SnapshotError": SnapshotError,
     "PublishConflict": PublishConflict,
     "SessionError": SessionError,
+    "OpUnavailable": OpUnavailable,
     "Cancelled": Cancelled,
     "WorkerError": WorkerError,
     "WorkerLost": WorkerLost,

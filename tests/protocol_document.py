@@ -15,7 +15,7 @@ from gt.dispatcher.handlers.handshake import CLIENT_CREDITS, MAX_CLIENTS
 from gt.dispatcher.shell import TICK_SECONDS
 from gt.errors import KINDS
 from gt.ir.dtypes import ALL_DTYPES
-from gt.ir.infer import _DOMAINS
+from gt.ir.infer import DOMAINS
 from gt.ir.ops import OPS
 from gt.ir.spec import MAX_DIMENSIONS, MAX_ELEMENTS
 from gt.sharding.options import OPTIONS
@@ -131,7 +131,7 @@ def _domains() -> str:
             alike[declared.domain, declared.result].append(op)
     rows = []
     for (domain, result), ops in sorted(alike.items(), key=lambda each: -len(each[1])):
-        rows.append((_DOMAINS[domain], RESULTS[result], ", ".join(f"`{op}`" for op in ops)))
+        rows.append((DOMAINS[domain], RESULTS[result], ", ".join(f"`{op}`" for op in ops)))
     return table(("kinds of dtypes", "dtype of the result", "ops"), *rows)
 
 

@@ -20,7 +20,7 @@ from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import resolve
 from gt.dispatcher.state.message_state import message_states_page
-from gt.ir.attributes import _ATTRIBUTE_KINDS
+from gt.ir.attributes import ATTRIBUTE_KINDS
 from gt.sharding.config import Config, load, parse
 from gt.sharding.placement import uniform_mesh
 from gt.wire import bulk, messages, reliable_stream
@@ -125,7 +125,7 @@ def test_the_protocol_page_knows_every_bound_number_and_bulk_message() -> None:
     whole = {name: value for name, value in vars(reliable_stream).items() if name.isupper() and type(value) is int}
     assert {name for name, value in whole.items() if value == 0 or value >= 1 << 63} == set(NUMBERS)
     assert [getattr(bulk, name) for name in BULK_KINDS] == list(range(len(BULK_KINDS)))
-    assert set(ATTRIBUTE_FORMS) == set(_ATTRIBUTE_KINDS)
+    assert set(ATTRIBUTE_FORMS) == set(ATTRIBUTE_KINDS)
 
 
 def test_the_example_in_the_protocol_page_computes() -> None:

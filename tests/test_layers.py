@@ -24,6 +24,7 @@ PACKAGES = {
     # shared
     "gt.sharding": (),
     "gt.ir": ("gt.sharding",),
+    "gt.op_packages": ("gt.ir",),
     "gt.snapshot_files": ("gt.ir",),
     "gt.daemon": (),
     "gt.unix_sockets": (),
@@ -33,7 +34,7 @@ PACKAGES = {
     "gt.standby": ("gt.wire",),
     "gt.public_api": (),
     "gt.native": (),
-    "gt.instruction_log": ("gt.ir", "gt.wire"),
+    "gt.instruction_log": ("gt.op_packages", "gt.wire"),
     # client
     "gt.client.segment": ("gt.ir", "gt.wire"),
     "gt.client.session": ("gt.client.segment", "gt.instruction_log", "gt.standby"),
@@ -59,7 +60,7 @@ PACKAGES = {
     # dispatcher
     "gt.dispatcher.usage": (),
     "gt.dispatcher.cost": ("gt.dispatcher.usage", "gt.ir"),
-    "gt.dispatcher.planner": ("gt.dispatcher.cost",),
+    "gt.dispatcher.planner": ("gt.dispatcher.cost", "gt.op_packages"),
     "gt.dispatcher.pacing": ("gt.dispatcher.usage",),
     "gt.dispatcher.pacing_simulator": ("gt.dispatcher.pacing",),
     "gt.dispatcher.limits": ("gt.sharding",),
@@ -75,7 +76,7 @@ PACKAGES = {
     "gt.worker.device": ("gt.ir", "gt.wire"),
     "gt.worker.nccl": ("gt.worker.device",),
     "gt.worker.torch_device": ("gt.worker.device",),
-    "gt.worker.base": ("gt.worker.nccl", "gt.worker.torch_device"),
+    "gt.worker.base": ("gt.op_packages", "gt.worker.nccl", "gt.worker.torch_device"),
     "gt.worker.lifecycle": ("gt.worker.base",),
     "gt.worker.snapshots": ("gt.worker.base", "gt.snapshot_files"),
     "gt.worker.element_loops": (),
@@ -104,10 +105,11 @@ PACKAGES = {
     "gt.service": ("gt.client", "gt.client.compile", "gt.dispatcher", "gt.ray", "gt.worker"),
     "gt.op_samples": ("gt.ir",),
     "gt.tools": ("gt.native", "gt.op_samples", "gt.service"),
+    "gt.conformance": ("gt.service",),
     "gt.deploy": (),
     "gt.commands.shared": (),
     "gt.commands.operator": ("gt.commands.shared", "gt.deploy", "gt.service"),
-    "gt.commands": ("gt.commands.operator", "gt.monitor.top", "gt.tools"),
+    "gt.commands": ("gt.commands.operator", "gt.conformance", "gt.monitor.top", "gt.tools"),
 }
 # fmt: on
 """What each package may import: these packages, and what these may import. Anything may import `gt.errors`.

@@ -18,6 +18,7 @@ from gt.daemon.host import (
 from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.registry import find_marks
 from gt.errors import GTError
+from gt.op_packages.loading import load_for_daemon
 from gt.wire import transport
 from gt.worker.device.heap import keep_freed_arrays
 from gt.worker.lifecycle import restart
@@ -70,6 +71,7 @@ def serve(
     """
     logs = DaemonLog("worker", level=log_level, form=log_format, folder=folder)
     keep_freed_arrays()
+    load_for_daemon(log)
     try:
         raise_descriptor_limit()
         patience = CONNECT_TIMEOUT if watch is None else start_timeout()  # it may have been started with its dispatcher

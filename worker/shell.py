@@ -28,6 +28,7 @@ from gt.daemon.mark_folder import mark_facts, mark_folder
 from gt.daemon.process_end import process_descriptor
 from gt.daemon.worker_number import write_number
 from gt.errors import GTError, ProtocolError
+from gt.op_packages.offers import own_offer
 from gt.sharding import options
 from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.snapshot_files.snapshot_names import default_folder
@@ -227,7 +228,7 @@ class WorkerShell:
             **host_facts(), "machine": machine(), "address": self.peer_address, "bulk": self.bulk_identity,
             "device": self.core.backend.name, "kind": self.core.backend.kind, "cores": len(os.sched_getaffinity(0)),
             "nvlink_group_size": self.group_size, "supervised": self.supervised, "spare": self.spare,
-            **mark_facts(self.mark_folder), **self.search.known, **self.core.facts,
+            **mark_facts(self.mark_folder), **self.search.known, **self.core.facts, "ops": own_offer(),
             **({} if self.running_plan is None else {"running": self.running_plan.where}),
             **measured(self.core.backend, time.time()),
         }  # fmt: skip

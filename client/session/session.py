@@ -405,6 +405,14 @@ class Session:
         answer: dict[str, Any] = future.result(timeout)
         return answer
 
+    def packaged_ops(self) -> dict[str, Any]:
+        """Which ops of packages the service's processes have (`gt/op_packages/offers.py`). A traced call may ask: the answer is
+        no part of it."""
+        found: dict[str, Any] = self._request(
+            lambda number: m.Ask(number, "ops"), "the service's ops", QUESTION
+        ).result()
+        return found
+
     def _request(self, make: Callable[[int], m.Message], what: str, kind: int) -> Future:
         """Send a message that is answered, in its turn. The answer, as a future."""
         self.usable()

@@ -23,6 +23,7 @@ from gt.dispatcher.state.standby_copies import Replacement
 from gt.dispatcher.state.worker_duty import IN_SERVICE, SPARE
 from gt.dispatcher.telemetry.health_answers import health_facts
 from gt.dispatcher.telemetry.subscribers import Subscribers
+from gt.dispatcher.telemetry.worker_ops import check_offer
 from gt.dispatcher.usage.ledger import SessionAccount
 from gt.errors import ProtocolError, SessionError
 from gt.sharding.options import LARGEST_WEIGHT, LEAST_WEIGHT, PRIORITIES
@@ -292,6 +293,7 @@ class Handshake:
         address, bulk = hello.facts.get("address"), hello.facts.get("bulk", b"")
         if not isinstance(address, str) or not isinstance(bulk, bytes):
             raise ProtocolError("a worker says its address and bulk identity")
+        check_offer(hello.facts)
         number = next(self.workers)  # never given twice: peers remember whom they lost by its number
         host = host_of(hello.facts)
         hosts = {host_of(worker.facts): worker for worker in service.workers.values()}

@@ -48,6 +48,7 @@ from gt.dispatcher.state.principal_limits import equal_part
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.dispatcher.telemetry.usage_reports import usage_now
+from gt.dispatcher.telemetry.worker_ops import offers_of
 from gt.errors import GTError, ProtocolError
 from gt.ir.instruction import Segment
 from gt.sharding.config_turns import batches
@@ -440,6 +441,10 @@ class MessageQueues:
             if not self.service.ready(client):
                 return WAITING_WORKERS
             answer = devices(self.service)
+        elif message.topic == "ops":
+            if not self.service.ready(client):
+                return WAITING_WORKERS
+            answer = offers_of(self.service)
         elif message.topic == "usage":
             key, principal = ("usage", message.request), client.account.principal
             answer = self.plan_selection.worked_out(

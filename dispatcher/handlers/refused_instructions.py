@@ -2,20 +2,20 @@
 have the errors.
 
 An instruction is refused when the definition is read, if it is not legal, or when it is first run on a mesh, if its result is
-larger than the memory of all workers of the mesh together. Pure functions of a segment.
+larger than the memory of all workers of the mesh together, or if a worker of it lacks the op. Pure functions of a segment.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from gt.dispatcher.cost.cost_model import VIEW_OPS, Speeds
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.state.plan_cache import Entry
-from gt.errors import GTError, OutOfMemory
+from gt.errors import GTError, OpUnavailable, OutOfMemory
 from gt.ir.instruction import Instruction, Segment
 from gt.ir.instruction_bytes import segment_in_turns
 from gt.ir.refusals import UNKNOWN_SPEC, Refusals
@@ -63,14 +63,41 @@ def without_oversized(
     A view takes no memory, whatever its size.
     """
     room = sum(device.capacity or sys.maxsize for device in speeds.devices)
+    values = segment.values
+
+    def said(instruction: Instruction) -> str | None:
+        if instruction.op in VIEW_OPS:
+            return None
+        large = next((values[n] for n in instruction.outputs if values[n].nbytes > room), None)
+        return None if large is None else _too_large(segment, instruction, large, room)
+
+    return _without(segment, refused, OutOfMemory, said)
+
+
+def without_lacking(
+    segment: Segment, refused: dict[int, Entry], lacking: Mapping[str, str]
+) -> tuple[Segment, dict[int, Entry]] | None:
+    """A segment without the instructions whose op some worker lacks, which `lacking` says, and without what depends on them; and
+    the entries as of `without_oversized`."""
+
+    def said(instruction: Instruction) -> str | None:
+        text, site = lacking.get(instruction.op), segment.tags[instruction.tag].site
+        return None if text is None else f"{text}, at {site}" if site else text
+
+    return _without(segment, refused, OpUnavailable, said)
+
+
+def _without(
+    segment: Segment, refused: dict[int, Entry], kind: type[GTError], said: Callable[[Instruction], str | None]
+) -> tuple[Segment, dict[int, Entry]] | None:
+    """A segment without the instructions of which `said` gives an error of this kind, and without what depends on them."""
     values, kept = segment.values, []
     refusals = Refusals(len(segment.instructions))
     for instruction in segment.instructions:
         cause = refusals.cause(instruction.inputs) if refusals.outputs else None
-        if cause is None and instruction.op not in VIEW_OPS:
-            large = next((values[n] for n in instruction.outputs if values[n].nbytes > room), None)
-            if large is not None:
-                cause = refusals.refuse(OutOfMemory, _too_large(segment, instruction, large, room))
+        if cause is None:
+            text = said(instruction)
+            cause = None if text is None else refusals.refuse(kind, text)
         if cause is None:
             kept.append(instruction)
         else:
@@ -85,7 +112,10 @@ def without_oversized(
             alive.append(number)
         else:
             found[number] = faulty(values[number], fault_of(error))
-    return replace(segment, instructions=tuple(kept), survivors=tuple(alive)), found
+    rest = replace(segment, instructions=tuple(kept), survivors=tuple(alive))
+    ops = segment.of_packages
+    rest.__dict__["of_packages"] = ops and frozenset(each.op for each in kept if each.op in ops)
+    return rest, found
 
 
 def _too_large(segment: Segment, instruction: Instruction, value: Spec, room: int) -> str:

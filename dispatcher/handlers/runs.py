@@ -44,7 +44,8 @@ from gt.dispatcher.state.plan_cache import (
 )
 from gt.dispatcher.state.records import ClientRecord, PickedPlan, ReducedSegment
 from gt.dispatcher.state.shared_state import DispatcherState, releases
-from gt.errors import OutOfMemory, PlanRefused, ProtocolError
+from gt.dispatcher.telemetry.worker_ops import LackingOps
+from gt.errors import OpUnavailable, OutOfMemory, PlanRefused, ProtocolError
 from gt.ir.instruction import INPUT, OUTPUT, Segment, ref, sources
 from gt.ir.refusals import UNKNOWN_SPEC
 from gt.sharding.placement import REPLICATE, Mesh
@@ -57,7 +58,7 @@ from .fetches import FetchHandler, RunFetch
 from .job_scheduler import JOB_NAMES, Job
 from .new_tensors import MAX_ID
 from .plan_selection import SWITCH_AT, PlanSelection
-from .refused_instructions import faulty, without_oversized
+from .refused_instructions import faulty, without_lacking, without_oversized
 from .session_mesh import SessionMeshes
 
 MAX_REASONS: Final = 100
@@ -90,6 +91,7 @@ class RunHandler:
         self.meshes = meshes
         self.plan_selection = plan_selection
         self.fetches = fetches
+        self.lacking = LackingOps(service)
 
     def run(self, client: ClientRecord, message: m.Run) -> MessageState:
         """Turn a run of a segment into an execution of a plan.
@@ -181,7 +183,7 @@ class RunHandler:
         placed = sound(segment, entries, planner.mesh) if lost else entries
         try:
             picked = self._pick(client, planner, asked, message, placed)
-        except OutOfMemory:
+        except (OutOfMemory, OpUnavailable):
             if not self._reduce(client, planner, message.segment, segment):
                 raise
             return self._run_anew(client, message, entries)
@@ -209,6 +211,9 @@ class RunHandler:
     ) -> PickedPlan | MessageState:
         """The plan for a run, or what the run waits for. What was picked before it had to wait again is not picked anew, if
         workers have it still: a request counts once."""
+        segment = client.segments[message.segment]
+        if isinstance(segment, Segment) and segment.of_packages and self.lacking.on(planner.mesh, segment.of_packages):
+            raise OpUnavailable("a worker of the mesh lacks an op")
         picked, client.picked = client.picked, None
         if (
             picked is None
@@ -261,9 +266,12 @@ class RunHandler:
         return kept
 
     def _reduce(self, client: ClientRecord, planner: Planner, number: int, segment: Segment) -> bool:
-        """Have a segment run without the instructions whose results no mesh of this size can hold, so that nothing but what
-        depends on them has their errors. False if it has none."""
-        found = without_oversized(segment, client.refused.get(number, {}), planner.known_speeds)
+        """Have a segment run without the instructions whose op a worker of the mesh lacks, or whose results no mesh of this size
+        can hold, so that nothing but what depends on them has their errors. False if it has none."""
+        refused = client.refused.get(number, {})
+        lacking = self.lacking.on(planner.mesh, segment.of_packages) if segment.of_packages else {}
+        found = without_lacking(segment, refused, lacking) if lacking else None
+        found = found or without_oversized(segment, refused, planner.known_speeds)
         if found is None:
             return False
         hidden = REDUCED_FROM + number

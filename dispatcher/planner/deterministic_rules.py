@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from gt.ir.attributes import Attributes
 from gt.ir.dtypes import HALF_DTYPES
 from gt.ir.spec import Spec
+from gt.op_packages.registry import definition, is_packaged
 from gt.sharding.block_grid import ROUNDED_OPS, grid_dimension, is_aligned
 from gt.sharding.placement import Layout, Partial, Placement, Shard
 
@@ -63,6 +64,8 @@ def keeps_bits(
 ) -> bool:
     """Whether an option along one axis gives the same bits as one worker. The axis is cut by `weights` unless the
     option says otherwise."""
+    if is_packaged(schema.op) and not definition(schema.op).bitwise and any(map(_is_cut, (*results, *operands))):
+        return False  # nothing is known of how its kernel rounds a part
     if schema.op == "solve" and operands[1] == Shard(schema.result.ndim - 1):
         return False  # LAPACK may round a right side in another way beside others
     if schema.result.dtype.kind not in "fc" or not any(map(_is_rounded, results)) or schema.op in MOVING_OPS:
@@ -97,6 +100,10 @@ def keep_bits(schema: DeterministicSchema, results: Sequence[Layout], operands: 
 
 def _is_rounded(placement: Placement | None) -> bool:
     return isinstance(placement, Partial) and placement.op in ROUNDED_OPS
+
+
+def _is_cut(placement: Placement | None) -> bool:
+    return isinstance(placement, Shard)
 
 
 def _cuts(layout: Layout, dim: int) -> int:

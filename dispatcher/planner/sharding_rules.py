@@ -15,6 +15,8 @@ from typing import Final, NamedTuple, Protocol
 from gt.ir.attributes import Attributes
 from gt.ir.ops import OPS
 from gt.ir.spec import MAX_DIMENSIONS, Spec
+from gt.op_packages.definition import FAMILY
+from gt.op_packages.registry import definition
 from gt.sharding.partition import bounds
 from gt.sharding.placement import PARTIAL_OPS, REPLICATE, Partial, Placement, Shard
 
@@ -376,6 +378,21 @@ def _reshape(schema: OpSchema) -> Iterable[ShardingOption]:
                 yield ShardingOption((_SHARDS[other],), (_SHARDS[dim],))
 
 
+def _package(schema: OpSchema) -> Iterable[ShardingOption]:
+    """What the letters say that the package declares; a cut through what the result lacks leaves what it says of that."""
+    op = definition(schema.op)
+    result, operands = op.cuts(schema.op, schema.operands, schema.attributes)
+    lost = Partial(op.reduces) if op.reduces and _has(schema.result, op.reduces) else None
+    return _lettered(result, operands, lost)
+
+
+def _has(result: Spec, reduction: str) -> bool:
+    """Whether a result of this dtype can be partial: booleans have no sum and no product, complex numbers no order."""
+    return not (result.dtype.kind == "b" and reduction not in ("max", "min")) and not (
+        result.dtype.kind == "c" and reduction not in ("sum", "prod")
+    )
+
+
 ANY_CUT: Final = AxisSplit((1, 1))
 BY_CUT: Final = frozenset({"reshape"})
 """Families whose rules look at where an axis cuts."""
@@ -424,6 +441,7 @@ RULES: Final[dict[str, Rule]] = {
     "rows": _rows,
     "tag": _elementwise,
     "follow": _elementwise,
+    FAMILY: _package,
 }
 
 
@@ -483,15 +501,23 @@ _PARTIALS: Final = {name: Partial(name) for name in PARTIAL_OPS}
 def _partial_options(schema: OpSchema) -> Iterator[ShardingOption]:
     op = OPS[schema.op]
     names, patterns = PASSING.get(schema.op) or PASSING.get(op.family) or (_LINEAR if op.linear else _NOTHING)
+    if op.family == FAMILY:
+        names, patterns = _passing_of_package(schema)
     for name in names:
-        if schema.result.dtype.kind == "b" and name not in ("max", "min"):
-            continue  # booleans have no sum and no product
-        if schema.result.dtype.kind == "c" and name not in ("sum", "prod"):
-            continue  # complex numbers have no order
+        if not _has(schema.result, name):
+            continue
         for pattern in patterns:
             inputs = _passed(_PARTIALS[name], pattern, schema.operands)
             if inputs is not None:
                 yield ShardingOption((_PARTIALS[name],), inputs)
+
+
+def _passing_of_package(schema: OpSchema) -> Passing:
+    """Sums pass each operand in which the package says that its op is linear, beside all others as they are."""
+    op = definition(schema.op)
+    count = len(schema.operands)
+    places = [op.operands.index(name) for name in op.linear]
+    return ("sum",), tuple("R" * at + "P" + "R" * (count - at - 1) for at in places)
 
 
 def _passed(partial: Partial, pattern: str, operands: tuple[Spec | str, ...]) -> tuple[Placement | None, ...] | None:

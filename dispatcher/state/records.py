@@ -34,7 +34,7 @@ MOST_IN_FLIGHT: Final = 32
 
 
 class ReducedSegment(NamedTuple):
-    """The number of a segment without the values that are too large for a mesh."""
+    """The number of a segment without the values that are too large for a mesh, or whose op a worker of it lacks."""
 
     mesh: int
     number: int

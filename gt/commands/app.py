@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from .conformance import conformance
 from .daemons import dispatcher, up, worker
 from .doctor import doctor
 from .explain import explain
@@ -96,4 +97,5 @@ app.add_typer(deploy, name="deploy")
 app.command()(doctor)
 app.command()(report)
 app.command()(ops)
+app.command()(conformance)
 app.command()(version)

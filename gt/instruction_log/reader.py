@@ -18,6 +18,8 @@ from gt.ir.instruction import INPUT, OUTPUT, PHASES, SCALAR, Instruction, Segmen
 from gt.ir.instruction_bytes import pack_segment, unpack_segment
 from gt.ir.ops import OPS
 from gt.ir.spec import Spec, spec, unpack_spec
+from gt.op_packages.loading import load_packages
+from gt.op_packages.registry import is_packaged
 from gt.wire import messages as m
 
 from .text import (
@@ -45,7 +47,7 @@ class LogRecord(NamedTuple):
 
 
 _DECODER: Final = json.JSONDecoder()
-_INSTRUCTION: Final = re.compile(r"  (%.*?) = (\w+) ?(.*?)(?: \{(.*)\})? @(\d+)")
+_INSTRUCTION: Final = re.compile(r"  (%.*?) = ([\w:@]+) ?(.*?)(?: \{(.*)\})? @(\d+)")
 _RESULT: Final = re.compile(r"%(\d+) (\w+\[[\d,]*\])")
 _ATTRIBUTE: Final = re.compile(r"(\w+)=(\([^)]*\)|[^,]+)(?:, |$)")
 _KINDS: Final = {"$": INPUT, "#": SCALAR, "%": OUTPUT}
@@ -125,6 +127,8 @@ class _Definition:
 
     def _instruction(self, line: str) -> None:
         match = _INSTRUCTION.fullmatch(line)
+        if match is not None and is_packaged(match[2]):
+            load_packages()  # the first time, those that are installed here
         if match is None or match[2] not in OPS:
             raise ValueError("this is not an instruction" if match is None else f"there is no op {match[2]!r}")
         op = match[2]

@@ -66,7 +66,7 @@ def _bool(value: object) -> bool:
     raise DTypeError(f"True or False, not {_shown(value)}")
 
 
-_ATTRIBUTE_KINDS: Final[dict[str, Callable[[object], Any]]] = {
+ATTRIBUTE_KINDS: Final[dict[str, Callable[[object], Any]]] = {
     "axes": _axes,
     "axis": lambda value: _int(value, 0, MAX_DIMENSIONS - 1),
     "shape": _shape,
@@ -90,7 +90,7 @@ def check_attributes(name: str, raw: Mapping[Any, object]) -> Attributes:
     checked = {}
     for key, kind in kinds.items():
         try:
-            checked[key] = _ATTRIBUTE_KINDS[kind](raw[key])
+            checked[key] = ATTRIBUTE_KINDS[kind](raw[key])
         except (ShapeError, DTypeError) as error:
             raise type(error)(f"{name}: {key}: {error}") from None
     return checked

@@ -21,7 +21,7 @@ from .spec import Spec, size_error, spec
 
 Operand = Spec | str
 
-_DOMAINS: Final = {
+DOMAINS: Final = {
     "any": "bifc",
     "ordered": "bif",
     "number": "ifc",
@@ -32,7 +32,8 @@ _DOMAINS: Final = {
     "integer": "i",
     "bool": "b",
 }
-_DOMAIN_NAMES: Final = {
+DOMAIN_NAMES: Final = {
+    "any": "numbers or booleans",
     "ordered": "what has an order",
     "number": "numbers",
     "real": "real numbers",
@@ -92,7 +93,7 @@ def _check_operands(name: str, op: Op, operands: Sequence[Operand]) -> None:
         raise ShapeError(f"{name} needs at least one operand")
     if len(operands) > MAX_OPERANDS:
         raise ShapeError(f"{name} takes at most {MAX_OPERANDS} operands, not {len(operands)}")
-    kinds = _DOMAINS[op.domain]
+    kinds = DOMAINS[op.domain]
     for position, operand in enumerate(operands):
         if isinstance(operand, str):
             allowed = op.scalars in ("any", "only") or (op.scalars == "tail" and position > 0)
@@ -103,7 +104,7 @@ def _check_operands(name: str, op: Op, operands: Sequence[Operand]) -> None:
         elif operand.dtype.kind not in kinds and not (
             op.family in ("gather", "scatter_add", "scatter") and position == 1
         ):
-            raise DTypeError(f"{name} takes {_DOMAIN_NAMES[op.domain]}, not {operand.dtype}")
+            raise DTypeError(f"{name} takes {DOMAIN_NAMES[op.domain]}, not {operand.dtype}")
 
 
 def _tensors(operands: Sequence[Operand]) -> list[Spec]:
@@ -596,6 +597,12 @@ def _rows(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes
     return (spec(_result(op, x.dtype), x.shape[:1]),)
 
 
+def _package(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
+    """What the package says that brings the op."""
+    assert op.rule is not None, "an op of a package has a rule"
+    return (op.rule(operands, attributes),)
+
+
 def _follow(name: str, op: Op, operands: Sequence[Operand], attributes: Attributes) -> tuple[Spec, ...]:
     x, like = _tensors(operands)
     if x.shape != like.shape:
@@ -645,4 +652,5 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "rows": _rows,
     "tag": _unary,
     "follow": _follow,
+    "package": _package,
 }

@@ -99,6 +99,11 @@ class Segment:
         return "update" in map(_PHASE_OF, self.tags)
 
     @cached_property
+    def of_packages(self) -> frozenset[str]:
+        """The ops of packages among its instructions (`gt/op_packages`)."""
+        return frozenset(instruction.op for instruction in self.instructions if "::" in instruction.op)
+
+    @cached_property
     def made_under(self) -> dict[int, int]:
         """For each output, the tag of the instruction that computes it."""
         return {number: instruction.tag for instruction in self.instructions for number in instruction.outputs}

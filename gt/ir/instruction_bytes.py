@@ -26,7 +26,7 @@ from gt.bounds import (
     MAX_TAG_BYTES,
     MAX_TAGS,
 )
-from gt.errors import DTypeError, GTError, ProtocolError, ShapeError
+from gt.errors import DTypeError, GTError, OpUnavailable, ProtocolError, ShapeError
 from gt.sharding.placement import Layout, format_layout, parse_layout
 from gt.turns import finish
 
@@ -120,6 +120,7 @@ class _InstructionReader:
         self.values: list[Spec] = []
         self.instructions: list[Instruction] = []
         self.operands = 0
+        self.of_packages: set[str] = set()
 
     def operand(self, reference: int) -> Spec | str:
         kind, index = reference & 3, reference >> 2
@@ -132,6 +133,8 @@ class _InstructionReader:
         outputs = range(len(self.values), len(self.values) + len(results))
         self.instructions.append(Instruction(op, outputs, tuple(inputs), attributes, tag))
         self.values.extend(results)
+        if "::" in op:
+            self.of_packages.add(op)
 
 
 def _fields(item: object, length: int, tags: int) -> list[Any]:
@@ -155,6 +158,11 @@ def _unpack_head(specs: object, kinds: object, tags: object) -> _InstructionRead
 
 def _known(op: str) -> str:
     if op not in OPS:
+        if "::" in op:
+            raise OpUnavailable(
+                f"the op {op[:200]} of a package, name and version, is not installed here, or not in that version: "
+                "see docs/custom-ops.md"
+            )
         raise ProtocolError(f"there is no op {op[:40]!r}")
     return op
 
@@ -231,6 +239,7 @@ def segment_in_turns(data: bytes) -> Generator[None, None, SegmentReading]:
     segment = Segment(
         reader.inputs, reader.kinds, reader.tags, tuple(reader.instructions), tuple(reader.values), tuple(alive)
     )
+    segment.__dict__["of_packages"] = frozenset(reader.of_packages)
     return SegmentReading(segment, refused, refusals.errors)
 
 
@@ -264,7 +273,7 @@ def _read_instruction(reader: _InstructionReader, item: object, refusals: Refusa
     if cause is None:
         try:
             attributes, results = _derived(op, operands, raw, len(inputs))
-        except (ShapeError, DTypeError, ProtocolError) as refusal:
+        except (ShapeError, DTypeError, ProtocolError, OpUnavailable) as refusal:
             cause = refusals.refuse(type(refusal), f"{refusal}{_place(reader.tags, item)}")
     if cause is None:
         reader.add(op, inputs, attributes, tag, results)
@@ -281,7 +290,7 @@ def _derived(
         raise ProtocolError(f"an instruction has at most {MAX_OPERANDS} operands, not {count}")
     try:
         attributes, results = derive(_known(op), operands, raw)
-    except (ShapeError, DTypeError, ProtocolError):
+    except (ShapeError, DTypeError, ProtocolError, OpUnavailable):
         raise
     except Exception as error:  # noqa: BLE001 — whatever a hostile definition finds in a rule is its own fault alone
         raise ProtocolError(f"{op} does not derive: {error}") from None

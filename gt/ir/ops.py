@@ -12,8 +12,9 @@ sorted, unique.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Op:
     `scalars` says where Python scalars may stand: 'any' operand, only the 'tail' (all but the first), 'only', or 'none'.
     `linear`: f(a + b) = f(a) + f(b), so operands that are partial sums need not be added up before it.
     `doc` is what the result is, for `gt ops` and docs/ops.md.
+    `rule` is of the family 'package' alone: from operands and attributes to the spec of the result (`gt/op_packages`).
     """
 
     family: str
@@ -35,6 +37,7 @@ class Op:
     scalars: str = "none"
     linear: bool = False
     doc: str = ""
+    rule: Callable[..., Any] | None = None
 
 
 def _unary(domain: str, doc: str, *, result: str = "same", linear: bool = False) -> Op:

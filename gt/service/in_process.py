@@ -17,6 +17,7 @@ import numpy as np
 
 from gt.daemon.host import host_facts, memory_limit, resident_memory
 from gt.ir.spec import Spec
+from gt.op_packages.offers import SAME_PROCESS
 from gt.sharding.options import for_workers
 from gt.snapshot_files.snapshot_names import default_folder, published_by
 from gt.standby.search import StandbySearch
@@ -99,7 +100,7 @@ class Fabric:
         self.queue: deque[tuple[bytes, bytes, m.Message]] = deque()
         for number, (identity, worker) in enumerate(self.workers.items()):
             said = facts[number] if facts else {}
-            on = {"device": worker.backend.name, "kind": worker.backend.kind}
+            on = {"device": worker.backend.name, "kind": worker.backend.kind, "ops": SAME_PROCESS}
             keeps = {} if marks is None else {"marks": True}
             joined = {"nvlink_group_size": for_workers.get("nvlink_group_size", 0)}
             hello = {"address": identity.decode(), "bulk": identity, **on, **joined, **keeps, **worker.facts, **said}

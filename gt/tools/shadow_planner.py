@@ -18,6 +18,7 @@ import numpy as np
 from gt.ir.instruction import INPUT, MOVE, OUTPUT, SCALAR, Plan, ref
 from gt.ir.instruction_bytes import unpack_plan
 from gt.ir.spec import Spec
+from gt.op_packages.offers import SAME_PROCESS
 from gt.sharding.placement import Layout, Mesh
 from gt.turns import finish
 from gt.wire import messages as m
@@ -117,7 +118,10 @@ class Shadow:
         self.behind = 0
         self.workers = [b"worker-%d" % number for number in range(len(self.facts))]
         for identity, said in zip(self.workers, self.facts, strict=True):
-            self._say(identity, m.Hello(m.VERSION, "worker", {"address": identity.decode(), "bulk": b"", **said}))
+            self._say(
+                identity,
+                m.Hello(m.VERSION, "worker", {"address": identity.decode(), "bulk": b"", **said, "ops": SAME_PROCESS}),
+            )
         self._measure_links()
         self._say(CLIENT_IDENTITY, m.Hello(m.VERSION, "client", {"bulk": b""}))
 

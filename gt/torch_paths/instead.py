@@ -15,9 +15,9 @@ PROCESSES: Final = (
 # fmt: off
 INSTEAD: Final = {
     "export": "programs are not exported; `gt.save(model.state_dict(), path)` writes a safetensors file for other libraries",
-    "library": "custom ops are not registered; write the function in GT's own, with `gt.autograd.Function` for its gradient",
+    "library": "an op is declared by `gt.ops.Op` and installed as a package (docs/custom-ops.md); for a gradient of your own "
+    "`gt.autograd.Function` is enough",
     "nested": "nested tensors are not supported; use `gt.nn.utils.rnn.pad_sequence` and a mask",
-    "ops": "custom ops are not registered; the functions of `gt` and `gt.nn.functional` are what there is",
     "profiler": "use `with gt.profile('run.json'):` and `gt report run.json`",
     "quantization": "use `gt.quantize(model)`, or `gt.ao.quantization.quantize_dynamic`",
     "serialization": "`gt.load` runs no code from files, so there is nothing to allow or to set",

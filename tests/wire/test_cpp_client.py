@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gt import bounds
 from gt.ir.dtypes import ALL_DTYPES
-from gt.ir.infer import _DOMAINS
+from gt.ir.infer import DOMAINS
 from gt.ir.ops import OPS
 from gt.wire import bulk, connection, messages, reliable_stream
 
@@ -58,5 +58,5 @@ def test_the_client_has_all_dtypes_and_takes_what_ops_take() -> None:
     assert len(domains) == 22
     for name, kinds, boolean in domains:
         real = OPS[name].result == "real"  # of complex numbers, which the client leaves to `instruction`
-        assert kinds == _DOMAINS[OPS[name].domain].replace("c" if real else " ", ""), name
+        assert kinds == DOMAINS[OPS[name].domain].replace("c" if real else " ", ""), name
         assert bool(boolean) == (OPS[name].result == "bool"), name

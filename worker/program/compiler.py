@@ -25,7 +25,8 @@ from gt.worker.device.cublas import Gemm
 from gt.worker.device.exclusive_array import take_exclusive
 from gt.worker.kernels.compare import comparison
 from gt.worker.kernels.matmul import SharedMatmul
-from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS, IN_PLACE_KERNELS, KERNELS, workspace
+from gt.worker.op_table.op_table import IN_PLACE_KERNELS, workspace
+from gt.worker.op_table.package_kernel import kernel_factory
 from gt.worker.spill.memory_accounting import SignalsByOffset, signals_of
 from gt.worker.transfer.move import Move, compile_move, local_result, reducer
 
@@ -283,7 +284,7 @@ class _Compiler:
                 run = _transposed(run)
             over_numpy = replace(call, xp=np)  # as chains see it, and who reckons what memory it needs
             return _StepKernel(run, over_numpy, None, workspace(over_numpy))
-        run = (DETERMINISTIC_KERNELS if plan.blocks else KERNELS)[instruction.op](call)
+        run = kernel_factory(instruction.op, plan.blocks)(call)
         product = run is self.backend.xp.matmul or isinstance(run, (SharedMatmul, Gemm))
         if product and instruction.outputs[0] in self.turned:
             run = _transposed(run)

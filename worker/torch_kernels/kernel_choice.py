@@ -1,9 +1,10 @@
 """How each op is computed on a worker with PyTorch: by PyTorch's own function, by the op's kernel over PyTorch's arrays, or by
 NumPy on the host.
 
-What NumPy computes has NumPy's bits: random numbers, linear algebra, recurrent layers, special functions, all of a deterministic
-session, and whatever dtype PyTorch does not compute with. In the host's memory that costs nothing, because both look at the same
-bytes; from another device operands are copied, and the result back. It is counted by op and dtype (`TorchDevice.host_calls`).
+What NumPy computes has NumPy's bits: random numbers, linear algebra, recurrent layers, special functions, ops of packages, all of
+a deterministic session, and whatever dtype PyTorch does not compute with. In the host's memory that costs nothing, because both
+look at the same bytes; from another device operands are copied, and the result back. It is counted by op and dtype
+(`TorchDevice.host_calls`).
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ import numpy as np
 
 from gt.ir.dtypes import bfloat16, float32
 from gt.ir.spec import Spec
-from gt.worker.base.kernel_call import Kernel, KernelCall, KernelFactory
-from gt.worker.op_table.op_table import DETERMINISTIC_KERNELS, KERNELS
+from gt.op_packages.registry import is_packaged
+from gt.worker.base.kernel_call import Kernel, KernelCall
+from gt.worker.op_table.op_table import KERNELS
+from gt.worker.op_table.package_kernel import kernel_factory
 from gt.worker.torch_device.torch_array import to_host
 from gt.worker.torch_device.torch_devices import TorchDevice
 
@@ -91,7 +94,7 @@ class TorchKernels:
 
     def _lacks(self, call: KernelCall) -> bool:
         """Whether PyTorch does not compute the op, or not in these dtypes."""
-        if call.op in HOST_OPS:
+        if call.op in HOST_OPS or is_packaged(call.op):
             return True
         dtypes = {call.result.dtype, *(operand.dtype for operand in call.operands if isinstance(operand, Spec))}
         if call.op in COMPLEX_ON_HOST and any(dtype.kind == "c" for dtype in dtypes):
@@ -100,8 +103,7 @@ class TorchKernels:
 
     def _host_kernel(self, call: KernelCall, *, counted: bool) -> Kernel:
         own = replace(call, xp=np, direct=None, later=None, thread_pool=None if call.blocks else self.device.threads)
-        table: dict[str, KernelFactory] = DETERMINISTIC_KERNELS if call.blocks else KERNELS
-        kernel, from_host = table[call.op](own), self.device.from_host
+        kernel, from_host = kernel_factory(call.op, call.blocks)(own), self.device.from_host
         counts, key, by_one = self.device.host_calls, (call.op, call.result.dtype.name), int(counted)
         if counted and not self.device.on_host and key not in counts:
             log.warning(

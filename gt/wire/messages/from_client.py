@@ -125,9 +125,9 @@ class Ask(NamedTuple):
     From client to dispatcher.
 
     * `request`: a number for the answer.
-    * `topic`: 'statistics', 'devices', 'memory', 'snapshots', 'snapshot NAME', 'published', 'published VERSION NAME OWNER' (0:
-      the newest; the owner may be left out) or 'revoke NAME' (of what the client has published), answered in its turn; or 'why
-      TENSOR POSITION', answered at once, about the tensor that the `POSITION`th run or put of the client makes.
+    * `topic`: 'statistics', 'devices', 'ops', 'memory', 'snapshots', 'snapshot NAME', 'published', 'published VERSION NAME OWNER'
+      (0: the newest; the owner may be left out) or 'revoke NAME' (of what the client has published), answered in its turn; or
+      'why TENSOR POSITION', answered at once, about the tensor that the `POSITION`th run or put of the client makes.
     """
 
     request: int

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gt
+from gt.torch_paths.instead import INSTEAD
 from gt.wire.shared_memory import memfd
 
 pytestmark = pytest.mark.usefixtures("session")
@@ -134,9 +135,12 @@ def test_shared_memory_ends_after_the_modules_of_a_program(monkeypatch: pytest.M
         memfd.os.fstat(descriptor)
 
 
-def test_what_pytorch_calls_custom_ops_is_refused_in_words() -> None:
-    with pytest.raises(AttributeError, match="custom ops are not registered"):
-        gt.ops  # noqa: B018
+def test_pytorchs_own_ops_and_its_ways_to_add_some_are_refused_in_words() -> None:
+    for name in ("aten", "prims"):
+        with pytest.raises(AttributeError, match="PyTorch's own ops are functions of gt"):
+            getattr(gt.ops, name)
+    assert not hasattr(gt, "library")
+    assert "an op is declared by `gt.ops.Op`" in INSTEAD["library"]
 
 
 @both
