@@ -237,15 +237,23 @@ class SocketLink:
         return found
 
     def wait(self, timeout: float) -> None:
-        """Wait until something may have arrived, at most `timeout` seconds (ZeroMQ's descriptors signal edges, so never long)."""
-        known = getattr(self.pollers, "known", None)
+        """Wait until something may have arrived, at most `timeout` seconds (ZeroMQ's descriptors signal edges, so never long).
+
+        Another thread may open the connections again meanwhile: what is found closed is not waited for, and not remembered.
+        """
+        pollers = self.pollers
+        known = getattr(pollers, "known", None)
         if known is None:
-            poll, control = select.poll(), self.control.socket.fileno()
-            poll.register(control, select.POLLIN)
-            if self.bulk is not None:
-                poll.register(self.bulk.socket.fileno(), select.POLLIN)
-            known = self.pollers.known = poll, control
-        poll, control = known  # while this thread waits another one may open the connections again
+            bulk = self.bulk
+            control = transport.descriptor(self.control.socket)
+            sockets = [control] if bulk is None else [control, transport.descriptor(bulk.socket)]
+            known = select.poll(), control
+            for each in sockets:
+                if each >= 0:
+                    known[0].register(each, select.POLLIN)
+            if min(sockets) >= 0:
+                pollers.known = known
+        poll, control = known
         for descriptor, _ in poll.poll(min(timeout, 0.02) * 1000):
             if descriptor != control:
                 self.bulk_stirs = True

@@ -495,6 +495,14 @@ def endpoint(socket: Socket) -> str:
     return str(socket.getsockopt(zmq.LAST_ENDPOINT).decode())  # type: ignore[union-attr]
 
 
+def descriptor(socket: Socket) -> int:
+    """The number of what is readable when something may have come; -1 if it is closed, maybe just now by another thread."""
+    try:
+        return socket.fileno()
+    except zmq.ZMQError:
+        return -1
+
+
 def send(socket: Socket, frames: list[Any], peer: bytes | None = None) -> bool:
     """Send without waiting, by a `router` to this `peer`; False if the peer is gone."""
     if isinstance(socket, UnixDealer):

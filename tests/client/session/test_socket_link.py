@@ -13,6 +13,7 @@ from gt.bounds import MAX_INLINE_BYTES
 from gt.client.session.socket_link import SocketLink
 from gt.daemon.host import host_facts
 from gt.wire import messages as m
+from gt.wire import transport
 from gt.wire.bulk import ALL_WORKERS
 from gt.wire.messages import codec
 from gt.wire.reliable_stream import HEADER_BYTES
@@ -127,6 +128,28 @@ def test_why_a_session_has_ended_is_awaited_where_its_bulk_socket_hears_of_it_fi
     assert link.look_again(HELLO)
     welcomed(link, tmp_path)
     assert (link.alive(), link.unknown_since) == (None, 0.0)
+
+
+@pytest.mark.parametrize("closed", ["control", "bulk"])
+def test_a_thread_waits_while_another_one_opens_the_connections_again(
+    link: SocketLink, tmp_path: Path, closed: str
+) -> None:
+    """It may find a socket closed for which there is no other yet, and must not go on to wait for that one alone."""
+    welcomed(link, tmp_path)
+    getattr(link, closed).close()
+    link.wait(0.0)
+    assert not hasattr(link.pollers, "known")
+    assert link.look_again(HELLO)
+    link.wait(0.0)
+    assert link.pollers.known[1] == link.control.socket.fileno()
+
+
+def test_a_closed_socket_has_no_descriptor() -> None:
+    """ZeroMQ's raise an error of their own."""
+    dealer = transport.Dealer("tcp://127.0.0.1:9", b"g1")
+    assert transport.descriptor(dealer.socket) >= 0
+    dealer.close()
+    assert transport.descriptor(dealer.socket) == -1
 
 
 def test_it_is_looked_again_and_again(link: SocketLink) -> None:
