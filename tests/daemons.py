@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-TIMEOUT = 30.0
+TIMEOUT = 90.0
 """Seconds that a process has to do what it is waited for; far more than it needs, for slow machines."""
 
 COMMAND = [sys.executable, "-c", "from gt.cli import main; main()"]
