@@ -192,7 +192,7 @@ def _constant(value: int) -> Any:
 def _is_in_constructor() -> bool:
     """Whether a module may be being made, whose parameter or buffer this is to be. Other tensors have their values at once: code
     that `torch.compile` has made is for one class of tensors."""
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(1)  # its caller here; in a backward pass there may be no other
     while frame is not None:
         if frame.f_code.co_name == "__init__":
             return True
