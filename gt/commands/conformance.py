@@ -1,4 +1,4 @@
-"""`gt conformance`: checks the ops that an installed package brings."""
+"""`gt conformance`: checks the ops that an installed package brings, or a device by all ops of GT."""
 
 from __future__ import annotations
 
@@ -13,9 +13,16 @@ if TYPE_CHECKING:
 def conformance(
     package: Annotated[str | None, typer.Argument(help="A package of ops by its name in gt.ops.NAME.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the packages of ops that are installed here.")] = False,
-    device: Annotated[str, typer.Option("--device", help="What kernels run on: cpu, cuda:0, …")] = "cpu",
+    device: Annotated[
+        str | None, typer.Option("--device", help="What kernels run on: cpu (the default), cuda:0, torch:cpu, …")
+    ] = None,
 ) -> None:
-    """Check the ops of an installed package: kernels, shapes, gradients and every sharding row. Status 1 if any fails."""
+    """Check the ops of an installed package: kernels, shapes, gradients and every sharding row. Status 1 if any fails.
+
+    With --device alone, check that device: every op of GT in every dtype against NumPy.
+    """
+    if package is None and device is not None and not listed:
+        raise typer.Exit(_check_device(device))
     from gt.op_packages.loading import load_packages
     from gt.op_packages.registry import PACKAGES
 
@@ -31,7 +38,20 @@ def conformance(
     if package not in PACKAGES:
         typer.echo(problems.get(package) or f"no package of ops {package!r} is installed here: see --list", err=True)
         raise typer.Exit(1)
-    raise typer.Exit(_check(PACKAGES[package], device))
+    raise typer.Exit(_check(PACKAGES[package], device or "cpu"))
+
+
+def _check_device(device: str) -> int:
+    """Check a device and print what was found. Returns the exit status."""
+    from gt.tools.device_conformance import check_device, table
+    from gt.worker.base.backend import backend
+
+    from .shared.error_lines import errors_as_lines
+
+    with errors_as_lines():
+        reports = list(check_device(backend(device)))
+    typer.echo(table(reports), nl=False)
+    return 1 if any(each.failures for each in reports) else 0
 
 
 def _check(package: OpPackage, device: str) -> int:

@@ -7,7 +7,6 @@ for integers and booleans. Where NumPy's kernel raises, the device's must raise 
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -23,7 +22,6 @@ from gt.ir.spec import Spec, spec
 from gt.op_samples.op_samples import drawn
 from gt.op_samples.sample import Array, OpSample
 from gt.worker.base.backend import Backend
-from gt.worker.base.backend import backend as open_backend
 from gt.worker.base.kernel_call import Kernel, KernelCall
 from gt.worker.op_table.op_table import KERNELS
 
@@ -201,14 +199,3 @@ def table(reports: Sequence[OpReport]) -> str:
 def _dtypes(names: list[str]) -> str:
     """Short names, in the order of the dtypes."""
     return " ".join(dtype.short for dtype in ALL_DTYPES if dtype.name in names)
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Prints the table for a device, and perhaps some ops. Returns 1 if anything differs from NumPy, else 0."""
-    reports = list(check_device(open_backend(arguments[0]), arguments[1:]))
-    sys.stdout.write(table(reports))
-    return 1 if any(each.failures for each in reports) else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:] or ["cpu"]))
