@@ -20,7 +20,7 @@ NAMES: Final[dict[str, str]] = {
     "gt.errors": (
         "GTError, ShapeError, AxisError, DTypeError, StateError, GradientError, OverlapError, CompileError, "
         "ConfigError, ProtocolError, SnapshotError, ConnectionFailed, SessionError, Cancelled, WorkerError, WorkerLost, "
-        "PlanRefused, OutOfMemory, IndexOutOfRange, VerificationError, OutOfMemory as OutOfMemoryError"
+        "PlanRefused, OpUnavailable, OutOfMemory, IndexOutOfRange, VerificationError, OutOfMemory as OutOfMemoryError"
     ),
     "gt.ir.spec": "Size",
     "gt.tools.inventory": "devices, memory",
