@@ -22,7 +22,7 @@ from gt.errors import ConfigError
 from gt.service.in_process import Fabric, InprocLink
 from gt.sharding.config import Config
 from gt.sharding.partition import extent
-from gt.sharding.placement import Shard
+from gt.sharding.placement import At, Shard
 from gt.tools.worker_facts import facts_of
 
 SPEED = {"cuda:0": [8e12, 4e11], "cpu": [1e11, 2e10]}
@@ -131,7 +131,7 @@ def _arrays(worker: Any) -> list[Any]:
 @pytest.mark.parametrize("config", ["pinned", "pinned, data parallel", "pinned, the rest too"])
 @pytest.mark.parametrize("devices", FLEETS, ids=",".join)
 def test_what_is_pinned_to_cpus_runs_on_no_gpu(devices: list[str], config: str) -> None:
-    """Of the preprocessing a GPU's worker holds no row, and what follows may be on all of them."""
+    """Of the preprocessing a GPU's worker holds no row, and what follows may be on all of them, where a strategy cuts it."""
     fabric = connect(devices, CONFIGS[config])
     trained()
     seen = {"prep": 0, "net": 0}
@@ -142,11 +142,16 @@ def test_what_is_pinned_to_cpus_runs_on_no_gpu(devices: list[str], config: str) 
             for instruction in plan.instructions:
                 (placement,) = plan.layouts[instruction.outputs[0]]
                 signal = plan.tags[instruction.tag].signal[:1]
-                if signal and isinstance(placement, Shard) and instruction.op != "move":
-                    rows = extent(worker_box(plan, instruction, rank, meshes(fabric)[0]))[placement.dim]
-                    pinned = "cpu" if signal[0] == "prep" else "cuda" if "rest" in config else kinds[rank]
-                    assert rows == 0 or kinds[rank] == pinned, instruction
-                    seen[signal[0]] += rows
+                if not signal or instruction.op == "move" or not isinstance(placement, At | Shard):
+                    continue
+                mesh = meshes(fabric)[0]
+                if isinstance(placement, At):
+                    rows, kind = 1, kinds[mesh.members[placement.position]]
+                else:
+                    rows, kind = extent(worker_box(plan, instruction, rank, mesh))[placement.dim], kinds[rank]
+                pinned = "cpu" if signal[0] == "prep" else "cuda" if "rest" in config else kind
+                assert rows == 0 or kind == pinned, instruction
+                seen[signal[0]] += rows
     assert seen["prep"]
     assert seen["net"] or config == "pinned"
 
@@ -169,7 +174,7 @@ def test_a_session_without_rules_goes_where_most_speed_is_left() -> None:
 
 def test_a_kind_that_nobody_is_of_is_refused() -> None:
     connect(["cpu", "cpu"], {"sharding_config": {"prep": {"device": "cuda"}}})
-    with gt.signal.context("prep"), pytest.raises(ConfigError, match=r"no worker .* is of the kind cuda; allowed: cpu"):
+    with gt.signal.context("prep"), pytest.raises(ConfigError, match=r"no worker .* is cuda; allowed: gt:0 \(cpu@here\)"):
         (gt.ones(4, 4) + 1).numpy()
 
 
