@@ -6,7 +6,7 @@ A config takes effect between two plans of its session. A refused config changes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -145,8 +145,8 @@ class SessionMeshes:
 
     def _pinned(self, client: ClientRecord, config: Config) -> list[int] | MessageState:
         """The workers of a session whose config only pins signals to devices, the one for all else first; none for another
-        config. Raises `ConfigError` for a device that no worker has, but for one that the session has asked for before: whoever
-        had that is gone."""
+        config. Raises `ConfigError` for a device that no worker has, but for one of which the session may know that whoever had
+        it is gone."""
         pins = self._resolution(client, config).pins()
         if not pins.over:
             return self.wait(client, pins)
@@ -156,7 +156,7 @@ class SessionMeshes:
         present = self.allowed(client)
         names = {worker.number: names_of(worker.number, worker.facts) for worker in present}
         found, missing = pinned_workers(devices, names, self._in_order(client, present))
-        missing = [device for device in missing if not _asks_for(client.config, device)]
+        missing = [device for device in missing if not _may_lack(client, device, names)]
         if missing:
             granted = "" if len(present) == len(self.service.in_service) else f", and {self._granted(client)}"
             text = f"no worker that the session may use is {missing[0]}{granted}"
@@ -168,7 +168,7 @@ class SessionMeshes:
         time."""
         for device, where in resolution.pins().result().devices.items():
             absent = (device not in KINDS or len(names) == 1) and not any(device in each for each in names)
-            if absent and not _asks_for(client.config, device):
+            if absent and not _may_lack(client, device, [each.number for each in self.allowed(client)]):
                 text = f"no worker of the session's mesh is {device}; allowed: {show_devices(names, MAX_TOLD)}"
                 raise ConfigError(f"{where}: {text}")
 
@@ -576,9 +576,13 @@ class SessionMeshes:
             client.table[each.tensor] = replace(entry, mesh=new.number, resident=resident, root=None)
 
 
-def _asks_for(config: Config | None, device: str) -> bool:
-    """Whether some rule of a config pins its signal to a device."""
-    return config is not None and any(rule.device == device for rules in config.rules.values() for rule in rules)
+def _may_lack(client: ClientRecord, device: str, numbers: Iterable[int]) -> bool:
+    """Whether a config of a session may name a device that no worker has: one that it has asked for before, or, after a recovery,
+    a worker with a smaller number than some that are here. It was lost, and a config that named it is sent again."""
+    rules = () if client.config is None else client.config.rules.values()
+    if any(rule.device == device for each in rules for rule in each):
+        return True
+    return client.recovery.recoveries > 0 and device.startswith("gt:") and int(device[3:]) < max(numbers, default=0)
 
 
 def _nothing() -> Generator[None, None, None]:

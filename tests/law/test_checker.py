@@ -18,8 +18,7 @@ from gt.dispatcher.cost import cost_model
 from gt.dispatcher.planner import choices, option_ranking, sharding_rules
 from gt.dispatcher.planner.sharding_rules import ShardingOption
 from gt.sharding.placement import REPLICATE, Partial
-from gt.worker.op_table import op_table
-from gt.worker.program import compiler
+from gt.worker.op_table import op_table, package_kernel
 from gt.worker.transfer import move
 
 SEEDS = 200
@@ -83,7 +82,7 @@ INEXACT: dict[str, Plant] = {
     "a sum of parts that are no subtree": lambda patch: patch.setattr(option_ranking, "keeps_bits", lambda *_: True),
     "a block cut by two axes": lambda patch: patch.setattr(choices, "keep_bits", lambda *_: True),
     "kernels that round by what a worker has": lambda patch: patch.setattr(
-        compiler, "DETERMINISTIC_KERNELS", op_table.KERNELS
+        package_kernel, "DETERMINISTIC_KERNELS", op_table.KERNELS
     ),
     "equal shards": lambda patch: patch.setattr(cost_model, "deal", lambda blocks, count: (1,) * count),
 }

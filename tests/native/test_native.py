@@ -27,7 +27,6 @@ BOTH_FORMS = (
     "tests/client/tensor/test_emission.py",
     "tests/client/compile/test_compiled_training.py",
     "tests/client/nn/test_module_hooks.py",
-    "tests/client/nn/test_nn.py",
 )
 """Tests that the form runs which the other tests do not."""
 

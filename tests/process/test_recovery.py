@@ -187,14 +187,13 @@ for step in range(200):
             say("wrong", step)
         x, due = x / 1e9, due / np.float32(1e9)
         say("step", step)
-placed = "@1 on the mesh {pinned devices: 2}" in str(gt.why(half(x)))
 x = gt.move(x, gt.devices()[0])  # another config, with the function's device, whose number no worker has any more
-say("result", placed and np.array_equal(x.numpy(), due), gt.stats()["service"]["recoveries"])
+say("result", np.array_equal(x.numpy(), due), gt.stats()["service"]["recoveries"])
 """
 
 
 def test_a_program_s_own_dispatcher_is_started_again(machine: Machine) -> None:
-    """A function that the program has placed is where it was."""
+    """A function that the program has placed by the number of a worker that is gone is computed all the same."""
     machine.environment["GT_MARK_SECONDS"] = "0.1"
     program = machine.program(OWN)
     for moment in (40, 120):

@@ -174,7 +174,10 @@ def test_a_session_without_rules_goes_where_most_speed_is_left() -> None:
 
 def test_a_kind_that_nobody_is_of_is_refused() -> None:
     connect(["cpu", "cpu"], {"sharding_config": {"prep": {"device": "cuda"}}})
-    with gt.signal.context("prep"), pytest.raises(ConfigError, match=r"no worker .* is cuda; allowed: gt:0 \(cpu@here\)"):
+    with (
+        gt.signal.context("prep"),
+        pytest.raises(ConfigError, match=r"no worker .* is cuda; allowed: gt:0 \(cpu@here\)"),
+    ):
         (gt.ones(4, 4) + 1).numpy()
 
 

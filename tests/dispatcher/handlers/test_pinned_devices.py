@@ -7,7 +7,7 @@ from typing import Any
 from one_dispatcher import Service, started
 
 from gt.dispatcher.limits.limit_table import LimitTable, PrincipalLimits
-from gt.dispatcher.state.events import NewLimits
+from gt.dispatcher.state.events import Lost, NewLimits
 from gt.sharding.config import Config
 from gt.sharding.placement import REPLICATE, At
 from gt.wire import messages as m
@@ -115,3 +115,18 @@ def test_a_session_goes_on_without_a_device_that_is_drained() -> None:
     assert answer.facts["mesh"] == {"workers": 1}, "what is gone is not asked for anew"
     assert members(each) == (home,)
     assert layouts(each) == dict.fromkeys((1, 2, 3), (REPLICATE,))
+
+
+def test_a_config_that_is_sent_again_may_name_a_worker_that_was_lost() -> None:
+    """Its number is not given again. One that no worker has had is refused as ever."""
+    each = started(2)
+    each.put(1)
+    each.event(Lost(b"w0", "its process ended"))
+    each.hello("w2", "worker", address="ipc:///w", bulk=b"b")
+    config = {"mesh": {"data": 2}, **pins(net="gt:0")}
+    assert "no worker of the session's mesh is gt:0" in configured(each, config).text
+    assert "is gt:0" in configured(each, pins(net="gt:0")).text
+    each.core.service.clients[b"c"].recovery.recoveries = 1
+    assert "is gt:9" in configured(each, pins(net="gt:9")).text
+    assert configured(each, pins(net="gt:0")).facts["mesh"] == {"workers": 1}
+    assert configured(each, config).facts["mesh"] == {"data": 2}

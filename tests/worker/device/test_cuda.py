@@ -90,6 +90,8 @@ def asked_of_the_module() -> tuple[list[str], list[str]]:
     """What kernels and the backend ask of CuPy by name, and of its special functions, as their sources say."""
     functions, special = set(), set()
     for path in sorted((Path(__file__).parents[3] / "worker").rglob("*.py")):
+        if any(part.startswith("torch_") for part in path.parts):
+            continue  # these ask PyTorch
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Attribute):
                 names = ast.unparse(node).split(".")
