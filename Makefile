@@ -120,7 +120,7 @@ tune-test: $(VENV)/.installed ## tune a program on two real workers, from explan
 torch-worker-test: $(VENV)/.bench ## workers that compute with PyTorch: every op beside NumPy's, training beside NumPy's workers, one killed
 	@GT_TORCH_WORKER_TESTS=1 OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -q -p no:xdist tests/torch_worker
 
-ops-test: $(VENV)/.installed ## install the example of custom ops beside GT, and compute with it on a real service of two workers
+ops-test: $(VENV)/.ops ## install the example of custom ops beside GT, and compute with it on a real service of two workers
 	@GT_OPS_TEST=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -p no:xdist tests/process/test_custom_ops.py
 
 gpu-test: $(VENV)/.gpu ## the tests that need a GPU; where there is none, say so
@@ -309,6 +309,11 @@ $(VENV)/.docs: $(VENV)/.installed
 $(VENV)/.notebooks: $(VENV)/.bench
 	@$(PIP) install 'nbclient>=0.11' 'ipykernel>=7' 'matplotlib>=3.9' 'silero-vad>=6.2'
 	@$(PIP) install --no-deps 'pyannote-audio>=4'
+	@touch $@
+
+# What builds the example package without a network: older setuptools need another package for that.
+$(VENV)/.ops: $(VENV)/.installed
+	@$(PIP) install 'setuptools>=77'
 	@touch $@
 
 # What builds a release, and lists what it depends on.
