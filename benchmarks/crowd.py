@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,12 +85,14 @@ def watcher(processes: list[int], seconds: float) -> Program:
         return [psutil.Process(process).memory_info().rss / (1 << 20) for process in processes]
 
     def run(address: str, start: int, report: int) -> None:
-        used: Callable[[], dict[str, float]] = dict
-        if hasattr(gt, "usage"):
+        def used() -> dict[str, float]:
+            if not hasattr(gt, "usage"):
+                return {}
             from gt.monitor.stream import Stream
 
-            stream = Stream(address, level=telemetry.OFF)
-            used = lambda: {row[1]: row[2] / 1e9 for row in stream.usage()["rows"]}  # noqa: E731
+            with closing(Stream(address, level=telemetry.OFF)) as stream:  # one that is not read for long is given up
+                return {row[1]: row[2] / 1e9 for row in stream.usage()["rows"]}
+
         os.write(report, b"\n")
         os.read(start, 1)
         time.sleep(START_SECONDS)
