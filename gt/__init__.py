@@ -6,17 +6,15 @@ This is the public face: every name of `gt.public_api` is imported from the modu
 
 from __future__ import annotations
 
-import importlib
-import math
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final
-
 from gt.native.finder import install as _install_native
 from gt.torch_paths.finder import install as _install
 
 from . import default_session
 
+TYPE_CHECKING = False  # as `typing` has it, whose import takes longer than all that is here
 if TYPE_CHECKING:
+    from typing import Any, Final
+
     from gt.declared_types.names import *  # noqa: F403
 
     from . import accelerator as accelerator
@@ -51,13 +49,6 @@ if TYPE_CHECKING:
     from . import torch as torch
     from . import utils as utils
     from . import version as version
-
-_CONSTANTS: Final[dict[str, Any]] = {
-    "e": math.e, "inf": math.inf, "nan": math.nan, "newaxis": None, "pi": math.pi, "strided": "strided",
-    "channels_last": "channels_last", "channels_last_3d": "channels_last_3d", "contiguous_format": "contiguous_format",
-    "preserve_format": "preserve_format", "legacy_contiguous_format": "contiguous_format",
-}  # fmt: skip
-"""Numbers, and PyTorch's layouts, which are accepted and mean nothing."""
 
 _SUBMODULES: Final = (
     "accelerator",
@@ -110,32 +101,21 @@ _install_native()  # the finder of compiled modules, where they were built
 _install()  # the finder of PyTorch's import paths: `gt.nn` and most other submodules have no file
 
 
-@cache
-def _defined() -> dict[str, tuple[str, str]]:
-    """The module that defines each name, and its name there."""
-    from gt.public_api.name_table import public_names
-
-    return {name: (module, inner) for name, module, inner in public_names()}
-
-
-@cache
-def _taking_out() -> set[str]:
-    """The functions that take `out=`."""
-    from gt.public_api.function_table import FUNCTIONS
-
-    return {row.name for rows in FUNCTIONS.values() for row in rows if row.out}
-
-
 def __getattr__(name: str) -> Any:
-    if name in _defined():
-        module, inner = _defined()[name]
+    import importlib
+
+    from gt.public_api.constants import CONSTANTS
+    from gt.public_api.name_table import definitions, taking_out
+
+    if name in definitions():
+        module, inner = definitions()[name]
         value = getattr(importlib.import_module(module), inner)
-        if name in _taking_out():
+        if name in taking_out():
             from gt.client.tensor_api.out_argument import filling
 
             value = filling(value, __name__)
-    elif name in _CONSTANTS:
-        value = _CONSTANTS[name]
+    elif name in CONSTANTS:
+        value = CONSTANTS[name]
     elif name in _SUBMODULES:
         try:
             value = importlib.import_module(f".{name}", __name__)
@@ -145,7 +125,7 @@ def __getattr__(name: str) -> Any:
             # whoever looks through all modules, as compilers do, asks by `hasattr`
             raise AttributeError(f"module 'gt' has no attribute {name!r} here: {error}") from error
     elif name == "__all__":
-        value = [*(each for each in _SUBMODULES if each not in _FRONT_ENDS), *_CONSTANTS, *_defined()]
+        value = [*(each for each in _SUBMODULES if each not in _FRONT_ENDS), *CONSTANTS, *definitions()]
     elif name == "__version__":
         from importlib.metadata import version
 

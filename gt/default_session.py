@@ -5,7 +5,9 @@ The sessions themselves are in `client/session/sessions.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _starters: list[Callable[[], object]] = []
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,9 +56,18 @@ def choose(folders: Sequence[Path], root: Path, wanted: str) -> NativeChoice:
     return NativeChoice({}, "sources: no compiled ones are built for this Python")
 
 
-@cache
+_chosen: list[NativeChoice] = []
+"""The choice of this process, once it is made; a list, since a cache of `functools` would be imported for it."""
+
+
 def choice() -> NativeChoice:
     """The form that this process imports."""
+    if not _chosen:
+        _chosen.append(_choice())
+    return _chosen[0]
+
+
+def _choice() -> NativeChoice:
     import logging
     from importlib.util import find_spec
     from pathlib import Path

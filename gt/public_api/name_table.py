@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Final
 
 from .function_table import FUNCTIONS
 
-__all__ = ["NAMES", "public_names"]
+__all__ = ["NAMES", "definitions", "public_names", "taking_out"]
 
 # fmt: off
 NAMES: Final[dict[str, str]] = {
@@ -67,3 +68,15 @@ def public_names() -> Iterator[tuple[str, str, str]]:
         for name in names.split(", "):
             inner, _, other = name.partition(" as ")
             yield other or inner, module, inner
+
+
+@cache
+def definitions() -> dict[str, tuple[str, str]]:
+    """The module that defines each name, and its name there."""
+    return {name: (module, inner) for name, module, inner in public_names()}
+
+
+@cache
+def taking_out() -> set[str]:
+    """The functions that take `out=`."""
+    return {row.name for rows in FUNCTIONS.values() for row in rows if row.out}
