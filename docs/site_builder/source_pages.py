@@ -10,6 +10,7 @@ import posixpath
 import re
 import shutil
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from site_builder.notebooks import notebook_page
@@ -35,6 +36,8 @@ NOT_PAGES = {"site_builder", "__pycache__"}
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".cff": "yaml"}
 
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^()\s]+)(\))")
+FILE_NAME = re.compile(r"\[[\w./-]+\.md\]\(")
+"""The beginning of a link whose text is the name of a page's file."""
 FENCE = re.compile(r"^ *(```+|~~~+)")
 
 
@@ -93,7 +96,8 @@ def _in_site(text: str, source: str, target: str, pages: dict[str, str], shown: 
         else:
             shown.add(path)
             place = _shown_at(path)
-        return match[1] + posixpath.relpath(place, posixpath.dirname(target)) + mark + anchor + match[3]
+        said = f"[{_title(path)}](" if FILE_NAME.fullmatch(match[1]) and path.endswith(".md") else match[1]
+        return said + posixpath.relpath(place, posixpath.dirname(target)) + mark + anchor + match[3]
 
     lines, fence = [], ""
     for line in text.splitlines():
@@ -105,6 +109,13 @@ def _in_site(text: str, source: str, target: str, pages: dict[str, str], shown: 
             line = " " * (len(line) - len(line.lstrip(" "))) + line  # two spaces nest a list here, four do there
         lines.append(line)
     return "\n".join(lines) + "\n"
+
+
+@cache
+def _title(source: str) -> str:
+    """The title of a page that is written by hand: readers of the site know no names of files."""
+    found = re.search(r"^# (.+)$", (ROOT / source).read_text(), re.MULTILINE)
+    return found[1] if found else source
 
 
 def _shown_at(source: str) -> str:
