@@ -1,50 +1,10 @@
-"""Every kernel on the GPU: the tests of tests/worker once more, against the same judges.
-
-Each file is loaded anew with a `one_kernel` whose other array module is CuPy. Names say where a test comes from.
-"""
+"""Every kernel on the GPU: the tests of tests/worker/kernels once more, by CuPy, against the same judges."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import Final
-
-import pytest
 from card import CARD
-from loading import loaded
+from loading import kernel_tests
 
 from gt.worker.base import backend
 
-TESTS: Final = Path(__file__).parents[1]
-FILES: Final = (
-    "test_kernels",
-    "test_kernels_linalg",
-    "test_kernels_order",
-    "test_kernels_shape",
-    "test_kernels_torch",
-    "test_recurrence",
-)
-
-
-def once_more() -> None:
-    """The tests of all files, as tests of this one."""
-    one_kernel = loaded(TESTS / "one_kernel.py", "one_kernel_on_gpu")
-    one_kernel.OTHER = CARD if backend.diagnose()["reason"] else backend.backend("cuda:0").xp  # type: ignore[attr-defined]
-    before = sys.modules.get("one_kernel")
-    sys.modules["one_kernel"] = one_kernel  # and all else that is imported now stays: PyTorch is not loaded twice
-    try:
-        for file in FILES:
-            try:
-                module = loaded(TESTS / "worker" / "kernels" / f"{file}.py", f"{file}_on_gpu")
-            except pytest.skip.Exception:
-                continue  # without PyTorch there is nothing to compare with
-            for name, found in vars(module).items():
-                if name.startswith("test_"):
-                    globals()[f"{file}_{name.removeprefix('test_')}"] = found
-    finally:
-        del sys.modules["one_kernel"]
-        if before is not None:
-            sys.modules["one_kernel"] = before
-
-
-once_more()
+globals().update(kernel_tests(CARD if backend.diagnose()["reason"] else backend.backend("cuda:0").xp, "gpu"))
