@@ -7,6 +7,7 @@ it from `values.yaml`. So the chart, installed as it is, makes the same objects 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -129,10 +130,19 @@ def _chart_files(plain: ManifestText, said: Mapping[str, str]) -> dict[str, str]
         f"{{{{- if .Values.podMonitor }}}}\n{_object(MONITOR, text, release)}{{{{- end }}}}\n"
     )
     files["chart/templates/NOTES.txt"] = filled("kubernetes", "NOTES.txt", {})
-    files["chart/Chart.yaml"] = filled("kubernetes", "Chart.yaml", said)
+    files["chart/Chart.yaml"] = filled(
+        "kubernetes", "Chart.yaml", dict(said) | {"semantic_version": semantic_version(said["version"])}
+    )
     literals = {name: plain.value(name) for name in plain.values}
     files["chart/values.yaml"] = filled("kubernetes", "values.yaml", literals)
     return files
+
+
+def semantic_version(version: str) -> str:
+    """A version of Python packaging as Helm wants one, in Semantic Versioning 2: `0.3.0.dev0` is `0.3.0-dev0`."""
+    release, rest = re.fullmatch(r"(\d+(?:\.\d+){0,2})(.*)", version).groups()  # type: ignore[union-attr]
+    numbers = ".".join([*release.split("."), "0", "0"][:3])
+    return f"{numbers}-{rest.lstrip('.').replace('+', '.')}" if rest else numbers
 
 
 def _object(name: str, text: ManifestText, service: str) -> str:

@@ -98,6 +98,17 @@ def test_a_chart_and_manifests_have_the_same_objects() -> None:
     assert used == set(values)
 
 
+@pytest.mark.parametrize(
+    ("version", "semantic"),
+    [("0.3.0", "0.3.0"), ("1", "1.0.0"), ("0.3.0.dev0", "0.3.0-dev0"), ("0.3.0rc1+local.2", "0.3.0-rc1.local.2")],
+)
+def test_a_chart_has_a_version_that_helm_takes(version: str, semantic: str) -> None:
+    """Helm refuses versions that are not semantic ones, as those of Python packages between two releases."""
+    files = kubernetes_files(version=version, workers=1, gpus=0, namespace="gt", storage="1Gi", chart=True)
+    chart = yaml.safe_load(files["chart/Chart.yaml"])
+    assert (chart["version"], chart["appVersion"]) == (semantic, version)
+
+
 def test_probes_and_hooks_are_commands_of_gt() -> None:
     """Each is run, as far as its options, by the command line that is tested here."""
     found = objects(kubernetes_files(version="1", workers=1, gpus=0, namespace="gt", storage="1Gi"))
