@@ -40,8 +40,8 @@ def char_lm() -> ModuleType:
 
 
 def kernel_tests(other: Any, place: str, **settings: Any) -> dict[str, Callable[..., None]]:
-    """The tests of tests/worker/kernels for the array module `other`, by names that say their file; `settings` are further names of
-    `one_kernel`. Each file is loaded anew, with a `one_kernel` of its own, as a module whose name ends with `_on_{place}`.
+    """The tests of tests/worker/kernels for the array module `other`, by names that say their file; `settings` are further names
+    of `one_kernel`. Each file is loaded anew, with a `one_kernel` of its own, as a module whose name ends with `_on_{place}`.
     """
     one_kernel = loaded(TESTS / "one_kernel.py", f"one_kernel_on_{place}")
     vars(one_kernel).update(OTHER=other, **settings)

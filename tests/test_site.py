@@ -42,6 +42,9 @@ def test_links_of_every_page_lead_to_pages_of_the_site(tmp_path: Path) -> None:
     assert copy_pages(tmp_path, [*reference_pages(), "commands.md", "errors/index.md"]) == []
     assert "(overview.md)" in (tmp_path / "index.md").read_text()
     assert "(operating.md)" in (tmp_path / "overview.md").read_text()
+    assert "([Explaining a program](explain.md))" in (tmp_path / "tuning.md").read_text(), (
+        "readers of the site know no files"
+    )
     assert (tmp_path / "files/CITATION.cff.md").read_text().startswith("# CITATION.cff\n\n````yaml\n")
 
 

@@ -31,12 +31,17 @@ class Ports(NamedTuple):
 
 def default_image(version: str, *, gpu: bool) -> str:
     """The name of the image that the Dockerfile's comments build."""
-    return f"gt-tensor:{version}-cuda" if gpu else f"gt-tensor:{version}"
+    return f"gt-tensor:{_tag(version)}-cuda" if gpu else f"gt-tensor:{_tag(version)}"
+
+
+def _tag(version: str) -> str:
+    """A version of Python packaging as the tag of an image, which has no `+`."""
+    return version.replace("+", "-")
 
 
 def image_files(version: str, port: int = Ports().control) -> dict[str, str]:
     """A Dockerfile for a checkout of GT, and what of the checkout it does without."""
-    values = {"version": version, "uid": USER_NUMBER, "port": port}
+    values = {"version": _tag(version), "uid": USER_NUMBER, "port": port}
     names = ("Dockerfile", "Dockerfile.dockerignore")
     return {name: filled("containers", name, values) for name in names}
 
