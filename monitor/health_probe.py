@@ -6,7 +6,6 @@ It loads little, because probes run every few seconds, and never waits longer th
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +14,7 @@ from gt.errors import GTError, ProtocolError
 from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.connection import Connection
+from gt.wire.host_lookup import HostNotFound
 from gt.wire.keys import keys_for
 from gt.wire.messages import codec
 
@@ -127,26 +127,16 @@ def _resolved(address: str, deadline: float) -> str:
     host, port = transport.host_and_port(address)
     if not address.startswith("tcp://") or not (port.isdecimal() and 0 < int(port) <= MAX_PORT):
         raise ProtocolError(f"{address!r} is no address: say tcp://HOST:PORT or ipc:///PATH")
-    found: list[Any] = []
-
-    def look_up() -> None:
-        try:
-            found.extend(socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM))
-        except (OSError, UnicodeError, OverflowError) as error:
-            found.append(error)
-
-    thread = threading.Thread(target=look_up, daemon=True)
-    thread.start()
-    thread.join(max(0.0, deadline - time.monotonic()))
-    if not found or isinstance(found[0], Exception):
-        raise ProtocolError(f"the host of {address} is not found: {found[0] if found else 'no answer in time'}")
-    number = str(found[0][4][0])
-    with socket.socket(found[0][0], socket.SOCK_STREAM) as link:
+    try:
+        numeric = transport.with_number(address, deadline - time.monotonic())
+    except HostNotFound as error:
+        raise ProtocolError(f"the host of {address} is not found: {error}") from None
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as link:
         link.settimeout(max(0.001, deadline - time.monotonic()))
         try:
-            link.connect(found[0][4])
+            link.connect((transport.host_and_port(numeric)[0], int(port)))
         except ConnectionRefusedError as error:  # what else there is may pass before the time is over
             raise ProtocolError(f"nobody can be asked at {address}: {error.strerror}") from None
         except OSError:
             pass
-    return f"tcp://[{number}]:{port}" if ":" in number else f"tcp://{number}:{port}"
+    return numeric

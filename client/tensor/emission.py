@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 
 MAX_SIGNATURES: Final = 1 << 14
-"""Signatures kept; beyond that all are forgotten and found again, so ever-new shapes cannot fill the memory."""
+"""Signatures kept, and as many older ones, of which those that come again are kept again: ever-new shapes cannot fill the memory,
+and the segments of a loop stay the same ones."""
 
 GRADIENT_RULES: Final[dict[str, Any]] = {}
 """The gradient rule of each op that has one; bound by `gt.client.composition`, because rules are composed of functions that
@@ -73,6 +74,8 @@ _direct: dict[tuple[Any, ...], Signature] = {}
 """Signatures of operators written in the user's own code, by the caller's frame alone."""
 _by_line: dict[tuple[Any, ...], Signature] = {}
 """The same signatures by file and line. Python moves an instruction's place when it specialises it; the line stays."""
+_older: dict[tuple[Any, ...], Signature] = {}
+"""What `_by_line` had when there were too many, and nobody has asked for since."""
 _last_signatures: Final[list[dict[int, LastSignature]]] = []
 """Of each operator the signature of what was last emitted at each place in the user's code."""
 _codes: dict[int, CodeType] = {}
@@ -364,7 +367,7 @@ def _sign(
     """Make and keep the signature of an instruction seen for the first time."""
     site = context.site if frame is None else site_of(frame)
     whole = (*key[: 3 + arity], site)
-    signature = _by_line.get(whole)
+    signature = _by_line.get(whole) or _older.pop(whole, None)
     if signature is None:
         operands = key[3 : 3 + arity]
         attributes, results = derive(op, operands, dict(zip(OPS[op].attributes, values, strict=True)))
@@ -376,6 +379,8 @@ def _sign(
         if results[0].dtype.kind in "fc":
             signature.differentiable = GRADIENT_RULES.get(op)
     if len(_signatures) >= MAX_SIGNATURES:
+        _older.clear()
+        _older.update(_by_line)
         tables: list[dict[Any, Any]] = [_signatures, _direct, _by_line, _codes, *_last_signatures]
         for table in tables:
             table.clear()

@@ -33,6 +33,8 @@ from gt.unix_sockets.dealer import UnixDealer
 from gt.unix_sockets.router import UnixRouter
 from gt.unix_sockets.stream_socket import StreamSocket
 
+from .host_lookup import HostNotFound, look_up
+
 MAX_FRAME_BYTES: Final = (1 << 31) + (1 << 20)
 """The largest frame, in bytes, that a socket accepts; a peer that sends a larger one is disconnected."""
 
@@ -389,8 +391,25 @@ def publish(publisher: zmq.Socket[bytes], prefix: bytes, frames: list[Any]) -> N
         send(publisher, [prefix + frames[0], *frames[1:]])
 
 
+def with_number(address: str, seconds: float) -> str:
+    """An address with a number in place of a host's name, which is looked up for so many seconds at most. Raises
+    `HostNotFound`."""
+    if not address.startswith("tcp://"):
+        return address
+    host, port = host_and_port(address)
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        if not port.isdecimal() or not host or host == "*":
+            return address  # which is refused where it is used
+        return f"tcp://{look_up(host, seconds)}:{port}"
+    return address
+
+
 def _connected(socket: zmq.Socket[bytes], address: str, keys: CurveKeys | None) -> None:
-    """Connect a socket, which happens in the background."""
+    """Connect a socket, which happens in the background once its host's name is looked up. Raises `ConnectionFailed` where the
+    address is none, `HostNotFound` where nobody knows the host."""
+    address = with_number(address, _CONNECT_TIMEOUT_MS / 1000)
     if keys is not None and address.startswith("tcp://"):
         socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
         socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
@@ -418,8 +437,11 @@ class SingleConnection:
         self._process = os.getpid()
         self._close = weakref.finalize(self, _close_monitored, socket, self._monitor, self._process)
         self._close.atexit = False
+        self._failed = False
         try:
             _connected(socket, address, keys)
+        except HostNotFound:
+            self._failed = True  # as where nobody listens: it may be known later
         except ConnectionFailed:
             self.close()
             raise
@@ -427,7 +449,7 @@ class SingleConnection:
     @property
     def broken(self) -> bool:
         """Whether the connection has ended, or could not be made."""
-        return bool(self._monitor.get(zmq.EVENTS) & _READABLE)  # type: ignore[operator]
+        return self._failed or bool(self._monitor.get(zmq.EVENTS) & _READABLE)  # type: ignore[operator]
 
     def close(self, linger: int = 0) -> None:
         """Close it; what was sent may leave within `linger` milliseconds."""

@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from gt.commands.app import app
-from gt.monitor import health_probe
 from gt.monitor.health_probe import probe
 
 
@@ -38,7 +37,7 @@ def test_a_name_that_nobody_resolves_in_time_does_not_hold_up(monkeypatch: pytes
     def fail(*_: object, **__: object) -> list[object]:
         raise OSError("no such host")
 
-    monkeypatch.setattr(health_probe.socket, "getaddrinfo", fail)
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
     assert probe("tcp://nowhere:7000", timeout=5).reason == "the host of tcp://nowhere:7000 is not found: no such host"
-    monkeypatch.setattr(health_probe.socket, "getaddrinfo", lambda *_, **__: [])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [])
     assert probe("tcp://nowhere:7000", timeout=5).reason.endswith("no answer in time")

@@ -16,7 +16,7 @@ import gt.nn.functional as F
 from gt import nn, optim
 from gt.client.segment.signature import segment_of
 from gt.client.session import sessions
-from gt.client.tensor import emission_context
+from gt.client.tensor import emission, emission_context
 from gt.ir.instruction import Segment
 from gt.ir.instruction_bytes import unpack_segment
 from gt.wire.messages import Define
@@ -324,6 +324,30 @@ def test_a_tensor_of_an_ended_session_says_so() -> None:
         old + gt.ones(2)
     with pytest.raises(gt.SessionError):
         old.numpy()
+    gt.disconnect()
+
+
+def test_a_loop_stays_the_same_beside_ever_new_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of signatures is bounded, and is full more than once here; those that come again are kept."""
+    monkeypatch.setattr(emission, "MAX_SIGNATURES", 100)
+    gt.connect("inproc", workers=1)
+    start = gt.ones(4)
+
+    def turn() -> int:
+        assert ((start + 1) * start.exp()).sum().item() > 0
+        return int(gt.stats()["definitions_made"])
+
+    def many(first: int) -> None:
+        for number in range(first, first + 60):
+            start.expand(number + 1, 4)
+        gt.flush()
+
+    for _ in range(3):
+        turn()
+    for first in range(0, 600, 60):
+        many(first)
+        made = int(gt.stats()["definitions_made"])
+        assert turn() == made
     gt.disconnect()
 
 
