@@ -124,7 +124,7 @@ def _resolved(address: str, deadline: float) -> str:
             except OSError as error:
                 raise ProtocolError(f"nobody can be asked at {address}: {error.strerror or error}") from None
         return address
-    host, port = transport.host_and_port(address)
+    _, port = transport.host_and_port(address)
     if not address.startswith("tcp://") or not (port.isdecimal() and 0 < int(port) <= MAX_PORT):
         raise ProtocolError(f"{address!r} is no address: say tcp://HOST:PORT or ipc:///PATH")
     try:
