@@ -32,6 +32,7 @@ import numpy as np
 from gt.ir.dtypes import HALF_DTYPES, DType, bfloat16, float32
 from gt.worker.base.kernel_call import Kernel, KernelCall
 from gt.worker.device.cublas import CUDA_TYPES, TENSOR_CORE_TYPES, Gemm, has_tensor_cores
+from gt.worker.device.openblas import AVX512_CORES, core
 from gt.worker.device.thread_pool import ThreadPool
 
 from .cuda.int8_products import Int8Products
@@ -48,6 +49,10 @@ ROW_PARTS: Final = 2
 """Parts of a product of many rows by one matrix below `MIN_SHARED_MULTIPLICATIONS`: row-parallel groups compute them."""
 MIN_PARTED_MULTIPLICATIONS: Final = 4_000_000
 """Multiplications from which a product has parts."""
+MIN_EXCHANGED_MULTIPLICATIONS: Final = 1_000_000
+"""Multiplications from which a product of few rows by the columns of a matrix is worth three more calls of NumPy."""
+LINE_ELEMENTS: Final = 16
+"""The float32 of a line of a cache."""
 EXACT_PRODUCTS: Final = 1 << 10
 """How many products of int8 numbers float32 adds up exactly: 2¹⁰ · 2¹⁴ = 2²⁴."""
 EXACT_ROW: Final = 1 << 17
@@ -180,9 +185,36 @@ def matmul(call: KernelCall) -> Kernel:
         return lambda a, b: narrow(multiply(widen(a), widen(b)))
     if has_parts(call):
         return in_parts
+    if multiply is np.matmul and flat and exchanges(call):
+        multiply = exchanged
     if folds:
         return _folded(call, multiply)
     return multiply
+
+
+def exchanges(call: KernelCall) -> bool:
+    """Whether a product of rows by one matrix takes less time with both exchanged, if that lies by columns, as a layer's weight
+    that is turned does.
+
+    OpenBLAS copies both operands into panels, of its second one by columns much slower than of its first. The fewer rows, the
+    more that counts beside the product: now the rows are copied slowly, and the result is turned back. Its kernels for AVX-512
+    give the same bits both ways, whatever lies how; others do not, and gain nothing.
+    """
+    rows, inner, columns = call.result.size // call.result.shape[-1], call.tensor(0).shape[-1], call.result.shape[-1]
+    few = rows > 1 and 5 * rows * (columns + inner) <= 4 * columns * inner
+    enough = rows * columns * inner >= MIN_EXCHANGED_MULTIPLICATIONS
+    return few and enough and call.result.dtype is float32 and core() in AVX512_CORES
+
+
+def exchanged(a: Any, b: Any) -> Any:
+    """Computes a·b as the transpose of bᵀ·aᵀ, if b lies by columns and a by rows."""
+    if not (b.flags.f_contiguous and a.flags.c_contiguous):
+        return np.matmul(a, b)
+    rows = a.shape[0]
+    # rows of a power of two bytes would lie on top of each other in a cache when they are turned
+    made = np.empty((b.shape[1], rows + LINE_ELEMENTS), np.float32)[:, :rows]
+    np.matmul(b.T, a.T, out=made)
+    return made.T.copy()
 
 
 def _folded(call: KernelCall, multiply: Kernel) -> Kernel:

@@ -24,7 +24,7 @@ from gt.worker.base.kernel_call import KernelCall, OperandPart
 from gt.worker.device.cublas import Gemm
 from gt.worker.device.exclusive_array import take_exclusive
 from gt.worker.kernels.compare import comparison
-from gt.worker.kernels.matmul import SharedMatmul
+from gt.worker.kernels.matmul import SharedMatmul, exchanged
 from gt.worker.op_table.op_table import IN_PLACE_KERNELS, workspace
 from gt.worker.op_table.package_kernel import kernel_factory
 from gt.worker.spill.memory_accounting import SignalsByOffset, signals_of
@@ -285,9 +285,11 @@ class _Compiler:
             over_numpy = replace(call, xp=np)  # as chains see it, and who reckons what memory it needs
             return _StepKernel(run, over_numpy, None, workspace(over_numpy))
         run = kernel_factory(instruction.op, plan.blocks)(call)
-        product = run is self.backend.xp.matmul or isinstance(run, (SharedMatmul, Gemm))
-        if product and instruction.outputs[0] in self.turned:
-            run = _transposed(run)
+        if instruction.outputs[0] in self.turned:
+            if run is exchanged:
+                run = self.backend.xp.matmul
+            if run is self.backend.xp.matmul or isinstance(run, (SharedMatmul, Gemm)):
+                run = _transposed(run)
         into = IN_PLACE_KERNELS[instruction.op](call) if instruction.op in IN_PLACE_KERNELS else None
         return _StepKernel(run, call, into, workspace(call))
 
