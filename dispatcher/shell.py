@@ -70,15 +70,12 @@ from .standby import TakenOver
 
 log = logging.getLogger("gt.dispatcher")
 WORK_SECONDS: Final = 0.002
-"""The longest time, in seconds, spent working on plans before the shell looks for messages again."""
+"""The longest time, in seconds, spent working on plans before the shell looks for messages again; and on messages before it
+goes on with plans, while workers compute for several principals."""
 SHARED_WORK_SECONDS: Final = 0.0005
 """The same while workers compute for several principals: what one of them waits for may have come."""
-FLOOD_SECONDS: Final = 0.0005
-"""So long messages are read before one of a principal that has used more than its share of this thread ends the batch."""
 CORE_WAIT_SECONDS: Final = 0.02
 """The least seconds between two looks at how long this thread waits for a core."""
-MAX_YIELD_SECONDS: Final = 0.002
-"""The longest time for which nothing is read then."""
 PING: Final = m.Ping()
 PUBLISHED: Final = 2
 """The place of that socket among those that are guarded."""
@@ -453,16 +450,18 @@ class DispatcherShell:
                 self._handle(Received(peer, message, unread))
             if self.client_log is not None and (type(message) is m.Hello or not self.core.is_repeated(peer)):
                 self.client_log.note(peer, message)
-            if service.thread.rests(service.served, service.now) and service.now > began + FLOOD_SECONDS:
-                self._yield_core(service.now - began)
+            if pause := service.thread.pause(service.served, service.now - began, service.now):
+                self._yield_core(pause)
                 break
+            if service.now > began + WORK_SECONDS and service.thread.is_shared(service.now):
+                break  # somebody's plans may be due
         if router.refused:
             self._refused()
 
     def _yield_core(self, seconds: float) -> None:
-        """Leave the core to workers for a moment."""
+        """Leave the core to workers for so long."""
         self._charge(self.clock())
-        time.sleep(min(seconds, MAX_YIELD_SECONDS))
+        time.sleep(seconds)
         self.handled_at = self.clock()
 
     def _of_connection(self, peer: bytes, message: Any, unread: int) -> None:

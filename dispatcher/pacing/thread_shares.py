@@ -25,6 +25,10 @@ SAVED_SECONDS: Final = 0.25
 """Of so long a time it may use that part at once, as a program that begins does."""
 OWED_SECONDS: Final = 0.1
 """Nobody rests for longer, whatever it was charged."""
+FLOOD_SECONDS: Final = 0.0005
+"""Of whoever rests, messages are read for so long at a time."""
+MAX_PAUSE_SECONDS: Final = 0.002
+"""The longest time for which nobody's messages are read because of that."""
 BESIDE_SECONDS: Final = 1.0
 """So long after its last plan was issued, a principal still counts as one for which workers compute."""
 MAX_KEPT: Final = 1024
@@ -42,6 +46,8 @@ class ThreadShares:
         """For whom a plan was issued last, and when."""
         self.before: tuple[Hashable, float] = (NOBODY, -inf)
         """For whom, of all others, and when."""
+        self.beside_until = -inf
+        """Until when somebody counts as one who uses the thread, with plans or without, while workers compute for others."""
         self.short_until = -inf
         """Until when cores count as short."""
 
@@ -51,8 +57,8 @@ class ThreadShares:
             self.short_until = now + SHORT_SECONDS
 
     def is_shared(self, now: float) -> bool:
-        """Whether workers compute for several principals, or did a moment ago."""
-        return self.before[0] != NOBODY and now - self.before[1] < BESIDE_SECONDS
+        """Whether workers compute for one principal while the thread works for another, or they did a moment ago."""
+        return now < self.beside_until or (self.before[0] != NOBODY and now - self.before[1] < BESIDE_SECONDS)
 
     def issued(self, principal: Hashable, now: float) -> None:
         """A plan of a principal was issued."""
@@ -71,6 +77,7 @@ class ThreadShares:
             if self.paid:
                 self.paid.pop(principal, None)
             return
+        self.beside_until = now + BESIDE_SECONDS
         if len(self.paid) >= MAX_KEPT and principal not in self.paid:
             self.paid = {each: until for each, until in self.paid.items() if until > now}
         share, saved = (SHORT_SHARE, SHORT_SAVED_SECONDS) if now < self.short_until else (SHARE, SAVED_SECONDS)
@@ -80,6 +87,14 @@ class ThreadShares:
     def rests(self, principal: Hashable, now: float) -> bool:
         """Whether a principal has used more than its share, and others wait for workers that might need the time."""
         return bool(self.paid) and self.paid.get(principal, -inf) > now and self.is_beside_others(principal, now)
+
+    def pause(self, principal: Hashable, worked: float, now: float) -> float:
+        """How many seconds the thread leaves its core after it has read messages for so many, the last one of a principal: 0, or
+        if that one rests and sends messages all the same, as long as leaves it no more than its share."""
+        if worked < FLOOD_SECONDS or not self.rests(principal, now):
+            return 0.0
+        share = SHORT_SHARE if now < self.short_until else SHARE
+        return min(worked * (1 / share - 1), MAX_PAUSE_SECONDS)
 
     def due(self, principals: Iterable[Hashable], now: float) -> float:
         """When the first of those that rest among some principals may go on."""

@@ -2,8 +2,9 @@
 
 At `ipc` addresses control and bulk sockets are without libzmq. Where its own threads look after connections, between workers and
 for what is published, they are libzmq's there too. A listening TCP socket that is given a secret key takes only peers whose keys
-are accepted (CURVE). Every socket has unlimited queues: GT's own credits bound what is in flight, and nothing is dropped
-silently. Sending to a peer that is gone fails visibly. Control, bulk and worker-to-worker traffic each have sockets of their own.
+are accepted (CURVE). Queues are unlimited, because GT's own credits bound what is in flight, and nothing is dropped silently; but
+a listening socket reads `READ_AHEAD` messages of each connection at most before somebody takes them. Sending to a peer that is
+gone fails visibly. Control, bulk and worker-to-worker traffic each have sockets of their own.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ CURVE_FRAME_BYTES: Final = 64
 """At least what encryption adds to a frame: 33 bytes in CurveZMQ (RFC 26, the MESSAGE command)."""
 CURVE_INITIATE_BYTES: Final = 512
 """At least the largest message of CurveZMQ's handshake: INITIATE has 257 bytes and what is said of the socket."""
+READ_AHEAD: Final = 256
+"""The messages of a connection that libzmq's thread reads before a listening socket's owner takes them, as many as a dispatcher
+takes at once. For whoever sends without end it would read and decrypt without end; the system holds up what is not read."""
 MAX_TICKET_BYTES: Final = 256
 """The largest subscription, in bytes."""
 LARGE_FRAME_BYTES: Final = 65536
@@ -346,13 +350,15 @@ def router(
 ) -> Socket:
     """A listening socket that knows its peers by their identities, and reports when one is gone. A peer that sends a frame of
     more than `frame_bytes` is disconnected. With `keys`, peers on TCP need one. With `heartbeats` ZeroMQ's own threads look
-    after its connections. Raises `AddressInUse` or `AddressRefused`."""
+    after its connections, and read all that comes. Raises `AddressInUse` or `AddressRefused`."""
     if address.startswith("ipc://") and not heartbeats:
         return _unix_router(address, frame_bytes)
     socket = _socket(zmq.ROUTER)
     socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes + (0 if keys is None else CURVE_FRAME_BYTES))
     if heartbeats:
-        _exchange_heartbeats(socket)
+        _exchange_heartbeats(socket)  # which would wait behind what is not read
+    else:
+        socket.setsockopt(zmq.RCVHWM, READ_AHEAD)
     socket = _bound(socket, address, keys)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a new connection of a peer replaces its last, which may seem to live

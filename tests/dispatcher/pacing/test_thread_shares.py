@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from math import inf
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gt.dispatcher.pacing.thread_shares import (
     BESIDE_SECONDS,
+    FLOOD_SECONDS,
     MAX_KEPT,
+    MAX_PAUSE_SECONDS,
     OWED_SECONDS,
     SAVED_SECONDS,
     SHARE,
@@ -81,6 +84,46 @@ def test_the_thread_is_shared_while_plans_of_two_are_issued() -> None:
     assert shares.is_shared(0.3)
     shares.issued("b", 2.0)
     assert not shares.is_shared(2.0), "of the other one nothing was issued for a second"
+
+
+def test_the_thread_is_shared_with_whoever_sends_no_plans() -> None:
+    """Who only fetches and asks takes cores from workers as well, so it is looked whether they are short."""
+    shares = ThreadShares()
+    shares.charge("asks", 0.001, 0.0)
+    assert not shares.is_shared(0.0), "workers compute for nobody"
+    shares.issued("honest", 0.1)
+    shares.charge("honest", 0.001, 0.1)
+    assert not shares.is_shared(0.1), "nobody else has the thread do anything"
+    shares.charge("asks", 0.001, 0.2)
+    assert shares.is_shared(0.2 + 0.99 * BESIDE_SECONDS)
+    assert not shares.is_shared(0.2 + BESIDE_SECONDS)
+
+
+@pytest.mark.parametrize(("waits", "share"), [(0.0, SHARE), (SHORT_WAIT, SHORT_SHARE)])
+def test_messages_without_end_take_no_more_than_the_share(waits: float, share: float) -> None:
+    """They are read although their sender rests, because nobody knows whose the next one is."""
+    shares, now, spent, seconds, message = ThreadShares(), 0.0, 0.0, 10.0, 2e-5
+    while now < seconds:
+        shares.issued("honest", now)
+        shares.waited(waits, now)
+        began, pause = now, 0.0
+        while not pause:
+            now += message
+            shares.charge("flood", message, now)
+            pause = shares.pause("flood", now - began, now)
+            assert pause <= MAX_PAUSE_SECONDS
+        spent += now - began
+        now += pause
+    assert spent <= share * seconds * (1 + 2 * message / FLOOD_SECONDS) + SHARE * SAVED_SECONDS
+
+
+def test_nobody_else_is_held_up_by_a_message() -> None:
+    shares = ThreadShares()
+    shares.issued("honest", 0.0)
+    shares.charge("flood", 1.0, 0.0)
+    assert shares.pause("flood", FLOOD_SECONDS, 0.0) > 0
+    assert not shares.pause("flood", 0.9 * FLOOD_SECONDS, 0.0), "a batch is worth a poll"
+    assert not shares.pause("honest", 0.01, 0.0)
 
 
 def test_who_needs_little_never_rests() -> None:
