@@ -144,9 +144,11 @@ class StreamSocket:
         """End the connection, but keep its descriptor, which is never readable from now on: others may still poll it."""
         self.ended = self.unheard = True
         self._drop_backlog()
-        quiet = os.eventfd(0, os.EFD_CLOEXEC)
-        os.dup2(quiet, self.socket.fileno(), inheritable=False)
-        os.close(quiet)
+        with self._lock:  # another thread that closes it gives the descriptor's number to whoever opens one next
+            if self.socket.fileno() >= 0:
+                quiet = os.eventfd(0, os.EFD_CLOEXEC)
+                os.dup2(quiet, self.socket.fileno(), inheritable=False)
+                os.close(quiet)
 
     def close(self, linger: int = 0) -> None:
         """Close it; what was sent may leave within `linger` milliseconds."""
@@ -158,7 +160,8 @@ class StreamSocket:
             self.flush()
         self.ended = self.unheard = True
         self._drop_backlog()
-        self.socket.close()
+        with self._lock:
+            self.socket.close()
 
     def _drop_backlog(self) -> None:
         with self._lock:
