@@ -18,7 +18,7 @@ from gt.ir.signal_path import path_error
 
 from .deferred_tensor import DeferredTensor
 from .device_tensor import DeviceTensor
-from .pytorch_internals import DEVICE_TYPE, is_tracing, read_in_one_thread, read_late, wrap_apply
+from .pytorch_internals import DEVICE_TYPE, is_tracing, not_traced, read_in_one_thread, read_late, wrap_apply
 from .values import DTYPES
 
 if TYPE_CHECKING:
@@ -35,11 +35,15 @@ _WRAPPERS: Final = ("_orig_mod",)
 
 
 def install() -> None:
-    """Learn of every module, parameter and buffer that is registered from now on, and of every model that is moved."""
-    registration.register_module_module_registration_hook(_module_registered)
-    registration.register_module_parameter_registration_hook(_tensor_registered)
-    registration.register_module_buffer_registration_hook(_tensor_registered)
-    wrap_apply(_applied)
+    """Learn of every module, parameter and buffer that is registered from now on, and of every model that is moved.
+
+    `torch.compile` looks into none of that, also where compiled code registers, as a slice of a `ModuleList` does: the table of
+    modules would be an input of what it compiles, and loses entries whenever modules die."""
+    registration.register_module_module_registration_hook(not_traced(_module_registered))
+    tensor_registered = not_traced(_tensor_registered)
+    registration.register_module_parameter_registration_hook(tensor_registered)
+    registration.register_module_buffer_registration_hook(tensor_registered)
+    wrap_apply(not_traced(_applied))
     read_in_one_thread()
 
 
