@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 
+from gt.daemon.garbage import garbage_later
+
 
 def main() -> None:
     """The console entry. Ctrl-C while the commands load ends it as the system ends any program, without a word. SIGHUP to a
@@ -14,7 +16,8 @@ def main() -> None:
     usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and not ignored, as in the background
     if usual:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from gt.commands.app import app
+    with garbage_later():
+        from gt.commands.app import app
 
     if usual:
         signal.signal(signal.SIGINT, signal.default_int_handler)

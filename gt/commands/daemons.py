@@ -9,6 +9,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from gt.daemon.garbage import garbage_later
+
 from .daemon_setup import (
     check_engine,
     check_free,
@@ -257,7 +259,9 @@ def dispatcher(
             raise typer.BadParameter("--lease is of a standby: say --standby-of and an --address of its own")
         address = address or standby_of
         from gt.daemon.service_folder import SOCKET_NAME, service_folder
-        from gt.dispatcher.__main__ import serve
+
+        with garbage_later():
+            from gt.dispatcher.process import serve
 
         path = None if config is None else str(config)
         log = None if instruction_log is None else str(instruction_log)
@@ -331,7 +335,8 @@ def worker(
         for_workers(memory_pool_size, cpu_spill_threshold, prefetch_buffer_size, nvlink_group_size)
         keep_snapshots_in(snapshots)
         os.environ |= options.worker_environment()
-        from gt.worker.__main__ import serve
+        with garbage_later():
+            from gt.worker.process import serve
 
         status = serve(
             address or own_service(), device=device, log_level=log_level.value, listen=listen, announce=announce,

@@ -180,7 +180,7 @@ def test_a_signal_ends_up_in_order(daemons: type[Daemons], monkeypatch: pytest.M
 
 def test_the_dispatcher_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[object, dict[str, object]]] = []
-    monkeypatch.setattr("gt.dispatcher.__main__.serve", lambda *args, **options: calls.append((args, options)) or 3)
+    monkeypatch.setattr("gt.dispatcher.process.serve", lambda *args, **options: calls.append((args, options)) or 3)
     arguments = ["--address", "ipc:///x", "--config", "c.yaml", "--workers", "2", "--log-level", "debug"]
     arguments += ["--instruction-log", "run.log", "--with-data", "--log-format", "json", "--marks", "/lasting"]
     assert gt("dispatcher", *arguments).exit_code == 3
@@ -195,7 +195,7 @@ def test_the_dispatcher_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_dispatcher_stands_by_at_the_address_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its folder, where what its sessions had is."""
     calls: list[tuple[tuple[object, ...], dict[str, object]]] = []
-    monkeypatch.setattr("gt.dispatcher.__main__.serve", lambda *args, **options: calls.append((args, options)) or 0)
+    monkeypatch.setattr("gt.dispatcher.process.serve", lambda *args, **options: calls.append((args, options)) or 0)
     refused = gt("dispatcher", "--standby-of", "ipc:///x")
     assert refused.exit_code == 2
     assert "--marks" in refused.stderr
@@ -208,7 +208,7 @@ def test_a_dispatcher_stands_by_at_the_address_of_another(monkeypatch: pytest.Mo
 def test_a_dispatcher_stands_by_at_an_address_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a folder of its own: it copies what the other one keeps."""
     calls: list[tuple[tuple[object, ...], dict[str, object]]] = []
-    monkeypatch.setattr("gt.dispatcher.__main__.serve", lambda *args, **options: calls.append((args, options)) or 0)
+    monkeypatch.setattr("gt.dispatcher.process.serve", lambda *args, **options: calls.append((args, options)) or 0)
     own = ("--address", "ipc:///y", "--marks", "/own")
     for wrong in (
         ("--standby-of", "ipc:///x", *own, "--insecure"),
@@ -225,7 +225,7 @@ def test_a_dispatcher_stands_by_at_an_address_of_its_own(monkeypatch: pytest.Mon
 
 def test_a_worker_is_served_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
-    monkeypatch.setattr("gt.worker.__main__.serve", lambda *args, **options: calls.append((args, options)) or 0)
+    monkeypatch.setattr("gt.worker.process.serve", lambda *args, **options: calls.append((args, options)) or 0)
     monkeypatch.delenv("GT_LOG_LEVEL", raising=False)
     monkeypatch.setenv("GT_SNAPSHOTS", "/elsewhere")  # which is as it was after the test
     more = ("--listen", "tcp://127.0.0.1:7101", "--snapshots", "/kept", "--marks", "/lasting", "--supervised")
@@ -256,7 +256,7 @@ def test_errors_are_one_line(error: Exception, line: str, monkeypatch: pytest.Mo
     def fail(*_: object, **__: object) -> int:
         raise error
 
-    monkeypatch.setattr("gt.worker.__main__.serve", fail)
+    monkeypatch.setattr("gt.worker.process.serve", fail)
     assert refused(gt("worker", "--address", "ipc:///x")) == f"gt: {line}"
 
 

@@ -43,3 +43,23 @@ assert gc.get_freeze_count() > 1000
     ):  # whose collector has no generation to leave out, and takes what is old in small steps
         subprocess.run([sys.executable, "-c", code], check=True)
     assert gc.isenabled()
+
+
+def test_nobody_looks_while_modules_are_loaded_nor_later_among_what_they_hold() -> None:
+    """In a process of its own, in which nothing else is frozen."""
+    code = """
+import gc
+from gt.daemon.garbage import garbage_later
+seen = []
+gc.callbacks.append(lambda phase, about: seen.append(phase))
+with garbage_later():
+    kept = [[number] for number in range(5_000)]
+    assert not seen
+assert gc.isenabled() and gc.get_freeze_count() > len(kept)
+try:
+    with garbage_later():
+        raise ImportError
+except ImportError:
+    assert gc.isenabled(), "an import that fails"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,7 +9,7 @@ import pytest
 
 GROW = """
 import gc, resource, sys
-import gt.dispatcher.__main__
+import gt.dispatcher.process
 from gt.dispatcher.table_memory import use_table_memory_ahead
 
 kept = sys.argv[1] == "ahead" and use_table_memory_ahead()

@@ -23,7 +23,7 @@ WORKER = f"""
 import sys
 sys.path.insert(0, {str(TESTS)!r})
 from card import CARD, installed
-from gt.worker.__main__ import main
+from gt.worker.process import main
 
 arctan = CARD.arctan
 

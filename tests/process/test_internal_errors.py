@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 DISPATCHER = """
 import sys
 from gt.dispatcher import bulk_relay, core
-from gt.dispatcher.__main__ import main
+from gt.dispatcher.process import main
 from gt.wire import messages as m
 
 def bug(*_):
@@ -41,7 +41,7 @@ bulk_relay.BulkRelay._pass = lambda self, sender, frames: bug() if len(frames[-1
 WORKER = """
 import sys
 from gt.worker import core
-from gt.worker.__main__ import main
+from gt.worker.process import main
 from gt.wire import messages as m
 
 def bug(*_):
