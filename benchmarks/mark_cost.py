@@ -53,8 +53,8 @@ class Turn(NamedTuple):
 def dispatcher(arguments: Sequence[str]) -> int:
     """Be a dispatcher that takes no marks until SIGUSR2 comes, and then in turns. Says at each how many there were."""
     from gt.dispatcher import core
-    from gt.dispatcher.process import main as serve
     from gt.dispatcher.handlers.marks import MARK_SECONDS, MarkHandler
+    from gt.dispatcher.process import main as serve
 
     handlers: list[MarkHandler] = []
 
