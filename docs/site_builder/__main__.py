@@ -15,7 +15,7 @@ from site_builder.error_pages import error_list
 from site_builder.links import dead_links
 from site_builder.navigation import expanded, missing_pages, settings
 from site_builder.reference_pages import reference_pages
-from site_builder.source_pages import ROOT, copy_pages, source_pages, write
+from site_builder.source_pages import DOCS, ROOT, copy_pages, source_pages, write
 
 BUILD = ROOT / "build"
 
@@ -45,11 +45,15 @@ def _render(sources: Path, site: Path, pages: list[str]) -> list[str]:
     """Have Zensical make HTML. Returns what it finds wrong."""
     held = settings()
     held |= {"docs_dir": sources.name, "site_dir": site.name, "nav": expanded(held["nav"], pages)}
+    held["theme"]["custom_dir"] = str(DOCS / "site_theme")
     (BUILD / "mkdocs.yml").write_text(yaml.safe_dump(held, sort_keys=False, allow_unicode=True))
     shutil.rmtree(site, ignore_errors=True)
     command = [Path(sys.executable).parent / "zensical", "build", "--strict", "-f", BUILD / "mkdocs.yml"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=BUILD, check=False)
     if done.returncode == 0 and (site / "index.html").exists():
+        write(
+            site / "search.js", f"var __index = {(site / 'search.json').read_text()};\n"
+        )  # what pages read from a file
         return []
     return [done.stdout, done.stderr.split("Traceback (most recent call last)")[0] or "zensical failed"]
 
