@@ -25,8 +25,11 @@ def test_a_worker_of_a_file_answers_later_and_with_copies(tmp_path: Path, browse
             let asking = false;
             worker.onmessage = ({ data }) => {
                 answers.push([data, asking]);
-                if (answers.length == 2) { worker.terminate(); done([asked, answers, document.querySelectorAll("iframe").length]); return }
-                asking = true; worker.postMessage(asked); asking = false;
+                if (answers.length < 2) {
+                    asking = true; worker.postMessage(asked); asking = false;
+                } else {
+                    worker.terminate(); done([asked, answers, document.querySelectorAll("iframe").length]);
+                }
             };
             asked.push("first"); worker.postMessage(asked);
         })"""
