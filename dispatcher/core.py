@@ -808,6 +808,9 @@ class DispatcherCore:
         if self.service.recording is not None:
             self.service.recording.sampled(worker)
 
+    def _file_progress(self, worker: WorkerRecord, progress: m.FileProgress) -> None:
+        self.service.file_progress[worker.number] = progress
+
     def _watch(self, watcher: Watcher, watch: m.Watch) -> None:
         self.subscribers.hear(watcher, watch)
 
@@ -894,6 +897,7 @@ MESSAGES: Final[dict[type, tuple[tuple[Role, ...], Callable[[DispatcherCore, Any
     m.MarkRestored: ((WORKER,), DispatcherCore._mark_restored),
     m.PartsPacked: ((WORKER,), DispatcherCore._parts_packed),
     m.Health: ((PULSE,), DispatcherCore._health),
+    m.FileProgress: ((PULSE,), DispatcherCore._file_progress),
     m.Watch: ((WATCHER,), DispatcherCore._watch),
     m.AskUsage: ((WATCHER,), DispatcherCore._ask_usage),
     **dict.fromkeys(ORDERS, ((WATCHER,), DispatcherCore._order)),

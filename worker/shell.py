@@ -192,8 +192,9 @@ class WorkerShell:
         )
         self.mark_folder = Path(marks) if marks else self.shared_folder and mark_folder(self.shared_folder)
         """Where all workers of the service keep the files of marks, if they do."""
+        self.mark_files = MarkFiles(self.mark_folder, time.monotonic_ns)
         self.marks: FileThread[MarkWork, m.MarkTaken | MarkIn | MarkPacked] = FileThread(
-            "gt-marks", MarkFiles(self.mark_folder, time.monotonic_ns), self._wake
+            "gt-marks", self.mark_files, self._wake
         )
         self.large = BulkData(self.core, self._send_bulk, self._say, self._handle, self._refuse, borrows=bool(limit))
         self.dispatcher_process: int | None = None
@@ -595,9 +596,15 @@ class WorkerShell:
                 self.logs,
                 samples,
                 lambda: self.bulk is not None,
+                self._file_progress,
             )
             threading.Thread(target=send_pulses, args=pulse, daemon=True).start()
         log.info("worker %d on %s at your service", welcome.number, self.core.backend.name)
+
+    def _file_progress(self) -> m.FileProgress:
+        """How far the thread has come that writes the files of marks. May be called in any thread."""
+        idle = self.marks.done == self.marks.added
+        return m.FileProgress(self.marks.done + self.mark_files.chunks, idle)
 
     def _handle(self, event: Any) -> None:
         """Have the core handle an event, and what it has queued, and send what follows from it."""

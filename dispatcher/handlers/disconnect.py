@@ -111,6 +111,7 @@ class Disconnect:
         if worker is None:
             return False
         self.handshake.without(worker)
+        service.file_progress.pop(worker.number, None)
         plan = loss.plan
         at = (
             ""

@@ -28,7 +28,7 @@ from gt.dispatcher.state.events import (
     WriteSession,
 )
 from gt.dispatcher.state.mark_bytes import SessionCard, SessionOrders
-from gt.dispatcher.state.mark_wait import MarkWait
+from gt.dispatcher.state.mark_wait import NO_PROGRESS, MarkWait
 from gt.dispatcher.state.message_state import ACTING, DONE, WAITING_TURN, MessageState, begin, enter
 from gt.dispatcher.state.session_marks import SessionMark, TableCopy, capture
 from gt.dispatcher.state.shared_parts import share_parts
@@ -250,9 +250,15 @@ class MarkHandler:
     def written(self, event: SessionWritten) -> None:
         """The shell has written the dispatcher's part of a mark, or cannot."""
         client = self.taking.get(event.mark)
+        self._went_on(DISPATCHER)
         if client is not None:  # however urgent another one is: other sessions have files too
             client.recovery.urgent_at = self.service.now + event.nanoseconds / 1e9
         self._stored(event.mark, DISPATCHER, event.fault[1] if event.fault else "", event.nanoseconds)
+
+    def _went_on(self, who: int) -> None:
+        """This dispatcher, or the one that stands by, has written a file."""
+        steps = self.service.file_progress.get(who, NO_PROGRESS).steps
+        self.service.file_progress[who] = m.FileProgress(steps + 1, idle=False)
 
     def _stored(self, number: int, who: int, fault: str, nanoseconds: int) -> None:
         """A part of a mark is stored, or cannot be."""
@@ -409,6 +415,7 @@ class MarkHandler:
     def copied(self, name: str) -> None:
         """The standby has a file. Raises `ProtocolError` if it was not sent."""
         standby = self.service.standby
+        self._went_on(STANDBY)
         if standby.copied(name):
             self.service.log("info", f"a dispatcher stands by at {standby.address}, and has copies of all sessions")
         if mark_of(name) and name not in standby.stale:

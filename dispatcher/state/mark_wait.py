@@ -1,5 +1,10 @@
-"""How long the service waits for those who write or restore their parts of a mark: each of them may take as long as a slow disk
-would, counted from when it has finished all plans and puts that it got before. Then it may live, and still never answer."""
+"""How long the service waits for those who write or restore their parts of a mark.
+
+Each of them may take as long as a slow disk would, counted from when it has finished all plans and puts that it got before, and
+anew whenever it has come further with files of marks: on a host that is short of cores, or behind the marks of many sessions,
+that may take much longer. Once its files are done, the answer waits for the end of the plan that it computes, and so does the
+service. Whoever stands still for so long may live, and still never answer.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,16 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from gt.wire.messages import FileProgress
+
 if TYPE_CHECKING:
     from .plan_cache import Entry
     from .shared_state import DispatcherState
 
 LEAST_SECONDS: Final = 60.0
 """Everybody may take so long, and longer for many bytes."""
+NO_PROGRESS: Final = FileProgress(0, idle=False)
+"""Of those who have said nothing of it."""
 SLOW_BYTES_PER_SECOND: Final = 8 << 20
 """The rate of a slow disk."""
 
@@ -28,10 +37,20 @@ class Overdue(NamedTuple):
     seconds: float
 
 
+class _Standstill(NamedTuple):
+    """What was last seen of somebody who has yet to answer, and since when nothing else was."""
+
+    since: float
+    """In seconds on the shell's clock."""
+    progress: FileProgress
+    finished: int
+    """The last plan or put that it has finished, if its files are done."""
+
+
 class MarkWait:
     """A wait for those who were told of a mark with this tensor `table` when `order` was the last order."""
 
-    __slots__ = ("_entries", "_left", "_nbytes", "order", "seconds", "since")
+    __slots__ = ("_entries", "_left", "_nbytes", "order", "seconds", "seen")
 
     def __init__(self, order: int, table: Mapping[int, Entry]) -> None:
         self.order = order
@@ -39,24 +58,29 @@ class MarkWait:
         self._left = len(table)
         """How many tensors have not been added up yet."""
         self._nbytes = 0
-        self.since: dict[int, float] = {}
-        """When each was first seen to have nothing else to do before, in seconds on the shell's clock."""
+        self.seen: dict[int, _Standstill] = {}
+        """What was seen of each since it has nothing else to do before."""
         self.seconds = 0.0
         """How long each may take; 0 while nobody has taken long enough to ask."""
 
     def overdue(self, waiting: Iterable[int], service: DispatcherState) -> Overdue | None:
         """One of those who have yet to answer, if it should have by now."""
         for who in waiting:
-            if who not in self.since:
-                if not service.owes(who, self.order):
-                    self.since[who] = service.now
-            elif service.now - self.since[who] > LEAST_SECONDS:
+            if who not in self.seen and service.owes(who, self.order):
+                continue
+            progress = service.file_progress.get(who, NO_PROGRESS)
+            computes = progress.idle and service.owes(who, service.order)
+            finished = service.last_finished(who) if computes else 0
+            before = self.seen.get(who)
+            if before is None or progress != before.progress or (computes and finished == before.finished):
+                self.seen[who] = _Standstill(service.now, progress, finished)
+            elif service.now - before.since > LEAST_SECONDS:
                 if self._left > 0:
                     self._add_up()
                 if self._left > 0:
                     return None  # the next call goes on
                 self.seconds = LEAST_SECONDS + self._nbytes / SLOW_BYTES_PER_SECOND
-                if service.now - self.since[who] > self.seconds:
+                if service.now - before.since > self.seconds:
                     return Overdue(who, self.seconds)
         return None
 

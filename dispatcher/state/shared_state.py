@@ -169,6 +169,8 @@ class DispatcherState:
         shaped, what operators have ordered, how often they went back."""
         self.held: dict[tuple[str, str, str], HeldVersion] = {}
         """What workers keep in memory of what is published, by its place, name and part files."""
+        self.file_progress: dict[int, m.FileProgress] = {}
+        """How far those have come with files of marks who have said so, by the numbers of `MarkHandler` (`handlers/marks.py`)."""
         self.measured = MeasuredLinks()
         """Which links between hosts were measured, and which are being measured."""
         self.standby = StandbyCopies()
@@ -443,6 +445,10 @@ class DispatcherState:
             for record in self.meshes.values()
             if record.pending and worker in record.done
         )
+
+    def last_finished(self, worker: int) -> int:
+        """The last order that a worker has finished."""
+        return max((record.done.get(worker, 0) for record in self.meshes.values()), default=0)
 
     def add_mesh(self, record: MeshRecord) -> None:
         """Note a mesh that a client uses from now on."""

@@ -36,9 +36,9 @@ class FileThread(Generic[Work, Answer]):
         self.queue: SimpleQueue[Work] = SimpleQueue()
         self.finished: deque[tuple[Work, Answer | None]] = deque()
         self.thread: threading.Thread | None = None
-        self.added = self.begun = self.taken = self.disregarded = self.skipped = 0
-        """How much work was added and begun, of how much of it the answers were taken, up to where nobody wants them, and up to
-        where nothing more is done."""
+        self.added = self.begun = self.done = self.taken = self.disregarded = self.skipped = 0
+        """How much work was added, begun and done, of how much of it the answers were taken, up to where nobody wants them, and
+        up to where nothing more is done."""
 
     def add(self, work: Work) -> None:
         """Have some work done."""
@@ -74,6 +74,7 @@ class FileThread(Generic[Work, Answer]):
                 continue
             self.begun += 1
             self.finished.append((work, None if self.begun <= self.skipped else self.files.do(work)))
+            self.done += 1
             del work
             patience = IDLE_SECONDS
             self.wake()

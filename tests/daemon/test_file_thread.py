@@ -43,5 +43,18 @@ def test_what_is_disregarded_is_done_and_not_answered() -> None:
     assert answered(skip=False) == ([1, 2, 3], [3])
 
 
+def test_it_is_known_how_much_is_done() -> None:
+    """By whom may ask in another thread, while the thread that adds work is busy."""
+    files, woken = Files(), threading.Semaphore(0)
+    thread: FileThread[int, int] = FileThread("test", files, lambda: woken.release())
+    assert thread.done == thread.added == 0
+    thread.add(1)
+    assert files.began.wait(10)
+    assert (thread.done, thread.added) == (0, 1)
+    files.may.set()
+    assert woken.acquire(timeout=10)
+    assert thread.done == 1
+
+
 def test_what_is_skipped_is_not_done_unless_it_has_begun() -> None:
     assert answered(skip=True) == ([1, 3], [3])

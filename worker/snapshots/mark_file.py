@@ -110,11 +110,20 @@ class _Memory(io.RawIOBase):
         return len(part)
 
 
-def write_mark(path: Path, contents: MarkContents, known: Sequence[StoredBuffer | None]) -> list[Place]:
-    """Write a mark file: whole, or not at all. Buffers that are `known` from earlier files are not written again. Returns where
-    each is. Raises `OSError` that names the file."""
+def _nothing() -> None:
+    """Is told in vain."""
+
+
+def write_mark(
+    path: Path,
+    contents: MarkContents,
+    known: Sequence[StoredBuffer | None],
+    went_on: Callable[[], None] = _nothing,
+) -> list[Place]:
+    """Write a mark file: whole, or not at all. Buffers that are `known` from earlier files are not written again. `went_on` is
+    called after each piece. Returns where each buffer is. Raises `OSError` that names the file."""
     with whole_file(path, sync=False) as file:
-        return _write(file, contents, known)
+        return _write(file, contents, known, went_on)
 
 
 def pack_mark(contents: MarkContents) -> Array:
@@ -124,7 +133,12 @@ def pack_mark(contents: MarkContents) -> Array:
     return file.joined()
 
 
-def _write(file: BinaryIO | _Gathered, contents: MarkContents, known: Sequence[StoredBuffer | None]) -> list[Place]:
+def _write(
+    file: BinaryIO | _Gathered,
+    contents: MarkContents,
+    known: Sequence[StoredBuffer | None],
+    went_on: Callable[[], None] = _nothing,
+) -> list[Place]:
     places: list[Place] = []
     file.write(HEADER)
     for buffer, place in zip(contents.buffers, known, strict=True):
@@ -133,27 +147,29 @@ def _write(file: BinaryIO | _Gathered, contents: MarkContents, known: Sequence[S
         elif buffer.lent is not None:
             places.append(LentBuffer(*buffer.lent, sum(map(len, buffer.read()))))
         else:
-            places.append(_written(file, buffer.read()))
+            places.append(_written(file, buffer.read(), went_on))
     index = msgpack.packb([places, _packed_tensors(contents), _packed_signals(contents)])
     file.write(index)
     file.write(FOOTER.pack(len(index), zlib.crc32(index), END))
     return places
 
 
-def write_buffers(path: Path, buffers: Iterable[MarkBuffer]) -> list[StoredBuffer]:
-    """Write a file of buffers alone: whole, or not at all. Returns where each is. Raises `OSError` that names the file."""
+def write_buffers(path: Path, buffers: Iterable[MarkBuffer], went_on: Callable[[], None]) -> list[StoredBuffer]:
+    """Write a file of buffers alone: whole, or not at all. `went_on` is called after each piece. Returns where each is. Raises
+    `OSError` that names the file."""
     with whole_file(path, sync=False) as file:
         file.write(HEADER)
-        return [_written(file, buffer.read()) for buffer in buffers]
+        return [_written(file, buffer.read(), went_on) for buffer in buffers]
 
 
-def _written(file: BinaryIO | _Gathered, parts: Iterable[memoryview]) -> StoredBuffer:
+def _written(file: BinaryIO | _Gathered, parts: Iterable[memoryview], went_on: Callable[[], None]) -> StoredBuffer:
     offset, checksum, nbytes = file.tell(), 0, 0
     for part in parts:
         for at in range(0, len(part), CHUNK_BYTES):
             chunk = part[at : at + CHUNK_BYTES]
             checksum = zlib.crc32(chunk, checksum)
             file.write(chunk)
+            went_on()
         nbytes += len(part)
     return StoredBuffer(0, offset, nbytes, checksum)
 

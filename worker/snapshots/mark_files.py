@@ -50,6 +50,8 @@ class MarkFiles:
     def __init__(self, folder: Path | None, clock: Callable[[], int]) -> None:
         self.folder = folder
         self.clock = clock
+        self.chunks = 0
+        """How many pieces of files this worker has written."""
         self.written: dict[int, dict[int, WrittenBuffer]] = {}
         """What this worker has written or referred to, by mark and by the id of what stands for the bytes, which lives as long
         as it is here."""
@@ -89,6 +91,10 @@ class MarkFiles:
         except Exception as error:  # noqa: BLE001 — as above
             return MarkIn(message.mark, message.client, None, file_fault(error))
 
+    def _went_on(self) -> None:
+        """A piece of a file is written."""
+        self.chunks += 1
+
     def close(self) -> None:
         """Do nothing: no file stays open."""
 
@@ -114,10 +120,10 @@ class MarkFiles:
         apart = len(linked) + 1
         stayed = [at for at, (each, place) in enumerate(zip(found, known, strict=True)) if each and place is None]
         if stayed:
-            again = write_buffers(folder / f"{name}.{apart}", [contents.buffers[at] for at in stayed])
+            again = write_buffers(folder / f"{name}.{apart}", [contents.buffers[at] for at in stayed], self._went_on)
             for at, place in zip(stayed, again, strict=True):
                 known[at] = place._replace(file=apart)
-        places = write_mark(folder / name, contents, known)
+        places = write_mark(folder / name, contents, known, self._went_on)
         size = sum(place.nbytes for place in places if isinstance(place, StoredBuffer) and not place.file)
         sizes = {number: each.size for each in found if each and (number := linked.get(each.name))}
         sizes[apart] = sum(place.nbytes for at in stayed if (place := known[at]))

@@ -48,7 +48,7 @@ from .marks import (
     ShareMark,
     TakeMark,
 )
-from .monitoring import Events, Health, Record, Watch
+from .monitoring import Events, FileProgress, Health, Record, Watch
 from .multicast import TOPIC_BYTES as TOPIC_BYTES
 from .multicast import Heard, Lapse, Lapsed, Subscribe, Switch, Unsubscribe, Unswitch
 from .operators import AskUsage, Cancel, ControlSession, Drain, ExplainSession, HandOver, ReloadConfig, TakeOver
@@ -92,7 +92,7 @@ Message = (
     | Resume | Settled | RequestMark | Durable | Rewind | Unkept | TakeMark | DropMark | RestoreMark | MarkTaken | MarkRestored
     | Drain | RestoreParts | StandBy | CopyFile | FileCopied | Replaced | TakeOver | HandOver | ShareMark
     | PackParts | PartsPacked | ControlSession | ReloadConfig | Queued | ChargeMemory | ReadPublished | RevokePublished
-    | ExplainSession | AskUsage
+    | ExplainSession | AskUsage | FileProgress
 )  # fmt: skip
 
 CODES: Final[tuple[type[Any], ...]] = (
@@ -106,7 +106,7 @@ CODES: Final[tuple[type[Any], ...]] = (
     Resume, Settled, RequestMark, Durable, Rewind, Unkept, TakeMark, DropMark, RestoreMark, MarkTaken, MarkRestored,
     Drain, RestoreParts, StandBy, CopyFile, FileCopied, Replaced, TakeOver, HandOver, ShareMark,
     PackParts, PartsPacked, ControlSession, ReloadConfig, Queued, ChargeMemory, ReadPublished, RevokePublished,
-    ExplainSession, AskUsage,
+    ExplainSession, AskUsage, FileProgress,
 )  # fmt: skip
 """A message's number on the wire is its place here: append only."""
 
@@ -119,7 +119,7 @@ FROM_WORKER: Final = (
     Hello, Ping, Goodbye, Done, Poisoned, Landed, Part, Linked, Events, Holdings, UniqueId, Heard, Lapsed,
     SnapshotReport, Loaded, MarkTaken, MarkRestored, PartsPacked,
 )  # fmt: skip
-FROM_PULSE: Final = (Hello, Ping, Health)
+FROM_PULSE: Final = (Hello, Ping, Health, FileProgress)
 FROM_WATCHER: Final = (
     Hello, Ping, Goodbye, Watch, Cancel, Drain, TakeOver, HandOver, ControlSession, ReloadConfig, ExplainSession, AskUsage,
 )  # fmt: skip

@@ -71,3 +71,16 @@ class Health(NamedTuple):
     total: Measure
     errors: Measure
     slowed: Words
+
+
+class FileProgress(NamedTuple):
+    """How far the worker has come with the files of marks, which a thread of its own writes and reads.
+
+    From pulse to dispatcher.
+
+    * `steps`: how much of that it has done since its process began; it grows whenever something was written or a file is done.
+    * `idle`: whether all of it is done.
+    """
+
+    steps: int
+    idle: bool

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from marking_dispatcher import FAULT, lose, mark_due, pass_time, service, time_passes
 
-from gt.dispatcher.handlers.marks import MARK_SECONDS, MAX_MARK_SECONDS
-from gt.dispatcher.state.events import Lost
+from gt.dispatcher.handlers.marks import DISPATCHER, MARK_SECONDS, MAX_MARK_SECONDS
+from gt.dispatcher.state.events import Lost, SessionWritten
 from gt.dispatcher.state.mark_wait import LEAST_SECONDS
 from gt.sharding.config import Config
 from gt.wire import messages as m
@@ -150,6 +150,46 @@ def test_a_mark_is_not_waited_for_for_ever() -> None:
     assert each.hears("w0", m.DropMark) == [m.DropMark(mark.mark)]
     each.say("w0", m.MarkTaken(mark.mark, [], 0))
     assert not each.hears("c", m.Durable)
+
+
+def test_whoever_goes_on_with_files_is_waited_for() -> None:
+    """A worker that is short of cores, or writes the marks of many others first: not if it beats alone."""
+    each = service()
+    each.hello("pulse", "pulse", address="ipc:///w0")
+    mark = mark_due(each)
+    for steps in range(20):
+        each.say("pulse", m.FileProgress(steps, idle=False))
+        time_passes(each, LEAST_SECONDS - 10)
+    assert not each.hears("c", m.Unkept)
+    each.say("pulse", m.FileProgress(19, idle=False))
+    time_passes(each, 20)
+    assert each.hears("c", m.Unkept)
+    assert each.hears("w0", m.DropMark) == [m.DropMark(mark.mark)]
+
+
+def test_an_answer_waits_for_the_end_of_the_plan_that_its_worker_computes() -> None:
+    """But no longer for that of a worker which has finished another plan since, and says nothing."""
+    each = service()
+    each.hello("pulse", "pulse", address="ipc:///w0")
+    mark_due(each)
+    each.say("pulse", m.FileProgress(5, idle=True))
+    each.run(1, 10, [1])
+    each.run(1, 20, [10])
+    time_passes(each, 10 * LEAST_SECONDS)
+    assert not each.hears("c", m.Unkept)
+    for turn in range(8):
+        assert not each.hears("c", m.Unkept), turn
+        each.done()
+        each.run(1, 30 + turn, [10])
+        time_passes(each, LEAST_SECONDS / 7)
+    assert each.hears("c", m.Unkept)
+
+
+def test_the_dispatcher_itself_is_waited_for_while_it_writes_files() -> None:
+    each = service()
+    for number in range(10):
+        each.event(SessionWritten(1000 + number, None, 0))
+        assert each.core.service.file_progress[DISPATCHER].steps == number + 1
 
 
 def test_workers_without_a_folder_keep_no_marks() -> None:

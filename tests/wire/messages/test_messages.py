@@ -139,6 +139,7 @@ SAMPLES: tuple[Any, ...] = (
     m.RevokePublished(2, "published user 1000", "a", False),
     m.ExplainSession(1, 2),
     m.AskUsage(1),
+    m.FileProgress(3, idle=True),
 )
 BY_KIND = {type(sample): sample for sample in SAMPLES}
 

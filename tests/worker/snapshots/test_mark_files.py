@@ -24,7 +24,7 @@ from gt.worker.base.backend import backend
 from gt.worker.base.events import MarkContents, MarkIn, MarkWork
 from gt.worker.execution.mark_contents import host_contents, restore_contents
 from gt.worker.execution.tensor_store import ABSENT, Poison, TensorStore
-from gt.worker.snapshots.mark_file import read_mark
+from gt.worker.snapshots.mark_file import CHUNK_BYTES, read_mark
 from gt.worker.snapshots.mark_files import MAX_EARLIER_FILES, MarkFiles
 from gt.worker.spill.memory_accounting import Origins
 
@@ -108,6 +108,15 @@ def arrays(draw: st.DrawFn) -> Array:
             case "part" if array.dtype.kind == "c":
                 array = array.imag
     return np.asarray(array)
+
+
+def test_each_piece_that_is_written_can_be_seen(tmp_path: Path) -> None:
+    """What a mark does not write again is no progress."""
+    kept, small, large = files(tmp_path), np.ones(4), np.ones(3 * CHUNK_BYTES // 8)
+    assert not take(kept, 1, {1: small, 2: large}).fault
+    assert kept.chunks == 4
+    assert not take(kept, 2, {1: small, 2: large, 3: np.zeros(4)}).fault
+    assert kept.chunks == 5
 
 
 @given(st.lists(arrays(), max_size=4), st.randoms(use_true_random=False))
