@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from gt.daemon.groups import NamedGroups
 from gt.daemon.host import shares_processes
+from gt.wire.addresses import AddressRefused, check_bind
 from gt.wire.keys import AuthorizedKeys, KeyRefused, key_folder, service_key, user_principal
 from gt.wire.principals import ALL_ROLES, OBSERVER, USER, WORKER, Origin, Principal
-from gt.wire.transport import AddressRefused, KeyCheck, PeerCredentials, check_bind
+from gt.wire.transport import KeyCheck, PeerCredentials
 
 log = logging.getLogger("gt.dispatcher")
 ANONYMOUS: Final = Principal("anonymous", frozenset({USER, WORKER, OBSERVER}))

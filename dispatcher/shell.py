@@ -45,8 +45,8 @@ from gt.dispatcher.state.principal_limits import equal_part
 from gt.dispatcher.state.standby_copies import Replacement
 from gt.errors import GTError, ProtocolError
 from gt.instruction_log.file import InstructionFile
+from gt.wire import addresses, transport
 from gt.wire import messages as m
-from gt.wire import transport
 from gt.wire.connection import SessionRouter, StreamBroken
 from gt.wire.connection_limit import ConnectionLimit
 from gt.wire.memory_guard import Listener, MemoryGuard
@@ -707,7 +707,7 @@ def _path(socket: transport.Socket) -> Path:
     """The path of a Unix socket. Raises `AddressRefused` for another one."""
     address = transport.endpoint(socket)
     if not address.startswith("ipc://"):
-        raise transport.AddressRefused(
+        raise addresses.AddressRefused(
             f"a group is let in at a Unix socket, not at {address}: on TCP, give its members keys"
         )
     return Path(address.removeprefix("ipc://"))

@@ -23,8 +23,8 @@ from gt.bounds import MAX_DEFINITION_BYTES
 from gt.daemon.active_clock import ActiveClock
 from gt.daemon.host import host_facts
 from gt.errors import ProtocolError
+from gt.wire import addresses, transport
 from gt.wire import messages as m
-from gt.wire import transport
 from gt.wire.connection import Connection, SessionRouter
 from gt.wire.keys import owner_keys
 from gt.wire.messages import codec
@@ -159,7 +159,7 @@ class Former:
         self.own = own
         self.epoch = epoch
         self.keys = keys
-        self.over = transport.is_same_address(address, own)
+        self.over = addresses.is_same_address(address, own)
         """Whether there is nobody to be told any more."""
         self.connection = connection
         if connection is not None:
@@ -400,8 +400,8 @@ class StandbyShell:
 
 def _listen(address: str, keys: ServiceKeys) -> SessionRouter:
     """The socket of a dispatcher of whose address others are told. Raises `AddressRefused` or `AddressInUse`."""
-    if transport.is_wildcard(address):
-        raise transport.AddressRefused(
+    if addresses.is_wildcard(address):
+        raise addresses.AddressRefused(
             f"clients and workers are told the address of a standby, so {address} is none: name one that they reach"
         )
     return SessionRouter(address, MAX_DEFINITION_BYTES, keys.check)

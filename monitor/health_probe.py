@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from gt.daemon.host import host_facts
 from gt.errors import GTError, ProtocolError
+from gt.wire import addresses, transport
 from gt.wire import messages as m
-from gt.wire import transport
+from gt.wire.addresses import HostNotFound
 from gt.wire.connection import Connection
-from gt.wire.host_lookup import HostNotFound
 from gt.wire.keys import keys_for
 from gt.wire.messages import codec
 
@@ -124,17 +124,17 @@ def _resolved(address: str, deadline: float) -> str:
             except OSError as error:
                 raise ProtocolError(f"nobody can be asked at {address}: {error.strerror or error}") from None
         return address
-    _, port = transport.host_and_port(address)
+    _, port = addresses.host_and_port(address)
     if not address.startswith("tcp://") or not (port.isdecimal() and 0 < int(port) <= MAX_PORT):
         raise ProtocolError(f"{address!r} is no address: say tcp://HOST:PORT or ipc:///PATH")
     try:
-        numeric = transport.with_number(address, deadline - time.monotonic())
+        numeric = addresses.with_number(address, deadline - time.monotonic())
     except HostNotFound as error:
         raise ProtocolError(f"the host of {address} is not found: {error}") from None
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as link:
         link.settimeout(max(0.001, deadline - time.monotonic()))
         try:
-            link.connect((transport.host_and_port(numeric)[0], int(port)))
+            link.connect((addresses.host_and_port(numeric)[0], int(port)))
         except ConnectionRefusedError as error:  # what else there is may pass before the time is over
             raise ProtocolError(f"nobody can be asked at {address}: {error.strerror}") from None
         except OSError:

@@ -16,9 +16,9 @@ from typing import Any, Final
 from gt.daemon.host import CONNECT_TIMEOUT, host_facts
 from gt.daemon.registry import find_service, services
 from gt.errors import ConnectionFailed, ProtocolError, SessionError
+from gt.wire import addresses, transport
 from gt.wire import messages as m
 from gt.wire import telemetry as t
-from gt.wire import transport
 from gt.wire.connection import Connection
 from gt.wire.faults import error_of
 from gt.wire.keys import keys_for
@@ -85,7 +85,7 @@ class Stream:
         self._listened: transport.Socket | None = None
         """The connection's socket that the poller listens to."""
         deadline = time.monotonic() + timeout
-        transport.await_listener(self.address, timeout)
+        addresses.await_listener(self.address, timeout)
         self._connect()
         with contextlib.ExitStack() as unless:
             unless.callback(self.close)

@@ -19,7 +19,7 @@ from gt.daemon.logs import LOG_FORMATS, DaemonLog
 from gt.daemon.registry import find_marks
 from gt.errors import GTError
 from gt.op_packages.loading import load_for_daemon
-from gt.wire import transport
+from gt.wire import addresses
 from gt.worker.device.heap import keep_freed_arrays
 from gt.worker.lifecycle import restart
 
@@ -76,7 +76,7 @@ def serve(
         raise_descriptor_limit()
         patience = CONNECT_TIMEOUT if watch is None else start_timeout()  # it may have been started with its dispatcher
         dispatcher = restart.moved(address)[0]
-        transport.await_listener(dispatcher, patience, lambda: not is_orphaned(watch))
+        addresses.await_listener(dispatcher, patience, lambda: not is_orphaned(watch))
         if marks is None and folder is None:
             marks = find_marks(dispatcher)
         shell = WorkerShell(

@@ -33,9 +33,9 @@ from gt.sharding import options
 from gt.sharding.collectives import MAX_CHUNK_BYTES
 from gt.snapshot_files.snapshot_names import default_folder
 from gt.standby.search import StandbySearch
+from gt.wire import addresses, transport
 from gt.wire import messages as m
 from gt.wire import telemetry as t
-from gt.wire import transport
 from gt.wire.bulk import Frames
 from gt.wire.connection import Connection
 from gt.wire.connection_limit import ConnectionLimit
@@ -108,8 +108,8 @@ class WorkerShell:
         if announce:
             # it must be an address, or every other worker would stumble over it
             transport.Dealer(announce, transport.new_identity()).close()
-        elif listen and transport.is_wildcard(listen):
-            raise transport.AddressRefused(f"nobody connects to {listen}: --announce says where other workers reach it")
+        elif listen and addresses.is_wildcard(listen):
+            raise addresses.AddressRefused(f"nobody connects to {listen}: --announce says where other workers reach it")
         self.address, service, epoch = restart.moved(address)
         self.logs = logs
         self.watch = watch
@@ -534,7 +534,7 @@ class WorkerShell:
 
     def _publisher(self, address: str) -> transport.SubscriberSocket:
         """A connection to the dispatcher's publishing socket."""
-        return transport.SubscriberSocket(transport.reachable(address, self.address), self.keys)
+        return transport.SubscriberSocket(addresses.reachable(address, self.address), self.keys)
 
     def _hear(self, frames: list[Any] | None, receive: Callable[[], list[Any] | None]) -> None:
         """Handle a message of the dispatcher, if there is one, and those behind it."""
@@ -575,7 +575,7 @@ class WorkerShell:
         self.control.lease = self.lease = float(welcome.facts.get("lease", self.lease))
         if self.watch is not None:
             self._watch_dispatcher(process_descriptor(welcome.facts.get("process"), host_facts()))
-        address = transport.reachable(str(welcome.facts["bulk_address"]), self.address)
+        address = addresses.reachable(str(welcome.facts["bulk_address"]), self.address)
         self.bulk = Connection(
             address, identity=self.bulk_identity, lease=self.lease, reopened=self._reopened, keys=self.keys
         )

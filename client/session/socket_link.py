@@ -20,8 +20,8 @@ from gt.errors import ConnectionFailed
 from gt.ir.spec import Spec
 from gt.standby.search import StandbySearch
 from gt.unix_sockets.dealer import UnixDealer
+from gt.wire import addresses, transport
 from gt.wire import messages as m
-from gt.wire import transport
 from gt.wire.bulk import Bulk
 from gt.wire.bulk import Frames as BulkFrames
 from gt.wire.connection import LOOK_SECONDS, Connection
@@ -168,7 +168,7 @@ class SocketLink:
         self.search.welcomed(self.address, facts)
         self.client = self.fetches.client = int(facts["number"])
         lease = self.control.lease = self.lease = float(facts.get("lease", self.lease))
-        address = transport.reachable(str(facts["bulk_address"]), self.address)
+        address = addresses.reachable(str(facts["bulk_address"]), self.address)
         before, self.left = self.left, None
         if facts.get("continues") is True and before is not None and before.identity == self.bulk_identity:
             before.open_again(lease)

@@ -96,7 +96,7 @@ def check_free(address: str) -> None:
     """Raise `AddressInUse` when somebody listens at `address`: sooner, and in fewer words, than a daemon that ends."""
     import socket
 
-    from gt.wire.transport import AddressInUse
+    from gt.wire.addresses import AddressInUse
 
     with contextlib.ExitStack() as stack:
         try:
@@ -126,7 +126,7 @@ def wait_for_workers(local: Local, count: int, spares: int) -> bool:
     from gt.client.session.socket_link import SocketLink
     from gt.daemon.host import host_facts, start_timeout
     from gt.errors import GTError
-    from gt.wire.transport import await_listener
+    from gt.wire.addresses import await_listener
 
     patience = start_timeout()
     deadline = time.monotonic() + patience

@@ -147,7 +147,7 @@ def up(
         from gt.daemon.service_folder import SOCKET_NAME, service_folder
         from gt.errors import SessionError
         from gt.service.launch import Local, default_workers, devices_of
-        from gt.wire.transport import check_bind
+        from gt.wire.addresses import check_bind
 
         if address is not None:
             check_bind(address, keyed=keys_of_daemons(address, insecure=insecure))

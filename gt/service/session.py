@@ -143,7 +143,7 @@ def _join(
 ) -> Session:  # fmt: skip
     from gt.client.session.session import Session
     from gt.client.session.socket_link import SocketLink
-    from gt.wire.transport import await_listener
+    from gt.wire.addresses import await_listener
 
     advice = "set GT_START_TIMEOUT to more seconds" if local else f"start one with `gt up --address {address}`"
     silent = f"no dispatcher answered at {address} within {timeout:g} s; {advice}"

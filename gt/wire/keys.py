@@ -25,7 +25,7 @@ from gt.daemon.groups import NamedGroups
 from gt.daemon.registry import services
 from gt.errors import GTError
 
-from . import transport
+from . import addresses, transport
 from .principals import ALL_ROLES, Principal, PrincipalRole
 from .transport import CurveKeys
 
@@ -232,6 +232,6 @@ def keys_for(address: str, path: str | None = None) -> CurveKeys | None:
     if placed.exists():
         return read_key(placed)
     for service in services():
-        if service.key and transport.is_same_address(service.address, address):
+        if service.key and addresses.is_same_address(service.address, address):
             return own_key()._replace(server=service.key)
     return None

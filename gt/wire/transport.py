@@ -9,7 +9,6 @@ gone fails visibly. Control, bulk and worker-to-worker traffic each have sockets
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import re
@@ -17,7 +16,6 @@ import select
 import socket as socketlib
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -28,13 +26,18 @@ import zmq
 from zmq.backend import Socket as BackendSocket
 from zmq.utils import z85
 
-from gt.daemon.registry import services
 from gt.errors import ConnectionFailed, GTError
 from gt.unix_sockets.dealer import UnixDealer
 from gt.unix_sockets.router import UnixRouter
 from gt.unix_sockets.stream_socket import StreamSocket
 
-from .host_lookup import HostNotFound, look_up
+from .addresses import (
+    AddressInUse,
+    AddressRefused,
+    HostNotFound,
+    check_bind,
+    with_number,
+)  # fmt: skip
 
 MAX_FRAME_BYTES: Final = (1 << 31) + (1 << 20)
 """The largest frame, in bytes, that a socket accepts; a peer that sends a larger one is disconnected."""
@@ -78,14 +81,6 @@ _CONNECT_TIMEOUT_MS: Final = 2_000
 """Milliseconds after which an attempt to connect that neither fails nor succeeds is given up."""
 
 _contexts: dict[int, zmq.Context[Any]] = {}
-
-
-class AddressInUse(GTError, OSError):
-    """Another process listens at the address."""
-
-
-class AddressRefused(GTError, ValueError):
-    """An address that GT does not bind or does not understand."""
 
 
 def facts() -> dict[str, Any]:
@@ -186,82 +181,6 @@ class KeyCheck:
             asked.send_multipart([b"1.0", request, *status, b""])
 
 
-# addresses
-
-
-def host_and_port(address: str) -> tuple[str, str]:
-    """Host and port of a TCP address, as they are written."""
-    host, _, port = address.removeprefix("tcp://").rpartition(":")
-    return host.strip("[]"), port
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, which others do not reach by that name."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def is_wildcard(address: str) -> bool:
-    """Whether a TCP address stands for all addresses of the machine, so that one can listen there and not connect."""
-    return address.startswith("tcp://") and host_and_port(address)[0] in ("*", "0.0.0.0", "::")  # noqa: S104 — compared
-
-
-def is_same_address(listening: str, address: str) -> bool:
-    """Whether who connects to `address` on this machine reaches what listens at `listening`."""
-    if listening == address:
-        return True
-    if not (listening.startswith("tcp://") and address.startswith("tcp://")):
-        return False
-    (there, port), (here, asked) = host_and_port(listening), host_and_port(address)
-    if port != asked:
-        return False
-    if is_wildcard(listening):
-        return is_loopback(here) or _is_of_this_machine(here)
-    return is_loopback(here) and "localhost" in (there, here)
-
-
-def _is_of_this_machine(host: str) -> bool:
-    """Whether a host is an IP address that an interface of this machine has. Names are not looked up."""
-    try:
-        family = socketlib.AF_INET6 if ipaddress.ip_address(host).version == 6 else socketlib.AF_INET
-        with socketlib.socket(family, socketlib.SOCK_DGRAM) as datagrams:
-            datagrams.bind((host, 0))
-    except (ValueError, OSError):
-        return False
-    return True
-
-
-def reachable(listening: str, address: str) -> str:
-    """How to reach a socket that its owner says listens at `listening`, where the owner was reached at `address`."""
-    if not is_wildcard(listening):
-        return listening
-    return f"{address.rpartition(':')[0]}:{host_and_port(listening)[1]}"
-
-
-def await_listener(address: str, timeout: float, alive: Callable[[], bool] = lambda: True) -> bool:
-    """Wait until somebody listens at a loopback TCP address; False after `timeout` seconds, or when `alive` says no.
-
-    A service says which key it has before it listens, so who waited knows whether it has one. Other addresses are not waited
-    for.
-    """
-    host, port = host_and_port(address)
-    if not address.startswith("tcp://") or not is_loopback(host) or not port.isdigit():
-        return True
-    deadline = time.monotonic() + timeout
-    while not any(is_same_address(service.address, address) for service in services()):
-        try:
-            socketlib.create_connection((host, int(port)), 1.0).close()
-        except (OSError, OverflowError):
-            if time.monotonic() >= deadline or not alive():
-                return False
-            time.sleep(0.02)
-        else:
-            return True
-    return True  # one of this user's own, which need not be disturbed
-
-
 def _socket(kind: int) -> zmq.Socket[bytes]:
     socket: zmq.Socket[bytes] = context().socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
@@ -269,19 +188,6 @@ def _socket(kind: int) -> zmq.Socket[bytes]:
     socket.setsockopt(zmq.RCVHWM, 0)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
     return socket
-
-
-def check_bind(address: str, *, keyed: bool = False) -> None:
-    """Raise `AddressRefused` unless `address` is `ipc://…`, or TCP on loopback, or (`keyed`) TCP where peers need keys."""
-    if address.startswith("ipc://"):
-        return
-    if not address.startswith("tcp://"):
-        raise AddressRefused(f"{address!r} is no address: say tcp://127.0.0.1:7000 or ipc:///path")
-    if not keyed and not is_loopback(host_and_port(address)[0]):
-        raise AddressRefused(
-            f"refusing to bind {address}: anybody who reaches it could use this machine, and nobody has a key yet; "
-            "make one with `gt keys new NAME`, or bind a loopback address such as tcp://127.0.0.1:7000"
-        )
 
 
 def _bound(socket: zmq.Socket[bytes], address: str, keys: KeyCheck | None) -> zmq.Socket[bytes]:
@@ -395,21 +301,6 @@ def publish(publisher: zmq.Socket[bytes], prefix: bytes, frames: list[Any]) -> N
         publisher.send(prefix + frames[0], _DONTWAIT)
     else:
         send(publisher, [prefix + frames[0], *frames[1:]])
-
-
-def with_number(address: str, seconds: float) -> str:
-    """An address with a number in place of a host's name, which is looked up for so many seconds at most. Raises
-    `HostNotFound`."""
-    if not address.startswith("tcp://"):
-        return address
-    host, port = host_and_port(address)
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        if not port.isdecimal() or not host or host == "*":
-            return address  # which is refused where it is used
-        return f"tcp://{look_up(host, seconds)}:{port}"
-    return address
 
 
 def _connected(socket: zmq.Socket[bytes], address: str, keys: CurveKeys | None) -> None:

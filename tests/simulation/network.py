@@ -16,7 +16,7 @@ import zlib
 from collections import Counter, deque
 from typing import Any
 
-from gt.wire import transport
+from gt.wire import addresses, transport
 from gt.wire.reliable_stream import ACCEPTED, parse
 
 from .scheduler import Killed, Process, Scheduler, Source
@@ -269,7 +269,7 @@ class VirtualTransport:
 
     def _listen(self, address: str) -> VirtualSocket:
         if address in self.listening:
-            raise transport.AddressInUse(f"{address} is in use")
+            raise addresses.AddressInUse(f"{address} is in use")
         made = self.listening[address] = VirtualSocket(self, address)
         return made
 

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from gt.daemon import registry
-from gt.wire import keys, transport
+from gt.wire import addresses, keys, transport
 from gt.wire.keys import AuthorizedKeys, KeyRefused
 from gt.wire.principals import ALL_ROLES, OBSERVER, USER, Principal
 
@@ -163,7 +163,7 @@ def test_which_key_is_used_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )  # fmt: skip
 def test_which_addresses_are_one(listening: str, address: str, same: bool) -> None:
-    assert transport.is_same_address(listening, address) == same
+    assert addresses.is_same_address(listening, address) == same
 
 
 def test_a_service_on_all_interfaces_is_at_each_address_of_this_machine() -> None:
@@ -175,14 +175,14 @@ def test_a_service_on_all_interfaces_is_at_each_address_of_this_machine() -> Non
         if each.family is socket.AF_INET
     }
     for host in here:
-        assert transport.is_same_address("tcp://0.0.0.0:7", f"tcp://{host}:7")
-        assert not transport.is_same_address("tcp://0.0.0.0:7", f"tcp://{host}:8")
+        assert addresses.is_same_address("tcp://0.0.0.0:7", f"tcp://{host}:7")
+        assert not addresses.is_same_address("tcp://0.0.0.0:7", f"tcp://{host}:8")
     assert "203.0.113.77" not in here, "an address for examples"
-    assert not transport.is_same_address("tcp://0.0.0.0:7", "tcp://203.0.113.77:7")
+    assert not addresses.is_same_address("tcp://0.0.0.0:7", "tcp://203.0.113.77:7")
 
 
 def test_a_socket_on_all_interfaces_is_reached_where_its_owner_was() -> None:
-    assert transport.reachable("tcp://0.0.0.0:8", "tcp://example.org:7") == "tcp://example.org:8"
-    assert transport.reachable("tcp://[::]:8", "tcp://[::1]:7") == "tcp://[::1]:8"
-    assert transport.reachable("tcp://127.0.0.1:8", "tcp://example.org:7") == "tcp://127.0.0.1:8", "the end of a tunnel"
-    assert transport.reachable("ipc:///x", "ipc:///y") == "ipc:///x"
+    assert addresses.reachable("tcp://0.0.0.0:8", "tcp://example.org:7") == "tcp://example.org:8"
+    assert addresses.reachable("tcp://[::]:8", "tcp://[::1]:7") == "tcp://[::1]:8"
+    assert addresses.reachable("tcp://127.0.0.1:8", "tcp://example.org:7") == "tcp://127.0.0.1:8", "the end of a tunnel"
+    assert addresses.reachable("ipc:///x", "ipc:///y") == "ipc:///x"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gt.wire import transport
-from gt.wire.host_lookup import HostNotFound, look_up
+from gt.wire import addresses, transport
+from gt.wire.addresses import HostNotFound, look_up
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def server() -> Any:
 
 def at_name(server: Any) -> str:
     """Where it listens, by a name in place of the number."""
-    return f"tcp://node.example:{transport.host_and_port(transport.endpoint(server))[1]}"
+    return f"tcp://node.example:{addresses.host_and_port(transport.endpoint(server))[1]}"
 
 
 def heard(server: Any, dealer: transport.Dealer) -> Any:
@@ -63,7 +63,7 @@ def test_what_is_no_name_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(socket, "getaddrinfo", never)
     for address in ("tcp://127.0.0.1:7000", "tcp://[::1]:7000", "ipc:///path", "tcp://*:7000", "tcp://node.example"):
-        assert transport.with_number(address, 1) == address
+        assert addresses.with_number(address, 1) == address
 
 
 def test_why_a_name_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
