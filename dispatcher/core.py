@@ -206,7 +206,10 @@ class DispatcherCore:
             if isinstance(event, Received):
                 self._received(event, now)
             elif isinstance(event, Malformed):
-                self._refuse(self._by_bulk(event.peer) if event.bulk else event.peer, event.reason)
+                peer = self._by_bulk(event.peer) if event.bulk else event.peer
+                client = self.service.clients.get(peer)
+                self.service.served = NOBODY if client is None else client.program.principal
+                self._refuse(peer, event.reason)
             elif isinstance(event, Lost):
                 if event.ended:
                     self.disconnect.connection_ended(event.peer)
@@ -531,6 +534,8 @@ class DispatcherCore:
         peer, message, unread, origin = event
         kind = type(message)
         if kind is m.Hello:
+            if message.role not in (WORKER, PULSE):
+                self.service.served = origin.principal.name
             self._hello(peer, message, origin)
             return
         sender: Any

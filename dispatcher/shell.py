@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.metadata
 import logging
 import os
@@ -76,6 +77,10 @@ SHARED_WORK_SECONDS: Final = 0.0005
 """The same while workers compute for several principals: what one of them waits for may have come."""
 CORE_WAIT_SECONDS: Final = 0.02
 """The least seconds between two looks at how long this thread waits for a core."""
+REFUSED: Final = "messages of no session"
+"""Whoever sends these, whose principals nobody looks up, share the thread with others as one principal."""
+IMPORT_SECONDS: Final = 1.0
+"""So long after it has begun to listen, a service of several users imports what a session's config needs."""
 PING: Final = m.Ping()
 PUBLISHED: Final = 2
 """The place of that socket among those that are guarded."""
@@ -215,8 +220,7 @@ class DispatcherShell:
 
     def run(self) -> None:
         """Serve until told to stop."""
-        self.relay.start()
-        self.limit.start()
+        self._start_threads()
         poller = transport.poller()
         poller.register(self.control, transport.READABLE)
         for source in (self.wake_read, self.processes.ends.fileno()):
@@ -255,6 +259,13 @@ class DispatcherShell:
             if self.core.orders.audit.records or self.core.usage.lines:
                 self._write_accounts()
         self._end()
+
+    def _start_threads(self) -> None:
+        """Start what works beside this thread."""
+        self.relay.start()
+        self.limit.start()
+        if not self.private:
+            import_ahead(IMPORT_SECONDS)
 
     def _idle(self, now: float) -> int:
         """The most milliseconds to wait for something to come."""
@@ -457,6 +468,11 @@ class DispatcherShell:
                 break  # somebody's plans may be due
         if router.refused:
             self._refused()
+            service.served = REFUSED
+            now = self.clock()
+            self._charge(now)
+            if pause := service.thread.pause(REFUSED, now - began, now):
+                self._yield_core(pause)
 
     def _yield_core(self, seconds: float) -> None:
         """Leave the core to workers for so long."""
@@ -481,6 +497,7 @@ class DispatcherShell:
 
     def _hello(self, peer: bytes, hello: m.Hello, unread: int) -> None:
         """Handle a `Hello`, and say of whom it is: of a peer that is known already nobody asks that again."""
+        self._charge(self.clock())  # whoever was heard before
         who = self.router.sender.credentials(self.address)
         origin = self.access.origin(who)
         self.access.note(peer, who)
@@ -684,6 +701,15 @@ class DispatcherShell:
         for socket in (self.control, self.relay.router.socket, self.published):
             transport.unlink(socket)
         self.control.close(linger=200)
+
+
+def import_ahead(seconds: float) -> threading.Timer:
+    """Import after so many seconds, in a thread, what reading a config needs: it takes a twelfth of a second of processor time,
+    for which the first session with a config would otherwise hold up all others."""
+    timer = threading.Timer(seconds, importlib.import_module, ("gt.sharding.config",))
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _load(path: str | None) -> Any:

@@ -227,6 +227,10 @@ class Connection:
         self._dealer.close(linger)
 
 
+MAX_REFUSED: Final = 64
+"""So many messages of unknown sessions are refused before whoever reads has something else to do."""
+
+
 class StreamBroken(ProtocolError):
     """A peer sent what cannot be part of its stream."""
 
@@ -258,9 +262,10 @@ class SessionRouter:
 
     def receive(self, *, polled: bool = False) -> tuple[bytes, Frames, int] | None:
         """The next message: its peer, its frames without the header (empty ones of a mere acknowledgement), and how many bytes
-        that peer was sent and has not acknowledged; None if there is none. `polled`: a poll has just found one. Raises
-        `StreamBroken`."""
-        while (raw := transport.receive(self.socket, self.sender, polled=polled)) is not None:
+        that peer was sent and has not acknowledged; None if there is none, or after `MAX_REFUSED` of unknown sessions.
+        `polled`: a poll has just found one. Raises `StreamBroken`."""
+        most = self.refused + MAX_REFUSED
+        while self.refused < most and (raw := transport.receive(self.socket, self.sender, polled=polled)) is not None:
             polled = False
             peer, frames = raw.pop(0), raw
             stream = self.streams.get(peer)
