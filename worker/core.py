@@ -371,7 +371,7 @@ class WorkerCore:
         self.began = self.clock()
         info = self.meshes[message.mesh]
         self.stored.put(message, info.mesh, info.rank, self.recording)
-        self._done(message.order, info, now)
+        self._done(message.order, info, now, small_put=not message.sender)
 
     def _release(self, message: m.Release, _now: float) -> None:
         self.stored.release(message.client, message.tensors)
@@ -647,9 +647,10 @@ class WorkerCore:
             if tensor in self.stored.tensors.get(client, {}):
                 self.stored.tensors[client][tensor] = Poison(fault)
 
-    def _done(self, order: int, info: MeshInfo, now: float) -> None:
+    def _done(self, order: int, info: MeshInfo, now: float, *, small_put: bool = False) -> None:
         self.spent, mesh = self.clock() - self.began, info.mesh
-        self.out += map(ToDispatcher, self.reports.finished(order, mesh.number, len(mesh.members), now, self.spent))
+        done = self.reports.finished(order, mesh.number, len(mesh.members), now, self.spent, small_put=small_put)
+        self.out += map(ToDispatcher, done)
 
 
 def _asked(message: m.Execute) -> m.Collect:

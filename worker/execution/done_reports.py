@@ -3,8 +3,9 @@ are batched.
 
 Each report wakes the dispatcher's only thread, and in a large mesh every member reports every plan. So a report may wait:
 among few workers until the worker is idle, which also lets the answer to a fetch go first; among many for a time in proportion
-to their number. No plan waits for it, because a mesh has several times more credits than a worker withholds. Pure state; the
-time is an argument.
+to their number. That small puts are done waits a moment even where the worker is idle: as a rule a run of them follows, whose
+report says so, too. No plan waits for it, because a mesh has several times more credits than a worker withholds. Pure state;
+the time is an argument.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SMALL_MESH_WORKERS: Final = 8
 MAX_UNREPORTED_PLANS: Final = 8
 """The number of plans after which a worker reports in any case: a quarter of a mesh's credits."""
 REPORT_DELAY_SECONDS: Final = 0.002
-"""The seconds after which a busy worker reports."""
+"""The seconds after which a busy worker reports, or one that has done nothing but small puts since."""
 SECONDS_PER_MEMBER: Final = 1 / 16_000
 """How long a worker of a larger mesh waits, times the number of members: together they send some 16,000 reports per second."""
 
@@ -34,17 +35,22 @@ class DoneReports:
         self.spent: dict[int, list[int]] = {}
         """By mesh, the nanoseconds of what has finished since the last report, if they are known."""
         self.count = 0
+        self.only_small_puts = True
+        """Whether all that is counted are puts whose values came with their messages."""
         self.members = 0
         """The size of the largest of these meshes."""
         self.since = 0.0
 
-    def finished(self, order: int, mesh: int, members: int, now: float, nanoseconds: int = 0) -> list[m.Done]:
+    def finished(
+        self, order: int, mesh: int, members: int, now: float, nanoseconds: int = 0, *, small_put: bool = False
+    ) -> list[m.Done]:
         """A plan or put has finished, in so many nanoseconds if they are known. Returns the reports to send now."""
         if not self.count:
             self.since = now
         self.last[mesh] = order
         self.spent.setdefault(mesh, []).append(nanoseconds)
         self.count += 1
+        self.only_small_puts &= small_put
         self.members = max(self.members, members)
         return self.take() if self.count >= self.plans else []
 
@@ -59,7 +65,7 @@ class DoneReports:
     def _patience(self, idle: bool) -> float:
         if self.members > SMALL_MESH_WORKERS:
             return self.members * SECONDS_PER_MEMBER
-        return 0.0 if idle else REPORT_DELAY_SECONDS
+        return 0.0 if idle and not self.only_small_puts else REPORT_DELAY_SECONDS
 
     def take(self) -> list[m.Done]:
         """All reports that were not sent yet."""
@@ -69,4 +75,5 @@ class DoneReports:
             said.append(m.Done(order, spent if any(spent) else []))
         self.last, self.spent = {}, {}
         self.count = self.members = 0
+        self.only_small_puts = True
         return said

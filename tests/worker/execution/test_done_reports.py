@@ -26,6 +26,20 @@ def test_a_worker_of_few_speaks_when_it_has_nothing_else_to_do() -> None:
     assert reports.due(2.0 + REPORT_DELAY_SECONDS, idle=False) == [Done(9)]
 
 
+def test_small_puts_are_said_with_the_run_that_follows_or_after_a_moment() -> None:
+    """A worker that waits for a run has no other work, and wakes nobody for the puts that it has."""
+    reports = DoneReports(MAX_UNREPORTED_PLANS)
+    for _ in range(2):
+        assert reports.finished(3, 1, 1, 1.0, 10, small_put=True) == []
+        assert reports.due(1.0, idle=True) == []
+        assert reports.wait(1.0) == pytest.approx(REPORT_DELAY_SECONDS)
+        reports.finished(4, 1, 1, 1.0, 20)
+        assert reports.wait(1.0) == 0.0
+        assert reports.due(1.0, idle=True) == [Done(4, [10, 20])]
+    reports.finished(5, 1, 1, 2.0, small_put=True)
+    assert reports.due(2.0 + REPORT_DELAY_SECONDS, idle=True) == [Done(5)]
+
+
 def test_a_worker_of_many_waits_longer_the_more_there_are() -> None:
     """The words of all members of a large mesh come at a bounded rate."""
     waits = []
