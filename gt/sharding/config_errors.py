@@ -40,7 +40,8 @@ def explain(error: ErrorDetails, key: Key) -> Mistake:
     match kind:
         case "extra_forbidden":
             known = SHARD_KEYS if "shard" in key[2:-1] else RULE_KEYS if len(key) > 1 else TOP_KEYS
-            return Mistake(key, f"unknown key{meant(str(key[-1]), known)}", ", ".join(known))
+            maybe = f", did you mean sharding_config.{key[0]}?" if _is_signal(key, given) else meant(str(key[-1]), known)
+            return Mistake(key, f"unknown key{maybe}", ", ".join(known))
         case "missing":
             return Mistake(key, "is missing", allowed)
         case "literal_error":
@@ -57,6 +58,12 @@ def explain(error: ErrorDetails, key: Key) -> Mistake:
         case "too_long":
             return Mistake(key, f"has more than {error['ctx']['max_length']} entries", allowed)
     return Mistake(key, f"{show(given)} is not {_KINDS.get(kind, 'a value that fits')}", allowed)
+
+
+def _is_signal(key: Key, given: Any) -> bool:
+    """Whether an unknown key is at the top, and what it has is a rule, or begins a list of rules."""
+    rule = given[0] if isinstance(given, (list, tuple)) and given else given
+    return len(key) == 1 and isinstance(rule, dict) and any(each in rule for each in RULE_KEYS)
 
 
 _KINDS: Final[dict[str, str]] = {

@@ -77,6 +77,11 @@ BAD: dict[str, tuple[str, str]] = {
         "mesh: {data: 2}\nshardin_config: {}",
         "x.yaml:2: shardin_config: unknown key, did you mean sharding_config?; allowed: " + TOP,
     ),
+    "a signal at the top": (
+        "layer1: {shard: {axis: 0}}\nlayer2: [{strategy: data_parallel}]",
+        f"x.yaml:1: layer1: unknown key, did you mean sharding_config.layer1?; allowed: {TOP}\n"
+        f"x.yaml:2: layer2: unknown key, did you mean sharding_config.layer2?; allowed: {TOP}",
+    ),
     "an unknown key like no other": ("colour: red", f"x.yaml:1: colour: unknown key; allowed: {TOP}"),
     "rules in a list": (
         "sharding_config: [a, b]",
