@@ -27,9 +27,13 @@ _PYTHON: Final[tuple[type[Any], ...]] = (bool, int, float, complex)
 
 
 def put(array: np.ndarray[Any, Any]) -> Tensor:
-    """A tensor with the values of `array`, which is copied."""
+    """A tensor with the values of `array`, which is copied. One without elements is made where it is needed: there is nothing to
+    copy, and so nothing that keeps a compiled function from being replayed."""
     if array.dtype not in _NATIVE:
         array = array.astype(as_dtype(array.dtype).numpy)
+    if not array.size:
+        dtype = as_dtype(array.dtype)
+        return emission.emit("full", (scalar_of(0, dtype, "full"),), array.shape, dtype)
     return Tensor(
         sessions.current().put(np.ascontiguousarray(array).reshape(array.shape), emission_context.current().signal)
     )

@@ -40,7 +40,9 @@ def explain(error: ErrorDetails, key: Key) -> Mistake:
     match kind:
         case "extra_forbidden":
             known = SHARD_KEYS if "shard" in key[2:-1] else RULE_KEYS if len(key) > 1 else TOP_KEYS
-            maybe = f", did you mean sharding_config.{key[0]}?" if _is_signal(key, given) else meant(str(key[-1]), known)
+            maybe = (
+                f", did you mean sharding_config.{key[0]}?" if _is_signal(key, given) else meant(str(key[-1]), known)
+            )
             return Mistake(key, f"unknown key{maybe}", ", ".join(known))
         case "missing":
             return Mistake(key, "is missing", allowed)

@@ -19,7 +19,13 @@ from .deferred_tensor import DeferredTensor
 from .device_tensor import DeviceTensor
 from .module_paths import install as learn_of_modules
 from .operators import copy, function_of, operator_of
-from .pytorch_internals import check_version, install_device, knows_own_attention, optimize_lists_of
+from .pytorch_internals import (
+    backward_in_this_thread,
+    check_version,
+    install_device,
+    knows_own_attention,
+    optimize_lists_of,
+)
 from .values import DTYPES
 
 __all__ = ["register"]
@@ -125,6 +131,7 @@ def register() -> None:
     DeviceTensor.rule_of = operator_of
     call_site.add_library("torch")
     install_device(DeviceModule())
+    backward_in_this_thread()
     optimize_lists_of(DeviceTensor)
     optimize_lists_of(DeferredTensor)
     learn_of_modules()

@@ -19,12 +19,11 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = [
-    "DEVICE", "DEVICE_TYPE", "aot_compiler", "as_compiling", "check_version", "decomposition_of", "decompositions",
-    "dense_wrapper", "flat_graph_tensor", "forward_outputs", "heeding_conjugates", "install_device", "is_composite", "is_tracing",
-    "knows_own_attention", "make_boxed_func", "not_traced", "optimize_lists_of", "outside_of_autocast",
-    "own_attention_enabled", "read_in_one_thread",
-    "read_late", "static_inputs", "trace_no_further_than", "tree_flatten", "tree_map",
-    "tree_unflatten", "wrap_apply", "wrapper",
+    "DEVICE", "DEVICE_TYPE", "aot_compiler", "as_compiling", "backward_in_this_thread", "check_version", "decomposition_of",
+    "decompositions", "dense_wrapper", "flat_graph_tensor", "forward_outputs", "heeding_conjugates", "install_device",
+    "is_composite", "is_tracing", "knows_own_attention", "make_boxed_func", "not_traced", "optimize_lists_of",
+    "outside_of_autocast", "own_attention_enabled", "read_in_one_thread", "read_late", "static_inputs", "trace_no_further_than",
+    "tree_flatten", "tree_map", "tree_unflatten", "wrap_apply", "wrapper",
 ]  # fmt: skip
 
 DEVICE_TYPE: Final = "gtx"
@@ -111,6 +110,12 @@ def wrap_apply(around: Callable[[Any, Callable[..., Any], Any], Any]) -> None:
             inside = False
 
     torch.nn.Module._apply = _apply
+
+
+def backward_in_this_thread() -> None:
+    """Let backward passes that this thread begins run in it. Otherwise PyTorch has a thread for each device, and starts them all
+    at the first backward pass of the process: a device that is registered later has none, and its gradients fail an assertion."""
+    torch.autograd.set_multithreading_enabled(False)
 
 
 def read_in_one_thread() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import threading
 import warnings
 from typing import Any
 
@@ -363,3 +364,12 @@ def test_conjugates_are_heeded_where_the_cpu_computes() -> None:
     torch.testing.assert_close(torch.linalg.pinv(x.to("gtx")).cpu(), torch.linalg.pinv(x))
     assert x.conj().to("gtx").tolist() == x.conj().tolist()
     assert x.conj().imag.to("gtx").tolist() == x.conj().imag.tolist()
+
+
+def test_backward_passes_run_in_the_programs_thread() -> None:
+    """PyTorch has a thread for each device that it knew at the first backward pass of the process, and this may come later."""
+    threads: list[int] = []
+    x = torch.ones(2, device="gtx", requires_grad=True)
+    x.register_hook(lambda gradient: threads.append(threading.get_ident()))
+    x.sum().backward()
+    assert threads == [threading.get_ident()]

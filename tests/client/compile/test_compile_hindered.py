@@ -136,3 +136,13 @@ def test_a_compiled_function_is_counted_by_itself() -> None:
     assert compiled.reason is None
     assert compiled.stats["calls"] == 0
     gt.disconnect()
+
+
+@pytest.mark.usefixtures("session")
+def test_an_array_without_elements_is_no_data() -> None:
+    """Caches of attention begin with one: the rest of the call is replayed."""
+    joined = gt.compile(lambda x: gt.cat([gt.tensor([]), gt.from_numpy(np.zeros((0,), np.float32)), x]))
+    for number in range(5):
+        assert joined(gt.full((2,), number)).tolist() == [number, number]
+    assert joined.stats["replays"] == 3
+    assert gt.from_numpy(np.zeros((3, 0), np.int16)).dtype == gt.int16
