@@ -146,15 +146,8 @@ class Group:
         for process in self.processes:
             process.kill()
             process.wait()
-        for _, monitor in self.shell.limit.monitors:
-            monitor.close(linger=0)
-        for socket in (
-            self.shell.control,
-            self.shell.relay.router.socket,
-            self.shell.published,
-            self.acknowledged,
-        ):
-            socket.close(linger=0)
+        self.shell.limit.close()
+        self.acknowledged.close(linger=0)
 
 
 def fanout(rounds: int) -> Rows:

@@ -254,6 +254,8 @@ class UnixRouter:
 
     def close(self, linger: int = 0) -> None:
         """Close all connections, and listen no more; what was sent may leave within `linger` milliseconds."""
+        if self._spare < 0:  # it is closed, and others may have these descriptors by now
+            return
         until = time.monotonic() + linger / 1000
         for stream in list(self._streams.values()):
             stream.close(int(1000 * max(0.0, until - time.monotonic())))
@@ -264,6 +266,7 @@ class UnixRouter:
         self._listening.close()
         self._epoll.close()
         os.close(self._spare)
+        self._spare = -1
 
     def unlink(self) -> None:
         """Remove the path at which it listens, unless another one listens there by now."""

@@ -27,6 +27,7 @@ class ConnectionLimit:
     `guard` of the same sockets, too."""
 
     def __init__(self, sockets: list[transport.Socket], limit: int, guard: MemoryGuard | None = None) -> None:
+        self.sockets = sockets
         self.limit = limit
         self.guard = guard
         self.refused = 0
@@ -42,6 +43,12 @@ class ConnectionLimit:
     def start(self) -> None:
         """Start the thread, which runs as long as the process."""
         threading.Thread(target=self._run, name="gt-connections", daemon=True).start()
+
+    def close(self) -> None:
+        """Close the sockets, where the thread was never started."""
+        monitors = dict(self.monitors)
+        for listener, socket in enumerate(self.sockets):
+            transport.close_monitored(socket, monitors.get(listener))
 
     def _run(self) -> None:
         poller = transport.poller()

@@ -332,7 +332,7 @@ class SingleConnection:
             socket.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_TIMEOUT_MS)
         self._monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED | zmq.EVENT_CONNECT_RETRIED)
         self._process = os.getpid()
-        self._close = weakref.finalize(self, _close_monitored, socket, self._monitor, self._process)
+        self._close = weakref.finalize(self, _close_in, self._process, socket, self._monitor)
         self._close.atexit = False
         self._failed = False
         try:
@@ -351,16 +351,23 @@ class SingleConnection:
     def close(self, linger: int = 0) -> None:
         """Close it; what was sent may leave within `linger` milliseconds."""
         if self._close.detach():
-            _close_monitored(self.socket, self._monitor, self._process, linger)
+            _close_in(self._process, self.socket, self._monitor, linger)
 
 
-def _close_monitored(socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], process: int, linger: int = 0) -> None:
-    """Close a socket of this process and its monitor, in the one order that is safe: ZeroMQ's own thread waits for ever where it
-    has something to say to a monitor that is closed already, and then no connection of the process is served any more."""
-    if os.getpid() == process:
-        socket.disable_monitor()
+def close_monitored(socket: Socket, monitor: zmq.Socket[bytes] | None, linger: int = 0) -> None:
+    """Close a socket and what tells of its connections, in the one order that is safe: ZeroMQ's own thread waits for ever where
+    it has something to say to a monitor that is closed already, and then no connection of the process is served any more."""
+    if monitor is not None:
+        if isinstance(socket, zmq.Socket) and not socket.closed:
+            socket.disable_monitor()
         monitor.close(linger=0)
-        socket.close(linger=linger)
+    socket.close(linger=linger)
+
+
+def _close_in(process: int, socket: zmq.Socket[bytes], monitor: zmq.Socket[bytes], linger: int = 0) -> None:
+    """`close_monitored` in the process that has made them, and not in its forked children."""
+    if os.getpid() == process:
+        close_monitored(socket, monitor, linger)
 
 
 class Dealer:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import zmq
 from daemons import Machine
 
 from gt.daemon.host import host_facts
@@ -18,12 +17,7 @@ from gt.wire.messages import codec
 def close(shell: DispatcherShell) -> None:
     """End a dispatcher that has not run."""
     shell.farewell("the test is over")
-    sockets = (shell.relay.router.socket, shell.published)
-    for socket in sockets:
-        if isinstance(socket, zmq.Socket):
-            socket.disable_monitor()  # before its monitor is closed
-    for socket in (*sockets, *[monitor for _, monitor in shell.limit.monitors]):
-        socket.close(linger=0)
+    shell.limit.close()
 
 
 def test_the_relay_knows_a_worker_before_anybody_can_answer(machine: Machine) -> None:

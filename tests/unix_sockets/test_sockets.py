@@ -358,3 +358,7 @@ def test_the_path_goes_with_its_owner_and_not_with_an_earlier_one(path: str) -> 
     assert Path(path).exists()
     second.close()
     assert not Path(path).exists()
+    with Path(os.devnull).open() as other:  # has the number of a descriptor that was closed
+        first.close()
+        second.close()
+        assert os.fstat(other.fileno())

@@ -12,6 +12,7 @@ import pytest
 import zmq
 
 from gt.wire import transport
+from gt.wire.connection_limit import ConnectionLimit
 
 
 class Order:
@@ -82,3 +83,17 @@ def test_a_forked_process_leaves_those_of_its_parent(tmp_path: Path, monkeypatch
     socket.disable_monitor()
     monitor.close()
     socket.close()
+
+
+def test_listening_sockets_forget_those_that_tell_of_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unix = transport.router(f"ipc://{tmp_path}/s", 1000)
+    router: Any = transport.router("tcp://127.0.0.1:*", 1000, heartbeats=True)
+    limit = ConnectionLimit([unix, router], 1 << 20)
+    ((listener, monitor),) = limit.monitors
+    assert listener == 1
+    order = Order(monkeypatch)
+    limit.close()
+    assert order.of(router, monitor) == IN_ORDER
+    assert not (tmp_path / "s").exists()
