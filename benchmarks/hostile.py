@@ -1,6 +1,6 @@
 """A user of two CPU workers beside another one who means harm, or whose programs are broken.
 
-    python benchmarks/hostile.py [--seconds 5] [--plan 0.01] [--only flood,gangs,…] [--rounds 1] [--json FILE]
+    python benchmarks/hostile.py [--seconds 5] [--plan 0.01] [--only flood,gangs,…] [--rounds 1] [--slowest 0] [--json FILE]
     python benchmarks/hostile.py --sessions 10000
 
 One user fetches a value whose plan takes `--plan` seconds, thinks for some milliseconds and fetches the next one. For each way
@@ -9,6 +9,9 @@ beside programs of the other user that only burn the machine's cores and have no
 measured once a round. The other user's plans are no longer. The users are two keys, so the service listens on a free port of
 the loopback interface. The processes of the hostile one have the lowest priority of the system, as if they were on another
 machine: what they do to the service counts, and not that they use its cores.
+
+With `--slowest`, it also prints of so many of the slowest fetches, and of all on average, how long each thread of the service and
+of that program has run and waited for a core meanwhile (`thread_times.py`).
 
 With `--sessions`, so many sessions are opened and closed instead, by several users: each with a put, a run and a fetch. One in
 ten ends without a farewell, and one in fifty is a whole program with large data. It prints what the daemons hold,
@@ -34,6 +37,7 @@ import msgpack
 import numpy as np
 import psutil
 import sharing
+import thread_times
 
 import gt
 from gt.ir.dtypes import float32
@@ -314,12 +318,25 @@ def service(folder: str) -> Iterator[tuple[Local, list[Path]]]:
         local.close()
 
 
-def beside(local: Local, made: list[Path], way: str, count: int, seconds: float) -> dict[str, float]:
-    """The milliseconds of the honest user's fetches, beside a way of being hostile; '' alone."""
+def beside(local: Local, made: list[Path], way: str, count: int, seconds: float, slowest: int = 0) -> dict[str, float]:
+    """The milliseconds of the honest user's fetches, beside a way of being hostile; '' alone. Prints where the `slowest` wait."""
     body, many = (burn, FLOODERS) if way == BURN else WAYS.get(way, (flood, 0))
-    programs = [limits.with_key(made[0], sharing.fetcher(seconds, lambda: planned_value(count)))]
+    fetcher = sharing.fetcher(seconds, lambda: planned_value(count))
+    if slowest:
+        names = ["dispatcher", *(f"worker {number}" for number in range(sharing.WORKERS))]
+        processes = {name: process.pid for name, (_, process) in zip(names, local.children, strict=True)}
+        fetcher = thread_times.traced_fetcher(seconds, lambda: planned_value(count), processes)
+    programs = [limits.with_key(made[0], fetcher)]
     programs += [limits.with_key(made[1], hostile(body, count, seconds))] * many
-    return sharing.figures(sharing.together(local.address, programs)[0])
+    found = sharing.together(local.address, programs)[0]
+    if not slowest:
+        return sharing.figures(found)
+    print(
+        f"{way or 'alone'}: milliseconds that threads run + wait for a core",
+        *thread_times.table(found, slowest),
+        sep="\n",
+    )
+    return sharing.figures([thread_times.Fetch(*each).seconds for each in found])
 
 
 def short_session(address: str, *, farewell: bool) -> None:
@@ -384,6 +401,7 @@ def main() -> None:
     parser.add_argument("--plan", type=float, default=0.01, help="the seconds of a plan, of both users")
     parser.add_argument("--only", default=",".join(WAYS))
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--slowest", type=int, default=0, help="say where so many of the slowest fetches wait")
     parser.add_argument("--sessions", type=int, default=0, help="open and close so many sessions instead")
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
@@ -397,13 +415,13 @@ def main() -> None:
     count, rows = sharing.count_for(options.plan), []
     with tempfile.TemporaryDirectory() as folder, service(folder) as (local, made):
         for _ in range(options.rounds):
-            burning = beside(local, made, BURN, count, options.seconds)
+            burning = beside(local, made, BURN, count, options.seconds, options.slowest)
             print(
                 f"beside {FLOODERS} programs that only burn cores: p50 {burning['p50']:.2f} ms  p99 {burning['p99']:.2f} ms"
             )
             for way in filter(None, options.only.split(",")):
-                alone = beside(local, made, "", count, options.seconds)
-                found = beside(local, made, way, count, options.seconds)
+                alone = beside(local, made, "", count, options.seconds, options.slowest)
+                found = beside(local, made, way, count, options.seconds, options.slowest)
                 rows.append({"way": way, "alone": alone, "burning": burning, "beside": found})
                 print(
                     f"{way:15} p50 {found['p50']:7.2f} ms (alone {alone['p50']:6.2f})  p99 {found['p99']:7.2f} ms "

@@ -79,8 +79,6 @@ CORE_WAIT_SECONDS: Final = 0.02
 """The least seconds between two looks at how long this thread waits for a core."""
 REFUSED: Final = "messages of no session"
 """Whoever sends these, whose principals nobody looks up, share the thread with others as one principal."""
-IMPORT_SECONDS: Final = 1.0
-"""So long after it has begun to listen, a service of several users imports what a session's config needs."""
 PING: Final = m.Ping()
 PUBLISHED: Final = 2
 """The place of that socket among those that are guarded."""
@@ -264,8 +262,8 @@ class DispatcherShell:
         """Start what works beside this thread."""
         self.relay.start()
         self.limit.start()
-        if not self.private:
-            import_ahead(IMPORT_SECONDS)
+        if not self.private or not self.address.startswith("ipc://"):
+            import_ahead()
 
     def _idle(self, now: float) -> int:
         """The most milliseconds to wait for something to come."""
@@ -703,13 +701,14 @@ class DispatcherShell:
         self.control.close(linger=200)
 
 
-def import_ahead(seconds: float) -> threading.Timer:
-    """Import after so many seconds, in a thread, what reading a config needs: it takes a twelfth of a second of processor time,
-    for which the first session with a config would otherwise hold up all others."""
-    timer = threading.Timer(seconds, importlib.import_module, ("gt.sharding.config",))
-    timer.daemon = True
-    timer.start()
-    return timer
+def import_ahead() -> threading.Thread:
+    """Import in a thread what reading a config needs: it takes a twelfth of a second of processor time, for which the first
+    session with a config would otherwise hold up those of other users."""
+    thread = threading.Thread(
+        target=importlib.import_module, args=("gt.sharding.config",), name="gt-imports", daemon=True
+    )
+    thread.start()
+    return thread
 
 
 def _load(path: str | None) -> Any:

@@ -47,7 +47,7 @@ def test_whoever_sends_what_is_no_message_is_charged_for_it() -> None:
 def test_what_a_config_needs_is_imported_before_somebody_waits_for_it() -> None:
     program = (
         "import sys; from gt.dispatcher import shell; assert 'gt.sharding.config' not in sys.modules; "
-        "shell.import_ahead(0.0).join(60); print('gt.sharding.config' in sys.modules)"
+        "shell.import_ahead().join(60); print('gt.sharding.config' in sys.modules)"
     )
     found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert found.stdout == "True\n"
