@@ -196,10 +196,7 @@ class UnixRouter:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE):
                     continue  # who wanted to connect is gone
-                os.close(self._spare)
-                with contextlib.suppress(OSError):
-                    self._listening.accept()[0].close()
-                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                self._hang_up_next()
                 self._count_refused("there is no descriptor for them")
                 continue
             stream = StreamSocket(socket, self.frame_bytes)
@@ -228,6 +225,17 @@ class UnixRouter:
         self._forget(stream)
         self._count_refused(f"{stream.process}: {reason}")
 
+    def _hang_up_next(self) -> None:
+        """Accept who wants to connect in place of the spare descriptor, and hang up. Where another thread takes its number, they
+        wait until there is one."""
+        if self._spare >= 0:
+            os.close(self._spare)
+            self._spare = -1
+        with contextlib.suppress(OSError):
+            self._listening.accept()[0].close()
+        with contextlib.suppress(OSError):
+            self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
     def _count_refused(self, reason: str) -> None:
         self.refused += 1
         if time.monotonic() >= self._warn_at:
@@ -254,7 +262,7 @@ class UnixRouter:
 
     def close(self, linger: int = 0) -> None:
         """Close all connections, and listen no more; what was sent may leave within `linger` milliseconds."""
-        if self._spare < 0:  # it is closed, and others may have these descriptors by now
+        if self._listening.fileno() < 0:  # it is closed, and others may have these descriptors by now
             return
         until = time.monotonic() + linger / 1000
         for stream in list(self._streams.values()):
@@ -265,8 +273,8 @@ class UnixRouter:
         self.unlink()
         self._listening.close()
         self._epoll.close()
-        os.close(self._spare)
-        self._spare = -1
+        if self._spare >= 0:
+            os.close(self._spare)
 
     def unlink(self) -> None:
         """Remove the path at which it listens, unless another one listens there by now."""

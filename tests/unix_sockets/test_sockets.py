@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,35 @@ def test_a_broken_connection_is_noticed_and_its_descriptor_falls_silent(path: st
     assert not dealer.send([b"two"])
     assert dealer.receive() is None
     dealer.close()
+
+
+def test_a_spare_descriptor_that_is_taken_away_is_had_again(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While there are no descriptors, whoever connects is hung up by a spare one; somebody else may be quicker to have that."""
+    router = UnixRouter(path, FRAME_BYTES)
+    opened, accepted = os.open, socket.socket.accept
+    tries = iter([True, True, True, True])  # accepting fails twice, opening fails, accepting fails
+
+    def short(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any) -> Any:
+            if next(tries, False):
+                raise OSError(errno.EMFILE, "Too many open files")
+            return call(*arguments)
+
+        return called
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket.socket, "accept", short(accepted))
+        patch.setattr(os, "open", short(opened))
+        refused = UnixDealer(path, b"g-refused", FRAME_BYTES)
+        assert router.receive() is None
+    while not refused.broken:
+        assert refused.poll(TIMEOUT_MS)
+        assert refused.receive() is None
+    dealer = UnixDealer(path, b"g-dealer", FRAME_BYTES)
+    dealer.send([b"one"])
+    assert heard(router)[1] == [b"one"]
+    for each in (refused, dealer, router):
+        each.close()
 
 
 def test_who_connects_to_nobody_is_broken_at_once(path: str) -> None:
