@@ -284,10 +284,12 @@ def arange(
 ) -> Tensor:
     """`start`, `start + step`, … up to but excluding `end`. int64 if all three are integers, else the default dtype.
 
-    For integer dtypes, `start`, `end` and `step` are truncated first, as in PyTorch.
+    Each may be a zero-dimensional tensor, whose value is waited for. For integer dtypes, `start`, `end` and `step` are truncated
+    first, as in PyTorch.
     """
     if end is None:
         start, end = 0, start
+    start, end, step = (n.item() if isinstance(n, Tensor) and not n.ndim else n for n in (start, end, step))
     if "c" in [scalar_kind(n) for n in (start, end, step)]:
         raise DTypeError(f"arange counts in integers or floating-point numbers, not from {start} to {end} by {step}")
     numbers = [int(n) if scalar_kind(n) in "bi" else float(n) for n in (start, end, step)]

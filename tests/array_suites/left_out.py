@@ -9,6 +9,7 @@ __all__ = ["reason_of"]
 
 BY_MESSAGE: Final = {
     r"not a dtype of GT; allowed": "the test expects the words of another error for values that are no numbers",
+    r"Expected regex: 'not be broadcast\|Chunks do not add": "the test lists the words of other libraries' errors",
     r"scipy.ndimage cannot write to a GT tensor": "values live on workers, and SciPy would write to a copy",
 }
 """By what the failure says."""

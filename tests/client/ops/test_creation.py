@@ -120,6 +120,15 @@ def test_ranges_that_lead_nowhere_are_refused() -> None:
 
 
 @needs_torch
+def test_arange_takes_tensors_for_numbers() -> None:
+    """As in PyTorch, if they have no dimensions."""
+    agree(gt.arange(1, gt.tensor(4)), torch.arange(1, torch.tensor(4)))
+    agree(gt.arange(gt.tensor(0.5), gt.tensor(2.0), gt.tensor(0.5)), torch.arange(0.5, 2.0, 0.5))
+    with pytest.raises(gt.DTypeError, match="is not a bool, int, float or complex"):
+        gt.arange(gt.tensor([4]))
+
+
+@needs_torch
 def test_other_patterns_agree() -> None:
     for arguments in ((0, 1, 5), (3, -2, 4), (0, 1, 1), (0, 1, 0)):
         agree(gt.linspace(*arguments), torch.linspace(*arguments))
