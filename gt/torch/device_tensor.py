@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from .pytorch_internals import DEVICE_TYPE, dense_wrapper, flat_graph_tensor, tree_map, wrapper
+from .pytorch_internals import DEVICE_TYPE, backward_in_this_thread, dense_wrapper, flat_graph_tensor, tree_map, wrapper
 from .storage import DeviceStorage, address
 from .values import TORCH_DTYPES, from_cpu, to_cpu
 
@@ -59,6 +59,11 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
         if StateWatch.active is not None and held is not None:
             StateWatch.active.made(held)
         return made  # type: ignore[no-any-return]
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """PyTorch's, in the thread that calls it."""
+        with backward_in_this_thread():
+            super().backward(*args, **kwargs)
 
     def __init__(self, held: Tensor | None, traced: Any = None, strides: Any = None, offset: int = 0) -> None: ...
 

@@ -112,10 +112,11 @@ def wrap_apply(around: Callable[[Any, Callable[..., Any], Any], Any]) -> None:
     torch.nn.Module._apply = _apply
 
 
-def backward_in_this_thread() -> None:
-    """Let backward passes that this thread begins run in it. Otherwise PyTorch has a thread for each device, and starts them all
-    at the first backward pass of the process: a device that is registered later has none, and its gradients fail an assertion."""
-    torch.autograd.set_multithreading_enabled(False)
+def backward_in_this_thread() -> Any:
+    """Let backward passes that this thread begins run in it, for good or, as a context, inside. Otherwise PyTorch has a thread
+    for each device, and starts them all at the first backward pass of the process: a device that is registered later has none,
+    and its gradients fail an assertion."""
+    return torch.autograd.set_multithreading_enabled(False)
 
 
 def read_in_one_thread() -> None:
