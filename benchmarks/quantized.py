@@ -1,6 +1,7 @@
 """Linear layers with int8 weights beside those of float32: memory, time of a call, and digits of the result.
 
-    python benchmarks/quantized.py
+    python benchmarks/quantized.py                # with the loops of `make native`, where they are built
+    GT_NATIVE=0 python benchmarks/quantized.py    # without them
 
 Each call is measured at a worker without a client: the kernels that a layer consists of, one thread, alternating, the least
 CPU time of several rounds, with freed memory kept as a worker keeps it. Digits are those of a layer's whole result, from an
@@ -28,6 +29,7 @@ from gt.ir.infer import infer
 from gt.ir.spec import spec
 from gt.worker.base.kernel_call import Kernel, KernelCall
 from gt.worker.device.heap import keep_freed_arrays
+from gt.worker.kernels.matmul import int8_loops
 from gt.worker.op_table.op_table import KERNELS
 
 ROUNDS = 15
@@ -101,6 +103,7 @@ def accuracies(n: int, k: int) -> dict[str, float]:
 def main() -> None:
     keep_freed_arrays()
     gt.connect("inproc", workers=1)
+    print(f"int8 loops: {'not there' if int8_loops is None else 'there'}")
     for n, k in SIZES:
         print(f"weight {n} x {k}: memory {(n * k + 4 * n) / (4 * n * k):.3f} of float32; digits", end=" ")
         print(", ".join(f"{name} {value:.2f}" for name, value in accuracies(n, k).items()))

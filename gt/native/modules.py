@@ -35,6 +35,7 @@ MODULES: Final = (
     "gt.client.functional.losses",
     "gt.client.tensor_api.tape_methods",
     "gt.client.nn.module",
+    "gt.worker.element_loops.int8_products",
     "gt.worker.element_loops.lstm",
     "gt.worker.element_loops.max_pool",
 )

@@ -2,7 +2,8 @@
 
 Each is a `.pyx`, which has no other form: a kernel that finds none takes NumPy's calls. They add, multiply and compare in the
 same order as these do, without contraction, and take products and functions such as tanh from NumPy itself, so no bit tells which
-form ran, but the sign of a NaN. Imports nothing of `gt`.
+form ran, but the sign of a NaN. The exception is the product of few floating-point rows with an int8 weight (`int8_products`):
+the order in which BLAS adds is not known, so it has one of its own. Imports nothing of `gt`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,10 @@ they are added, and float32 has all whole numbers up to there: BLAS gives them e
 unless the numbers of each row of x are so small, `EXACT_ROW` all together, that no sum is larger. As a rule they are, and how it
 is done changes no bit.
 
+Where `make native` built them, loops of machine code compute products of `MAX_LOOP_ROWS` rows at most, without a widened block,
+and widen the blocks of others. Sums of whole numbers, and all products of more rows, have the same bits; floating-point products
+of few rows are added up in another order than BLAS has, so their last bits may differ.
+
 On a GPU, kernels in CUDA multiply int8 numbers, and floating-point numbers of few rows; many rows go to cuBLAS, by blocks that
 are widened. Without a compiler everything does.
 """
@@ -24,7 +28,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable, Iterator
 from operator import methodcaller
+from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -37,6 +43,12 @@ from gt.worker.device.thread_pool import ThreadPool
 
 from .cuda.int8_products import Int8Products
 from .elementwise import wide
+
+int8_loops: ModuleType | None
+try:
+    from gt.worker.element_loops import int8_products as int8_loops
+except ImportError:  # they are not built, or not for this processor
+    int8_loops = None
 
 MIN_SHARED_MULTIPLICATIONS: Final = 100_000_000
 """Multiplications from which a product is shared: milliseconds of one core, where waking another takes tens of microseconds."""
@@ -60,6 +72,8 @@ EXACT_ROW: Final = 1 << 17
 BLOCK_ELEMENTS: Final = 1 << 19
 """Elements of a widened block on a CPU: 2 MiB of float32, as large as the caches nearest to a core."""
 GPU_BLOCK_ELEMENTS: Final = 1 << 24
+MAX_LOOP_ROWS: Final = 12
+"""Rows of x up to which loops take less time than widening a block: they read it once for each row."""
 MAX_CUDA_ROWS: Final = 32
 """Rows of x up to which a kernel reads the weight as it is; beyond, widening a block costs little beside its product."""
 
@@ -247,7 +261,7 @@ def int8_scratch(call: KernelCall) -> int:
     threads = call.thread_pool.threads if call.thread_pool is not None and _is_shared(call) else 1
     if call.op == "linear_int8":
         more = count * whole[0] if call.xp is not np else 0
-        return (threads * math.prod(whole) + more) * call.result.dtype.itemsize
+        return max(threads * math.prod(whole) + more, call.tensor(0).size) * call.result.dtype.itemsize
     parts = _blocks(call, EXACT_PRODUCTS)
     block = max(math.prod(whole) + count * whole[0], math.prod(parts) + 2 * count * parts[0])
     return (call.tensor(0).size + max(call.tensor(0).size, threads * block)) * float32.itemsize
@@ -269,6 +283,15 @@ def int8_product(call: KernelCall) -> Kernel:
     return lambda x, w: by_blocks(x.reshape(-1, k), w).reshape(result.shape)
 
 
+def _loop(call: KernelCall, exact: bool) -> Kernel | None:
+    """The loop that computes the product, if there is one for it."""
+    if int8_loops is None or call.xp is not np or call.result.size > MAX_LOOP_ROWS * call.result.shape[-1]:
+        return None
+    if exact:
+        return int8_loops.exact  # type: ignore[no-any-return]  # a module that may not be there
+    return int8_loops.numbers if call.result.dtype is float32 else None
+
+
 class _BlockwiseProduct:
     """The product of a matrix, in blocks of the weight's rows; threads of a pool take them one after the other."""
 
@@ -279,28 +302,52 @@ class _BlockwiseProduct:
         self.parts = _blocks(call, EXACT_PRODUCTS) if self.exact else self.whole
         self.thread_pool = call.thread_pool if call.xp is np and _is_shared(call) else None
         self.multiply = call.xp.matmul
+        self.loop = _loop(call, self.exact)
+        self.widens = int8_loops is not None and call.xp is np and self.work == np.float32
         if not self.exact and call.xp is not np:
             self.multiply = product(call, call.result.size * call.tensor(0).shape[-1], call.result.dtype)
 
     def __call__(self, x: Any, w: Any) -> Any:
         out = self.xp.empty((x.shape[0], w.shape[0]), self.dtype)
+        if self.loop is not None:
+            return self._by_loop(x, w, out, self.loop)
         x = x.astype(self.work, copy=False)
         small = self.exact and self.xp is np and np.abs(x).sum(1).max() <= EXACT_ROW
         block, columns = self.whole if small else self.parts
-        blocks = -(-w.shape[0] // block)
+
+        def take(blocks: Iterator[slice]) -> None:
+            widened = self.xp.empty((block, columns), self.work)
+            for rows in blocks:
+                self._multiply(x, w[rows], widened, out[:, rows])
+
+        self._share(w.shape[0], block, take)
+        return out
+
+    def _by_loop(self, x: Any, w: Any, out: Any, loop: Kernel) -> Any:
+        """The product by a loop of machine code."""
+        x = np.ascontiguousarray(x, np.int16 if self.exact else None)
+        aligned = w.strides[1] == 1
+
+        def take(blocks: Iterator[slice]) -> None:
+            for rows in blocks:
+                loop(x, w[rows] if aligned else np.ascontiguousarray(w[rows]), out[:, rows])
+
+        self._share(w.shape[0], self.whole[0], take)
+        return out
+
+    def _share(self, size: int, block: int, take: Callable[[Iterator[slice]], None]) -> None:
+        """Gives blocks of the weight's rows to the threads, each of which takes one after the other."""
+        blocks = -(-size // block)
         turn = itertools.count()  # which is one step of the interpreter: no two threads take the same
 
         def part(_: int) -> None:
-            widened = self.xp.empty((block, columns), self.work)
-            while (at := next(turn)) < blocks:
-                rows = slice(at * block, (at + 1) * block)
-                self._multiply(x, w[rows], widened, out[:, rows])
+            taken = itertools.takewhile(lambda at: at < blocks, turn)
+            take(slice(at * block, (at + 1) * block) for at in taken)
 
         if self.thread_pool is None or blocks == 1:
             part(0)
         else:
             self.thread_pool.run(part)
-        return out
 
     def _multiply(self, x: Any, w: Any, widened: Any, out: Any) -> None:
         """The product with some rows of the weight."""
@@ -308,7 +355,10 @@ class _BlockwiseProduct:
         for start in range(0, w.shape[1], columns):
             part = w[:, start : start + columns]
             wide = widened[: part.shape[0], : part.shape[1]]
-            wide[...] = part
+            if self.widens and part.strides[1] == 1:
+                int8_loops.widen(part, wide)  # type: ignore[union-attr]  # it is there
+            else:
+                wide[...] = part
             if self.xp is np and not self.exact:  # all columns are one block
                 if len(x) == 1:
                     np.dot(wide, x[0], out=out[0])  # which takes less to begin

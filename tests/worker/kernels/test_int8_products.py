@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from one_kernel import operand_of, run
+from one_kernel import OTHER, compute, operand_of, run
 
 from gt.errors import DTypeError, ShapeError
 from gt.ir import dtypes
@@ -50,10 +50,42 @@ def test_the_longest_sum_fits() -> None:
 def test_a_product_with_numbers_is_that_of_the_widened_weight(dtype: str) -> None:
     for shape in ((1, 300), (2, 3, 300)):
         x, w = R.standard_normal(shape).astype(dtype), int8s(20, 300)
-        expected = x.astype(np.float64) @ w.astype(np.float64).T
-        np.testing.assert_allclose(
-            run("linear_int8", x, w), expected, rtol=1e-4, atol=1e-2 if dtype == "float32" else 1e-9
-        )
+        exact = x.astype(np.float64) @ w.astype(np.float64).T
+        most = (np.abs(x).astype(np.float64) @ np.abs(w.astype(np.float64)).T) * 300 * np.finfo(dtype).eps
+        for xp in (np, OTHER):  # which may add in another order
+            assert (np.abs(compute(xp, "linear_int8", (x, w), {}) - exact) <= most).all()
+
+
+@pytest.mark.skipif(matmul.int8_loops is None, reason="no loops of machine code: make native builds them")
+@pytest.mark.parametrize("rows", [1, matmul.MAX_LOOP_ROWS, matmul.MAX_LOOP_ROWS + 1])
+@pytest.mark.parametrize("sizes", [(1, 1), (5, 15), (4, 16), (7, 1043)])
+def test_loops_compute_what_the_calls_do(rows: int, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit for bit but for few floating-point rows, whose sums differ by what rounding allows; however operands lie."""
+    n, k = sizes
+    whole, w = int8s(rows, k), int8s(n, k)
+    numbers = R.standard_normal((rows, k)).astype(np.float32)
+    forms = [w, np.asfortranarray(w), int8s(n, 2 * k)[:, ::2], int8s(n, k + 3)[:, :k]]
+    found = [(compute(np, "matmul_int8", (whole, w), {}), compute(np, "linear_int8", (numbers, w), {})) for w in forms]
+    monkeypatch.setattr(matmul, "int8_loops", None)
+    for (sums, products), w in zip(found, forms, strict=True):
+        assert sums.tobytes() == compute(np, "matmul_int8", (whole, w), {}).tobytes()
+        others = compute(np, "linear_int8", (numbers, w), {})
+        most = np.abs(numbers) @ np.abs(w.astype(np.float32)).T * (2 * k * np.finfo(np.float32).eps)
+        assert (np.abs(products - others) <= (most if rows <= matmul.MAX_LOOP_ROWS else 0)).all()
+
+
+@pytest.mark.skipif(matmul.int8_loops is None, reason="no loops of machine code: make native builds them")
+def test_a_row_has_the_same_bits_among_others() -> None:
+    """Of a batch that a loop computes, and of a weight that is cut by outputs; NaN and infinity stay in their rows."""
+    x, w = R.standard_normal((matmul.MAX_LOOP_ROWS, 77)).astype(np.float32), int8s(11, 77)
+    x[1, 70], x[2, 3] = np.nan, np.inf
+    together = compute(np, "linear_int8", (x, w), {})
+    assert np.isnan(together[1]).all()
+    assert np.isfinite(together[3:]).all()
+    for row in range(3, len(x)):
+        for first in range(11):
+            alone = compute(np, "linear_int8", (x[row : row + 1], w[first:]), {})
+            assert alone.tobytes() == together[row, first:].tobytes()
 
 
 @pytest.mark.parametrize("op", ["linear_int8", "matmul_int8"])
@@ -61,13 +93,14 @@ def test_threads_change_no_bit(op: str, monkeypatch: pytest.MonkeyPatch) -> None
     """Blocks are small here, so that there are many."""
     monkeypatch.setattr(matmul, "BLOCK_ELEMENTS", 4096)
     monkeypatch.setattr(matmul, "MIN_SHARED_MULTIPLICATIONS", 1)
-    x = int8s(9, 1500) if op == "matmul_int8" else R.standard_normal((9, 1500)).astype(np.float32)
-    operands = x, int8s(50, 1500)
-    specs = tuple(map(operand_of, operands))
-    (result,) = infer(op, specs, {})
-    alone = KernelCall(np, op, {}, specs, result, result.shape, ((0, 9), (0, 50)))
-    shared = replace(alone, thread_pool=ThreadPool(3))
-    assert KERNELS[op](alone)(*operands).tobytes() == KERNELS[op](shared)(*operands).tobytes()
+    for rows in (9, 19):  # which loops compute, or widen for
+        x = int8s(rows, 1500) if op == "matmul_int8" else R.standard_normal((rows, 1500)).astype(np.float32)
+        operands = x, int8s(50, 1500)
+        specs = tuple(map(operand_of, operands))
+        (result,) = infer(op, specs, {})
+        alone = KernelCall(np, op, {}, specs, result, result.shape, ((0, rows), (0, 50)))
+        shared = replace(alone, thread_pool=ThreadPool(3))
+        assert KERNELS[op](alone)(*operands).tobytes() == KERNELS[op](shared)(*operands).tobytes()
 
 
 def test_other_operands_are_refused() -> None:
