@@ -724,7 +724,8 @@ class DispatcherCore:
             client = self.service.by_number[record.client]
             self.service.served = client.program.principal
             self.service.credit(client)
-            self.queues.pump(client)
+            if client.number not in self.service.pacer.waiting:  # else it goes on in its turn
+                self.queues.pump(client)
         if room:
             self._admit()
 

@@ -60,6 +60,11 @@ LAST_MESSAGES_SECONDS: Final = 30.0
 WARN_SILENCE_SECONDS: Final = 6.0
 """Seconds without a sign of life from the service after which whoever waits is told."""
 
+PATIENCE_SECONDS: Final = 0.02
+MAX_PATIENCE_SECONDS: Final = 0.1
+PATIENCE_PART: Final = 1 / 8
+"""Who waits looks again after this part of the time that it has waited, within these bounds: a message wakes it before, but for
+one that another thread has read. A hundred programs that looked every 0.02 s took most of a core."""
 NEW_MEMORY_SECONDS: Final = 0.01
 """The seconds for which a put waits for a mark, which frees memory that was used before, rather than touch new memory."""
 OWN_SERVICE_ADVICE: Final = "; after gt.disconnect() the next operation starts another service"
@@ -613,8 +618,8 @@ class Session:
                             "%g s", self.name, WARN_SILENCE_SECONDS, what, self.facts.get("lease", 0.0),
                         )  # fmt: skip
                 looked = True
-                left = 0.5 if timeout is None else min(0.5, timeout - (now - start))
-                self.link.wait(left)
+                patience = min(MAX_PATIENCE_SECONDS, max(PATIENCE_SECONDS, (now - start) * PATIENCE_PART))
+                self.link.wait(patience if timeout is None else min(patience, timeout - (now - start)))
                 self.pump()
                 if now - start >= SHOW_AFTER_SECONDS:
                     transfer = transfer or TransferProgress(what, self._under_way)

@@ -38,6 +38,8 @@ LAST_MESSAGES_SECONDS: Final = 0.2
 """Seconds in which what a dispatcher sent before its end is read, once the connection is cut."""
 CUT_SECONDS: Final = 2.0
 """Seconds after a dispatcher's end in which its connection is found to be cut, however busy the machine is."""
+EDGE_SECONDS: Final = 0.02
+"""The longest wait on ZeroMQ's descriptors, which signal edges, and on a connection that has ended and may be opened again."""
 REASON_SECONDS: Final = 1.0
 """Seconds in which the control socket may say why a session has ended of which the bulk socket is not known any more."""
 
@@ -237,7 +239,7 @@ class SocketLink:
         return found
 
     def wait(self, timeout: float) -> None:
-        """Wait until something may have arrived, at most `timeout` seconds (ZeroMQ's descriptors signal edges, so never long).
+        """Wait until something may have arrived, at most `timeout` seconds, and never long where that might be missed.
 
         Another thread may open the connections again meanwhile: what is found closed is not waited for, and not remembered.
         """
@@ -254,9 +256,17 @@ class SocketLink:
             if min(sockets) >= 0:
                 pollers.known = known
         poll, control = known
-        for descriptor, _ in poll.poll(min(timeout, 0.02) * 1000):
+        for descriptor, _ in poll.poll((timeout if self._wakes else min(timeout, EDGE_SECONDS)) * 1000):
             if descriptor != control:
                 self.bulk_stirs = True
+
+    @property
+    def _wakes(self) -> bool:
+        """Whether each message, and the end of each connection, wakes whoever waits for it."""
+        if self.absent or self.search.address:
+            return False
+        sockets = [each.socket for each in (self.control, self.bulk) if each is not None]
+        return all(isinstance(socket, UnixDealer) and not socket.broken for socket in sockets)
 
     def prepare(self, array: np.ndarray[Any, Any], kind: Hashable) -> BulkPut | None:
         """A put by the bulk socket, copied already where that can be; None for what its message can carry. Needs no lock.

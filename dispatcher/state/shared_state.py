@@ -25,6 +25,7 @@ from gt.wire.principals import ALL_ROLES, Origin
 
 from .disposal import DISPOSED_PER_TURN, Disposable, LooseParts, freed_in_turns, length_of
 from .events import Send
+from .message_state import WAITING_SHARE
 from .numbers import Numbers, first_numbers
 from .plan_cache import SavedPlan
 from .records import MOST_IN_FLIGHT, ClientRecord, MeshRecord, WorkerRecord
@@ -429,12 +430,15 @@ class DispatcherState:
         return order
 
     def credit(self, client: ClientRecord) -> None:
-        """Tell a client how many of its runs and puts the workers have finished: `CREDITS_AT_ONCE` at a time, or all."""
+        """Tell a client how many of its runs and puts the workers have finished: `CREDITS_AT_ONCE` at a time while more of it is
+        in flight or waits for its share, else all. (A client has several times more credits than that.)"""
         inflight = client.inflight
         while inflight and inflight[0][1] not in self.issued:
             inflight.popleft()
         done = inflight[0][0] - 1 if inflight else client.arrived
-        if done - client.credited >= (CREDITS_AT_ONCE if inflight else 1):
+        if done - client.credited >= (
+            CREDITS_AT_ONCE if inflight or (client.queue and client.head is WAITING_SHARE) else 1
+        ):
             client.credited = done
             self.send(client.identity, m.Credit(done))
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from gt.bounds import MAX_INLINE_BYTES
-from gt.client.session.socket_link import SocketLink
+from gt.client.session.socket_link import EDGE_SECONDS, SocketLink
 from gt.daemon.host import host_facts
+from gt.unix_sockets.dealer import UnixDealer
 from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.bulk import ALL_WORKERS
@@ -142,6 +143,32 @@ def test_a_thread_waits_while_another_one_opens_the_connections_again(
     assert link.look_again(HELLO)
     link.wait(0.0)
     assert link.pollers.known[1] == link.control.socket.fileno()
+
+
+class Asked:
+    """Notes for how many milliseconds it is polled."""
+
+    def __init__(self) -> None:
+        self.milliseconds: list[float] = []
+
+    def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+        self.milliseconds.append(milliseconds)
+        return []
+
+
+def test_it_waits_for_long_only_where_a_message_wakes_it(
+    link: SocketLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many programs that wait do not occupy a core by that; whoever looks for a dispatcher looks often."""
+    monkeypatch.setattr(UnixDealer, "broken", False)
+    welcomed(link, tmp_path)
+    link.wait(0.0)
+    asked = Asked()
+    link.pollers.known = (asked, link.pollers.known[1])
+    link.wait(0.1)
+    link.absent = True
+    link.wait(0.1)
+    assert asked.milliseconds == [100.0, 1000 * EDGE_SECONDS]
 
 
 def test_a_closed_socket_has_no_descriptor() -> None:
