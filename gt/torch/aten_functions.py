@@ -589,12 +589,6 @@ def unique_consecutive(
     return values, places if inverse else nothing, numbers if counts else nothing
 
 
-def _solved(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False) -> tuple[Tensor, ...]:
-    out = gt.linalg.solve(a, b, left=left)
-    lu, pivots = gt.linalg.lu_factor(a)
-    return out, lu, pivots, gt.zeros(tuple(a.shape[:-2]), dtype=gt.int32)
-
-
 def bernoulli(x: Tensor, p: float | None = None) -> Tensor:
     """Ones with the probabilities that `x` has, or with `p`."""
     return gt.bernoulli(x) if p is None else gt.bernoulli(gt.full(tuple(x.shape), p, dtype=x.dtype))

@@ -11,6 +11,7 @@ from typing import Any, Final
 import gt
 from gt.client.functional import functional as F
 from gt.client.torch_compat import recurrent_cells
+from gt.torch.aten import linear_algebra
 
 from . import aten_functions as a
 from . import attention
@@ -170,9 +171,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "replication_pad3d_backward": a.padded_backward("replicate"),
     "grid_sampler_2d_backward": a.grid_sampler_backward,
     "grid_sampler_3d_backward": a.grid_sampler_backward,
-    "linalg_solve_triangular": gt.linalg.solve_triangular,
-    "linalg_matrix_exp": gt.linalg.matrix_exp,
-    "linalg_qr": lambda a, mode="reduced": tuple(gt.linalg.qr(a, mode)),
+    **linear_algebra.FUNCTIONS,
 }
 
 IN_PLACE: Final[dict[str, Callable[..., Any]]] = {

@@ -11,6 +11,7 @@ import torch
 
 import gt
 from gt.client.tensor import emission_context
+from gt.torch.aten.linear_algebra import READING_STRIDES
 
 from .device_tensor import DeviceTensor
 from .kept_values import keeping_nothing
@@ -82,6 +83,8 @@ class Graph:
     def _step(self, node: Any, numbers: dict[Any, int], dead: tuple[int, ...]) -> _Step:
         kwargs = {name: _slots(each, numbers) for name, each in node.kwargs.items() if name != "device"}
         args = tuple(_slots(each, numbers) for each in node.args)
+        if _name(node.target) in READING_STRIDES:
+            kwargs["row_major"] = node.args[0].meta["val"].is_contiguous()
         return _Step(_rule(node.target), args, kwargs, self._context(node), numbers[node], dead)
 
     def _context(self, node: Any) -> Context:
@@ -144,9 +147,24 @@ def _rule(target: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
         if target._schema.name.startswith("aten::sym_"):
             return lambda args, kwargs: target(*args, **kwargs)
         return operator_of(target)
+    if isinstance(target, torch._ops.HigherOrderOperator) and str(target) == "with_effects":
+        return _in_turn
     if isinstance(target, torch._ops.HigherOrderOperator):
         raise NotImplementedError(f"a graph that calls {target}")
     return lambda args, kwargs: target(*args, **kwargs)
+
+
+def _in_turn(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """An operator that does more than return results, such as raise an error, between what PyTorch wants before and after it:
+    a token goes through all of them, and a graph runs in order anyway."""
+    token, inner, *rest = args
+    out = operator_of(inner)(tuple(rest), kwargs)
+    return (token, *out) if isinstance(out, (tuple, list)) else (token, out)
+
+
+def _name(target: Any) -> str:
+    """The name of an operator of PyTorch; empty of other functions."""
+    return target._schema.name.removeprefix("aten::") if isinstance(target, torch._ops.OpOverload) else ""
 
 
 def _device_type(node: Any) -> str | None:

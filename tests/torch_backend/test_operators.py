@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final
 
@@ -33,14 +34,20 @@ ELSEWHERE: Final = {
     "histc": "an element at the border of two bins may round to either",
 }  # fmt: skip
 ON_CPU: Final = (
-    "bessel", "cdist", "chebyshev", "ctc_loss", "cond", "embedding_bag", "fractional",
+    "bessel", "cdist", "chebyshev", "ctc_loss", "embedding_bag", "fractional",
     "airy", "hash_tensor", "hermite", "histogram", "laguerre",
-    "legendre", "linalg", "linear_cross_entropy", "norm.nuc", "log_ndtr",
+    "legendre", "linalg.ldl", "linear_cross_entropy", "log_ndtr",
     "masked_scatter", "multi_margin", "multilabel_margin", "ndtri",
     "pdist", "segment_reduce", "sparse", "trilinear", "unique", "upsample_bilinear2d_aa", "zeta", "erfcx", "geqrf", "interpolate",
-    "_upsample_nearest_exact", "cholesky", "eig", "svd", "solve", "lu", "det", "pinv", "inverse", "householder", "i0e", "i1",
+    "_upsample_nearest_exact", "i0e", "i1",
 )  # fmt: skip
 """Parts of names of operators that are computed on the CPU, or need one that is."""
+SETTLED: Final[dict[str, Callable[[Any], Any]]] = {
+    "linalg.eig": lambda out: (out[0].sum(-1), out[0].abs().sum(-1), out[1].abs().sum((-2, -1))),
+    "linalg.eigvals": lambda out: (out.sum(-1), out.abs().sum(-1)),
+    "linalg.eigh": lambda out: (out[0], out[1].abs()),
+}
+"""What is compared of results that are determined only up to their order, and vectors only up to signs or phases."""
 OPS: Final = [
     op for op in op_db
     if torch.float32 in op.dtypes and op.name.removeprefix("torch.") not in (*RANDOM, *UNKNOWN) and "sparse" not in op.name
@@ -87,7 +94,8 @@ def test_an_operator_is_that_of_the_cpu(op: Any) -> None:
             except (RuntimeError, ValueError, TypeError):
                 continue  # a sample for GPUs
             there = tree_map(to_device, args)
-            found = op(there[0], *there[1], **there[2])
+            settled = SETTLED.get(op.name, lambda out: out)
+            expected, found = settled(expected), settled(op(there[0], *there[1], **there[2]))
             for a, b in zip(tree_leaves(expected), tree_leaves(found), strict=True):
                 if isinstance(a, torch.Tensor):
                     torch.testing.assert_close(b.detach().cpu(), a.detach(), equal_nan=True, rtol=2e-4, atol=2e-4)
