@@ -249,6 +249,8 @@ class DispatcherCore:
 
     def _let_go_on(self, now: float) -> None:
         """Let those go on who have waited for limits or for their shares, if there may be some."""
+        if self.service.credits_due <= now:
+            self.service.give_late_credits()
         if self.service.rates.due <= now or self.service.queued.due:
             self._look_at_limits()
         if self.service.pacer.due:
@@ -385,7 +387,8 @@ class DispatcherCore:
     def wakes_at(self) -> float:
         """When there is something to do though nothing has come: then an event `Due` does it."""
         jobs, service = self.plan_selection.jobs, self.service
-        return min(service.rates.due, service.thread.due(jobs.ring.order, service.now)) if jobs else service.rates.due
+        due = min(service.rates.due, service.credits_due)
+        return min(due, service.thread.due(jobs.ring.order, service.now)) if jobs else due
 
     def charge(self, seconds: float) -> None:
         """Note how long the last event has taken, if it was somebody's."""

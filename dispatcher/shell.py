@@ -176,6 +176,7 @@ class DispatcherShell:
             policy=service_policy(policy),
         )  # fmt: skip
         self.core.service.address, self.core.service.version = self.address, _version()
+        self.core.service.delays_credits = True
         if self.numbers is not None:
             self.core.service.goes_on(self.numbers.workers)
         self.clock = ActiveClock()

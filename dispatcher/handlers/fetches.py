@@ -197,6 +197,7 @@ class FetchHandler:
                 worker.number, worker.bulk, part.bulk, part.data,
             ),
         )  # fmt: skip
+        client.answered = True
         return client
 
     def _over(self, number: int) -> None:

@@ -160,6 +160,8 @@ class ClientRecord:
     """The bytes that were sent to it and that it has not acknowledged, as of its last message, and what it was sent since."""
     arrived: int = 0
     credited: int = 0
+    answered: bool = False
+    """Whether it was sent a value since its last credits: it goes on without more."""
     inflight: deque[tuple[int, int]] = field(default_factory=deque)
     """(position in the client's stream of runs and puts, order) of everything that workers may not have finished."""
     gpipe: Counter[str] = field(default_factory=Counter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import traceback
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 
 CREDITS_AT_ONCE: Final = 8
 """Credits are given to a busy client in lumps of this size, because each message wakes both ends."""
+CREDIT_DELAY_SECONDS: Final = 0.005
+"""The seconds for which fewer credits wait where a client has just got a value that it waits for, and goes on."""
 MESH_CREDITS: Final = MOST_IN_FLIGHT
 """The most plans and puts of one mesh in flight, if there is room for so many."""
 LEAST_CREDITS: Final = 2
@@ -141,6 +144,12 @@ class DispatcherState:
         """The number of workers with something in flight, summed over all meshes: a worker of two meshes counts twice."""
         self.credits = MESH_CREDITS
         """How many plans and puts one mesh may have in flight now."""
+        self.delays_credits = False
+        """Whether credits may wait: whoever calls the core does so when it has something to do by itself (`wakes_at`)."""
+        self.late_credits: dict[int, ClientRecord] = {}
+        """By number, the clients whose credits wait a moment."""
+        self.credits_due = math.inf
+        """When they are given."""
         self.pacer = Pacer()
         """Says when plans are released."""
         self.thread = ThreadShares()
@@ -429,18 +438,31 @@ class DispatcherState:
             self.thread.issued(client.program.principal, self.now)
         return order
 
-    def credit(self, client: ClientRecord) -> None:
+    def credit(self, client: ClientRecord, *, late: bool = False) -> None:
         """Tell a client how many of its runs and puts the workers have finished: `CREDITS_AT_ONCE` at a time while more of it is
-        in flight or waits for its share, else all. (A client has several times more credits than that.)"""
+        in flight or waits for its share, else all; these a moment later to one that was just sent a value (`late` then), unless
+        they are as many by then. (A client has several times more credits than that.)"""
         inflight = client.inflight
         while inflight and inflight[0][1] not in self.issued:
             inflight.popleft()
         done = inflight[0][0] - 1 if inflight else client.arrived
-        if done - client.credited >= (
-            CREDITS_AT_ONCE if inflight or (client.queue and client.head is WAITING_SHARE) else 1
-        ):
-            client.credited = done
+        more = done - client.credited
+        busy = bool(inflight) or bool(client.queue and client.head is WAITING_SHARE)
+        waits = self.delays_credits and client.answered and not late
+        if more >= CREDITS_AT_ONCE or (more > 0 and not busy and not waits):
+            client.credited, client.answered = done, False
+            self.late_credits.pop(client.number, None)
             self.send(client.identity, m.Credit(done))
+        elif more > 0 and not busy:
+            self.late_credits.setdefault(client.number, client)
+            self.credits_due = min(self.credits_due, self.now + CREDIT_DELAY_SECONDS)
+
+    def give_late_credits(self) -> None:
+        """Send the credits that were to wait a moment. Who has something in flight again gets them with that."""
+        late, self.late_credits, self.credits_due = self.late_credits, {}, math.inf
+        for client in late.values():
+            if self.clients.get(client.identity) is client:
+                self.credit(client, late=True)
 
     def owes(self, worker: int, order: int) -> bool:
         """Whether a worker has yet to finish something that was issued up to an order."""

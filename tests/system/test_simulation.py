@@ -9,6 +9,7 @@ replayed by `simulate(seed)`.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections import Counter, deque
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from effort import PROVED, cases
 
 from gt.dispatcher.core import WORKER_LEASE_SECONDS
 from gt.dispatcher.core import DispatcherCore as Dispatcher
-from gt.dispatcher.state.events import JobTurn, Lost, Received, Tick
+from gt.dispatcher.state.events import Due, JobTurn, Lost, Received, Tick
 from gt.dispatcher.state.multicast import MULTICAST_ABOVE, Accept, Fanout, Withdraw
 from gt.ir.dtypes import as_dtype, float32, int64
 from gt.ir.instruction import Segment
@@ -131,6 +132,7 @@ class Network:
         self.first = self.random.randint(2 if config else NEEDS[CONFIGS.index(self.config)], 4)
         read = None if self.config is None else Config.from_plain(self.config)
         self.dispatcher = Dispatcher(config=read, workers_expected=self.first, capabilities=("cancel",))
+        self.dispatcher.service.delays_credits = True
         tickets = itertools.count()
         self.fanout = Fanout("", lambda: b"%d" % next(tickets), above=MULTICAST_ABOVE if seed % 3 else 1, limit=2)
         self.topics: dict[str, set[bytes]] = {}
@@ -252,9 +254,18 @@ class Network:
 
     def settle(self) -> None:
         steps = 0
-        while self.step():
+        while self.step() or self.wake():
             steps += 1
             assert steps < 200_000, "messages beget messages without end"
+
+    def wake(self) -> bool:
+        """Let time pass until the dispatcher has something to do by itself. Returns whether it has."""
+        at = self.dispatcher.wakes_at
+        if math.isinf(at):
+            return False
+        self.now = max(self.now, at)
+        self.deliver("", DISPATCHER, Due())
+        return True
 
 
 class WorkerPeer:

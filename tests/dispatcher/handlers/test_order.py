@@ -9,7 +9,7 @@ from one_dispatcher import Service, configure, started
 
 from gt.dispatcher.handlers import handshake, message_queues
 from gt.dispatcher.handlers.handshake import CLIENT_CREDITS
-from gt.dispatcher.state.events import JobTurn
+from gt.dispatcher.state.events import Due, JobTurn
 from gt.dispatcher.state.shared_state import CREDITS_AT_ONCE, MESH_CREDITS
 from gt.ir.instruction_bytes import unpack_plan
 from gt.wire import messages as m
@@ -105,6 +105,29 @@ def test_a_client_is_credited_for_what_every_worker_has_done() -> None:
     assert not each.hears("c", m.Credit)
     each.say("w1", m.Done(last))
     assert each.hears("c", m.Credit) == [m.Credit(last)]
+
+
+def test_who_was_just_sent_a_value_gets_few_credits_a_moment_later() -> None:
+    """A loop that fetches in each turn has no message of credits in each, and when it stops it hears of all that is done."""
+    each = started(1)
+    each.core.service.delays_credits = True
+
+    def turn(number: int) -> None:
+        each.run(1, 50 + number, [1], fetch=[number, 0])
+        (execute,) = each.hears("w0", m.Execute)
+        each.say("w0", m.Part(execute.fetch[0], [], False, bytes(16)), m.Done(execute.order))
+
+    for number in range(1, CREDITS_AT_ONCE):
+        turn(number)
+    assert not each.hears("c", m.Credit)
+    turn(CREDITS_AT_ONCE)
+    assert each.hears("c", m.Credit) == [m.Credit(CREDITS_AT_ONCE + 1)], "the put, too, is done by now"
+    turn(CREDITS_AT_ONCE + 1)
+    assert not each.hears("c", m.Credit)
+    each.now = each.core.wakes_at
+    each.event(Due())
+    assert each.hears("c", m.Credit) == [m.Credit(CREDITS_AT_ONCE + 2)]
+    assert each.core.wakes_at > each.now, "nothing is left to be given"
 
 
 def test_a_worker_never_has_more_than_its_credits() -> None:
