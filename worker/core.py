@@ -52,6 +52,7 @@ from gt.worker.execution.plan_state import SUSPENDED, PlanState
 from gt.worker.execution.program_cache import ProgramCache, lines_of
 from gt.worker.execution.published_parts import PublishedParts
 from gt.worker.execution.tensor_store import ABSENT, Poison, TensorStore, missing_tensor, storable
+from gt.worker.kernels.matmul import int8_loops
 from gt.worker.memory_limit.limiter import MemoryLimiter, SpillCause
 from gt.worker.memory_limit.principal_memory import LiveBytesRun, MemoryCharge
 from gt.worker.nccl.communicators import Communicators
@@ -165,9 +166,11 @@ class WorkerCore:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The facts about joint moves for this worker's `Hello` (`dispatcher/cost/nccl_cards.py`)."""
+        """For this worker's `Hello`: whether it has loops for int8 (`gt.quantize`), and what joint moves need to know
+        (`dispatcher/cost/nccl_cards.py`)."""
         communicators, bus = self.communicators, self.backend.bus
-        return {} if communicators is None or bus is None else {"bus": bus(), "nccl": communicators.nccl.version}
+        moves = {} if communicators is None or bus is None else {"bus": bus(), "nccl": communicators.nccl.version}
+        return {"int8_loops": int8_loops is not None, **moves}
 
     def announce(self, message: m.Message) -> bool:
         """Append the dispatcher's next message to the queue, so that it is known before its turn comes at the next `handle`.

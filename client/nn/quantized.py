@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from gt.client.functional import quantized
 from gt.client.ops import creation
+from gt.client.session import sessions
 from gt.client.tensor import grad_mode
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, StateError
@@ -81,15 +83,39 @@ class QuantizedLinear(Module):
         )
 
 
-def quantize(model: Module, bits: int = 8, *, dynamic: bool = False, inplace: bool = False) -> Module:
+def quantize(
+    model: Module, bits: int = 8, *, dynamic: bool | Literal["anyway"] = False, inplace: bool = False
+) -> Module:
     """The model with every `gt.nn.Linear` replaced by a `QuantizedLinear`; a copy of it unless `inplace`.
 
     Other layers stay as they are; so do classes that inherit from `Linear`, such as the projections inside attention, weights
-    that are computed from others, and layers with hooks. `dynamic`: inputs of these layers are quantised as well.
+    that are computed from others, and layers with hooks.
+
+    `dynamic`: inputs of these layers are quantised as well. Where the session has a CPU worker without the loops of `make
+    native`, which takes up to three times as long for that as float32 does, weights alone are, with a `UserWarning`;
+    `dynamic="anyway"` insists. A layer keeps what was decided (`QuantizedLinear.dynamic`), whatever workers come later.
     """
     if bits != 8:
         raise ValueError(f"gt.quantize: weights of 8 bits are what there is, not of {bits}")
-    return _replaced(model, None, dynamic, inplace)
+    if dynamic not in (False, True, "anyway"):
+        raise ValueError(f"gt.quantize: dynamic is False, True or 'anyway', not {dynamic!r}")
+    return _replaced(model, None, dynamic == "anyway" or (dynamic and _is_offered()), inplace)
+
+
+def _is_offered() -> bool:
+    """Whether no worker takes much longer for dynamic layers than for those of float32; else the user is told."""
+    slow = [
+        number
+        for number, facts in sessions.current().ask("devices")["workers"]
+        if facts.get("kind", "cpu") == "cpu" and not facts.get("int8_loops")
+    ]
+    if slow:
+        warnings.warn(
+            f"gt.quantize: weights alone are quantised, because worker {slow[0]} computes on a CPU without int8 loops, where "
+            "dynamic layers take up to three times as long as float32: run `make native` there, or say dynamic='anyway'",
+            stacklevel=3,
+        )
+    return not slow
 
 
 def quantize_dynamic(
@@ -99,7 +125,8 @@ def quantize_dynamic(
     mapping: None = None,
     inplace: bool = False,
 ) -> Module:
-    """`quantize(model, dynamic=True)` by PyTorch's name; `qconfig_spec` are `gt.nn.Linear`, or names of modules to replace."""
+    """`quantize(model, dynamic=True)` by PyTorch's name; `qconfig_spec` are `gt.nn.Linear`, or names of modules to replace.
+    Warns, and quantises weights alone, where that does."""
     if dtype is not int8:
         raise DTypeError(f"quantize_dynamic: int8 is what there is, not {dtype}")
     if mapping is not None:
@@ -111,7 +138,7 @@ def quantize_dynamic(
                 f"quantize_dynamic: only gt.nn.Linear can be quantised, not {getattr(each, '__name__', each)}"
             )
     names = None if chosen is None or Linear in chosen else {each for each in chosen if isinstance(each, str)}
-    return _replaced(model, names, True, inplace)
+    return _replaced(model, names, _is_offered(), inplace)
 
 
 def _replaced(model: Module, names: set[str] | None, dynamic: bool, inplace: bool) -> Module:

@@ -101,7 +101,7 @@ def _shorten(answers: Collection[dict[str, Any]], client: int) -> None:
 
 def devices(service: DispatcherState) -> dict[str, Any]:
     """What the workers reported about themselves when they joined, and the health of their GPUs."""
-    told = ("kind", "device", "model", "host", "cores", "memory", "host_memory", "speed")
+    told = ("kind", "device", "model", "host", "cores", "memory", "host_memory", "speed", "int8_loops")
     groups = groups_of({worker.number: worker.facts for worker in service.workers.values()})
     found = sorted(service.workers.values(), key=lambda worker: worker.number)
     return {

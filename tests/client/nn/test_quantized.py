@@ -12,6 +12,8 @@ import pytest
 import gt
 from gt import nn
 from gt.client.session import sessions
+from gt.client.session.session import Session
+from gt.service.in_process import Fabric, InprocLink
 from gt.sharding.config import Config
 
 R = np.random.default_rng(11)
@@ -38,7 +40,7 @@ def by_numpy(layer: nn.QuantizedLinear, x: np.ndarray[Any, Any]) -> np.ndarray[A
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_layer_is_what_numpy_computes_of_its_numbers(dynamic: bool, dtype: str) -> None:
     """One example, a batch, and more dimensions; the result has the dtype of the input."""
-    layer = gt.quantize(nn.Linear(70, 9), dynamic=dynamic)
+    layer = gt.quantize(nn.Linear(70, 9), dynamic=dynamic and "anyway")
     assert isinstance(layer, nn.QuantizedLinear)
     tolerance = {"float32": 1e-5, "float64": 1e-6 if dynamic else 1e-12, "float16": 2e-3, "bfloat16": 1e-2}[dtype]
     for shape in ((70,), (5, 70), (2, 3, 70)):
@@ -55,7 +57,7 @@ def test_a_layer_is_what_numpy_computes_of_its_numbers(dynamic: bool, dtype: str
 def test_an_error_is_within_its_bound(dynamic: bool) -> None:
     """Half a step of every weight, and of every input where these are quantised; plus what float32 rounds."""
     linear = nn.Linear(200, 30)
-    layer = gt.quantize(linear, dynamic=dynamic)
+    layer = gt.quantize(linear, dynamic=dynamic and "anyway")
     x = R.standard_normal((16, 200)).astype(np.float32)
     w, exact = linear.weight.detach().numpy(), linear(gt.tensor(x)).detach().numpy()
     step, of_x = np.abs(w).max(1) / 127, np.abs(x).max(1, keepdims=True) / 127
@@ -74,7 +76,7 @@ def test_extreme_numbers() -> None:
     with gt.no_grad():
         linear.weight[0] = 0
         linear.weight[1] = 1e-42
-    layer, x = gt.quantize(linear, dynamic=True), np.ones((3, 4), np.float32)
+    layer, x = gt.quantize(linear, dynamic="anyway"), np.ones((3, 4), np.float32)
     assert gt.isfinite(layer.scale).all().item()
     x[0], x[1, 2] = 0, np.nan
     out = layer(gt.tensor(x)).numpy()
@@ -98,7 +100,7 @@ def of_layer(workers: int, dynamic: bool, deterministic: bool, state: dict[str, 
     with gt.signal.context("layer"), gt.no_grad():
         linear = nn.Linear(50, 12)
         linear.load_state_dict({name: state[name] for name in ("weight", "bias")})
-        found = gt.quantize(linear, dynamic=dynamic)(gt.tensor(state["x"])).numpy()
+        found = gt.quantize(linear, dynamic=dynamic and "anyway")(gt.tensor(state["x"])).numpy()
     fabric = sessions.current().link.fabric  # type: ignore[attr-defined]  # an in-memory session
     plans = [program.plan for program in next(iter(fabric.workers.values())).programs.compiled.values()]
     products = [(plan, i) for plan in plans for i in plan.instructions if i.op.endswith("_int8")]
@@ -173,8 +175,34 @@ def test_a_state_comes_back(tmp_path: Path) -> None:
         other.load_state_dict(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4, bias=False)).state_dict())
 
 
-@pytest.mark.usefixtures("shared")
+def on_workers(*facts: dict[str, Any]) -> None:
+    """Connect to workers in memory that say this of themselves."""
+    session = Session(InprocLink(Fabric(len(facts), None, facts=facts)), "inproc", idle_flush=False)
+    session.open({"bulk": b""}, 1.0)
+    sessions.disconnect()
+    sessions.adopt(session)
+
+
+@pytest.mark.parametrize(
+    "quantize", [lambda model: gt.quantize(model, dynamic=True), gt.ao.quantization.quantize_dynamic]
+)
+def test_dynamic_layers_are_offered_where_no_worker_is_slow_at_them(quantize: Any) -> None:
+    on_workers({"int8_loops": True}, {"kind": "cuda", "int8_loops": False})
+    assert quantize(nn.Linear(4, 4)).dynamic
+    on_workers({"int8_loops": True}, {"int8_loops": False})
+    with pytest.warns(
+        UserWarning, match="weights alone are quantised, because worker 1 computes on a CPU without"
+    ) as told:
+        layer = quantize(nn.Linear(4, 4))
+    assert not layer.dynamic
+    assert told[0].filename == __file__
+    assert gt.quantize(nn.Linear(4, 4), dynamic="anyway").dynamic
+    with pytest.raises(ValueError, match="dynamic is False, True or 'anyway', not 'yes'"):
+        gt.quantize(nn.Linear(4, 4), dynamic="yes")  # type: ignore[arg-type]
+
+
 def test_pytorchs_name_replaces_what_it_is_told_to() -> None:
+    on_workers({"int8_loops": True})
     model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4)))
     whole: Any = gt.ao.quantization.quantize_dynamic(model, {nn.Linear})
     part: Any = gt.ao.quantization.quantize_dynamic(model, {"1"}, dtype=gt.int8)
