@@ -22,7 +22,7 @@ def test_daemons_log_json_with_fields_and_stacks_when_asked(machine: Machine) ->
     assert (serving["room"], serving["worker"]) == ("worker", 0)
     for daemon, module in ((dispatcher, "dispatcher"), (worker, "worker")):
         daemon.signal(signal.SIGUSR1)
-        daemon.expect(f"{module}/__main__.py")
+        daemon.expect(f"{module}/process.py")
         assert daemon.running()
 
 

@@ -179,7 +179,7 @@ def test_what_others_hold_whole_is_kept_without_marks() -> None:
 def test_peers_send_new_machines_what_they_hold() -> None:
     """No worker sees the files of another. Errors are those of what nobody else holds, and whatever has a value has the right
     one."""
-    outcomes = [simulate(seed, apart=True) for seed in range(1, 1 + cases(15))]
+    outcomes = [simulate(seed, apart=True) for seed in sorted({4, 10, *range(1, 1 + cases(15))})]
     PROVED["simulated services whose workers see no files of others"] += len(outcomes)
     assert sum(outcome.delivered for outcome in outcomes) > 0
 
