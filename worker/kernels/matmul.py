@@ -217,18 +217,22 @@ def exchanges(call: KernelCall) -> bool:
     rows, inner, columns = call.result.size // call.result.shape[-1], call.tensor(0).shape[-1], call.result.shape[-1]
     few = rows > 1 and 5 * rows * (columns + inner) <= 4 * columns * inner
     enough = rows * columns * inner >= MIN_EXCHANGED_MULTIPLICATIONS
-    return few and enough and call.result.dtype is float32 and core() in AVX512_CORES
+    single = call.op == "matmul_int8" or call.result.dtype is float32  # what BLAS multiplies, of whole numbers too
+    return few and enough and single and core() in AVX512_CORES
 
 
-def exchanged(a: Any, b: Any) -> Any:
+def exchanged(a: Any, b: Any, out: Any = None) -> Any:
     """Computes a·b as the transpose of bᵀ·aᵀ, if b lies by columns and a by rows."""
     if not (b.flags.f_contiguous and a.flags.c_contiguous):
-        return np.matmul(a, b)
+        return np.matmul(a, b, out=out)
     rows = a.shape[0]
     # rows of a power of two bytes would lie on top of each other in a cache when they are turned
     made = np.empty((b.shape[1], rows + LINE_ELEMENTS), np.float32)[:, :rows]
     np.matmul(b.T, a.T, out=made)
-    return made.T.copy()
+    if out is None:
+        return made.T.copy()
+    out[...] = made.T
+    return out
 
 
 def _folded(call: KernelCall, multiply: Kernel) -> Kernel:
@@ -301,7 +305,7 @@ class _BlockwiseProduct:
         self.whole = _blocks(call, call.tensor(1).shape[1])
         self.parts = _blocks(call, EXACT_PRODUCTS) if self.exact else self.whole
         self.thread_pool = call.thread_pool if call.xp is np and _is_shared(call) else None
-        self.multiply = call.xp.matmul
+        self.multiply = exchanged if call.xp is np and exchanges(call) else call.xp.matmul
         self.loop = _loop(call, self.exact)
         self.widens = int8_loops is not None and call.xp is np and self.work == np.float32
         if not self.exact and call.xp is not np:
@@ -363,7 +367,7 @@ class _BlockwiseProduct:
                 if len(x) == 1:
                     np.dot(wide, x[0], out=out[0])  # which takes less to begin
                 else:
-                    np.matmul(x, wide.T, out=out)
+                    self.multiply(x, wide.T, out=out)
                 continue
             sums = self.multiply(x[:, start : start + columns], wide.T)
             if start:
