@@ -59,10 +59,11 @@ from .access import Access, ServiceKeys, process_to_watch
 from .account_files import AccountFiles, AccountWork, Flush, WriteAudit, WriteUsage
 from .bulk_relay import BulkRelay
 from .client_log import ClientLog
-from .core import WORKER_LEASE_SECONDS, DispatcherCore
+from .core import DispatcherCore
 from .handlers.marks import MARK_SECONDS
 from .limits.limit_table import UNLIMITED_TABLE
 from .limits.limits_file import LimitsFile
+from .membership import WORKER_LEASE_SECONDS
 from .number_file import NumberFile, new_service
 from .pacing.learned_policy import SERVICE_POLICIES, service_policy
 from .peer_processes import PeerProcesses
@@ -681,7 +682,8 @@ class DispatcherShell:
     def _fence(self) -> None:
         """Kill workers that were silent for too long, if they were started together with this dispatcher: they cannot come back
         then, and whoever started them starts others."""
-        silent, self.core.silent = self.core.silent, []
+        membership = self.core.membership
+        silent, membership.silent = membership.silent, []
         self.processes.kill(silent)
 
     def farewell(self, reason: str) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from protocol_example import example_page, segment_page
 
 from gt.bounds import bounds_page, shown
-from gt.dispatcher.core import WORKER_LEASE_SECONDS
 from gt.dispatcher.handlers.handshake import CLIENT_CREDITS, MAX_CLIENTS
+from gt.dispatcher.membership import WORKER_LEASE_SECONDS
 from gt.dispatcher.shell import TICK_SECONDS
 from gt.errors import KINDS
 from gt.ir.dtypes import ALL_DTYPES

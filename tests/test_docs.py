@@ -15,7 +15,7 @@ from protocol_example import X, run_example
 from gt import bounds
 from gt.client.session.replies import MESSAGES as CLIENT_MESSAGES
 from gt.commands.ops import ops_page, ops_rows
-from gt.dispatcher.core import HANDLERS
+from gt.dispatcher.message_table import HANDLERS
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import resolve

@@ -120,6 +120,7 @@ All other packages of `gt` are its public face, which may import everything, and
 CORES = (
     "client/segment/builder.py", "client/segment/definition_cache.py", "client/segment/open_segment.py",
     "client/segment/signature.py", "client/segment/value.py", "dispatcher/core.py", "dispatcher/handlers/",
+    "dispatcher/invariants.py", "dispatcher/membership.py", "dispatcher/message_table.py", "dispatcher/upkeep.py",
     "dispatcher/operators/", "dispatcher/state/shared_state.py", "worker/core.py",
     "worker/snapshot_messages.py",
 )  # fmt: skip

@@ -11,7 +11,7 @@ as they come, between two turns.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator, Sized
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, Generic, TypeVar
@@ -161,6 +161,11 @@ class JobScheduler:
         """Add a job behind the others of its program."""
         self.ring.add(job.program, job)
         self.clients.setdefault(job.client, []).append(job)
+
+    def work_off(self, what: str, left: Sized, turns: Callable[[], Iterator[None]]) -> None:
+        """Have a job of the service do what is left, in turns, if anything is and no such job does so already."""
+        if left and not self.has(SERVICE, what):
+            self.add(Job(SERVICE, SERVICE, what, turns(), lambda _: None))
 
     def of(self, client: int) -> list[Job]:
         """A client's jobs, the oldest first."""

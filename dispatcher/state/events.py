@@ -61,6 +61,10 @@ class WorkerLoss(NamedTuple):
     plan: RunningPlan | None = None
 
 
+NO_WORKER_LOSS: Final = WorkerLoss()
+"""Of a peer that leaves in order, or is no worker."""
+
+
 class ShellError(NamedTuple):
     """The shell met an unexpected exception with a message from this peer, or to it; `bulk`: it is named by its bulk identity."""
 

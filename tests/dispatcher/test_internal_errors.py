@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from one_dispatcher import Service, fault_of, made, started
 
-from gt.dispatcher.core import HANDLERS, WORKER
+from gt.dispatcher.message_table import HANDLERS, WORKER
 from gt.dispatcher.state.events import Lost, Malformed, Publish, Received, ShellError, Tick
 from gt.dispatcher.state.shared_state import MESH_CREDITS
 from gt.wire import messages as m

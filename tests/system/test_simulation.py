@@ -20,8 +20,8 @@ import pytest
 from builders import Array, Lines, evaluate
 from effort import PROVED, cases
 
-from gt.dispatcher.core import WORKER_LEASE_SECONDS
 from gt.dispatcher.core import DispatcherCore as Dispatcher
+from gt.dispatcher.membership import WORKER_LEASE_SECONDS
 from gt.dispatcher.state.events import Due, JobTurn, Lost, Received, Tick
 from gt.dispatcher.state.multicast import MULTICAST_ABOVE, Accept, Fanout, Withdraw
 from gt.ir.dtypes import as_dtype, float32, int64

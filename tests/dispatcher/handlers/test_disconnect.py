@@ -8,7 +8,7 @@ import pytest
 from one_dispatcher import RULES, Service, configure, fault_of, started
 
 from gt.daemon.host import START_TIMEOUT
-from gt.dispatcher.core import WORKER_LEASE_SECONDS
+from gt.dispatcher.membership import WORKER_LEASE_SECONDS
 from gt.dispatcher.state.events import Lost, Tick
 from gt.dispatcher.state.shared_state import MESH_CREDITS
 from gt.wire import messages as m

@@ -120,7 +120,7 @@ def test_a_silent_client_does_not_wait_for_ever() -> None:
     limited(each, a={"sessions": 1})
     for peer in "cde":
         come(each, peer)
-    each.now += each.core.lease + 1
+    each.now += each.core.membership.lease + 1
     each.say("c", m.Ping())
     each.say("e", m.Ping())
     each.say("w0", m.Ping())
@@ -136,7 +136,7 @@ def test_a_silent_session_whose_process_lives_makes_way_for_one_that_waits() -> 
         come(each, peer, user)
         each.core.service.clients[peer.encode()].facts["watched"] = True
     for peer in ("w0", "d"):
-        each.now += each.core.lease / 2 + 1
+        each.now += each.core.membership.lease / 2 + 1
         each.say("w0", m.Ping())
         each.event(Tick())
         if peer == "d":

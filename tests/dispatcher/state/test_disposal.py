@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from marking_dispatcher import service, settled_mark
 from one_dispatcher import RULES, started
 
-from gt.dispatcher.core import DISPOSAL
 from gt.dispatcher.handlers.job_scheduler import SERVICE
 from gt.dispatcher.state.disposal import DISPOSED_PER_TURN, freed_in_turns
 from gt.dispatcher.state.events import JobTurn, Lost, Received
 from gt.dispatcher.state.shared_state import MAX_FREED_AT_ONCE
+from gt.dispatcher.upkeep import DISPOSAL
 from gt.ir.instruction import Segment
 from gt.wire import messages as m
 
