@@ -113,7 +113,7 @@ def __getattr__(name: str) -> Any:
         if name in taking_out():
             from gt.client.tensor_api.out_argument import filling
 
-            value = filling(value, __name__)
+            value = filling(value, __name__, taking_out()[name])
     elif name in CONSTANTS:
         value = CONSTANTS[name]
     elif name in _SUBMODULES:

@@ -33,7 +33,7 @@ def layer_norm(
     center = arithmetic.sub(x, arithmetic.div(_sum(x, axes), count))
     spread = arithmetic.div(_sum(arithmetic.square(center), axes), count)
     out = arithmetic.mul(center, arithmetic.rsqrt(arithmetic.add(spread, float(eps))))
-    return _scaled(out, weight, bias, input.dtype)
+    return _scaled("layer_norm", out, weight, bias, input.dtype)
 
 
 def rms_norm(
@@ -46,7 +46,9 @@ def rms_norm(
     x, axes, count = _normalised("rms_norm", input, normalized_shape)
     small = finfo(x.dtype).eps if eps is None else float(eps)
     spread = arithmetic.div(_sum(arithmetic.square(x), axes), count)
-    return _scaled(arithmetic.mul(x, arithmetic.rsqrt(arithmetic.add(spread, small))), weight, None, input.dtype)
+    return _scaled(
+        "rms_norm", arithmetic.mul(x, arithmetic.rsqrt(arithmetic.add(spread, small))), weight, None, input.dtype
+    )
 
 
 def _normalised(name: str, input: Tensor, shape: Sequence[int]) -> tuple[Tensor, tuple[int, ...], float]:
@@ -64,9 +66,9 @@ def _sum(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return emission.emit("sum", (x,), axes, True)
 
 
-def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None, dtype: DType) -> Tensor:
+def _scaled(name: str, x: Tensor, weight: Tensor | None, bias: Tensor | None, dtype: DType) -> Tensor:
     if weight is not None:
-        x = arithmetic.mul(x, weight)
+        x = arithmetic.mul(x, tensor_of(name, weight))
     if bias is not None:
-        x = arithmetic.add(x, bias)
+        x = arithmetic.add(x, tensor_of(name, bias))
     return cast(x, dtype)

@@ -52,6 +52,10 @@ def reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
 # differences
 
 
+def _apart(name: str, input: Any, target: Any) -> Tensor:
+    return sub(tensor_of(name, input), tensor_of(name, target))
+
+
 def _weighted(name: str, loss: Tensor, weight: Any, reduction: str) -> Tensor:
     """Reduced; with weights the mean is over the sum of weights."""
     if weight is None:
@@ -73,7 +77,7 @@ def mse_loss(
 ) -> Tensor:
     """The squared differences."""
     reduction = reduction_of("mse_loss", size_average, reduce, reduction)
-    return _weighted("mse_loss", square(sub(input, target)), weight, reduction)
+    return _weighted("mse_loss", square(_apart("mse_loss", input, target)), weight, reduction)
 
 
 @widened
@@ -87,7 +91,7 @@ def l1_loss(
 ) -> Tensor:
     """The absolute differences."""
     reduction = reduction_of("l1_loss", size_average, reduce, reduction)
-    return _weighted("l1_loss", abs(sub(input, target)), weight, reduction)
+    return _weighted("l1_loss", abs(_apart("l1_loss", input, target)), weight, reduction)
 
 
 @widened
@@ -103,7 +107,7 @@ def smooth_l1_loss(
     reduction = reduction_of("smooth_l1_loss", size_average, reduce, reduction)
     if beta < 0:
         raise ValueError(f"smooth_l1_loss: beta is at least 0, not {beta}")
-    far = abs(sub(input, target))
+    far = abs(_apart("smooth_l1_loss", input, target))
     if beta == 0:
         return reduced("smooth_l1_loss", far, reduction)
     near = div(mul(square(far), 0.5), float(beta))
@@ -115,7 +119,7 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
     """Half the squared difference up to `delta`, from there on a line (Huber, 1964)."""
     if delta <= 0:
         raise ValueError(f"huber_loss: delta is greater than 0, not {delta}")
-    far = abs(sub(input, target))
+    far = abs(_apart("huber_loss", input, target))
     loss = where(far <= delta, mul(square(far), 0.5), mul(sub(far, 0.5 * delta), float(delta)))
     return _weighted("huber_loss", loss, weight, reduction)
 

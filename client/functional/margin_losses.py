@@ -74,7 +74,8 @@ def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> T
 @in_single
 def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
     """The p-norm of `x1 − x2 + eps` along the last axis."""
-    return norm_of(add(sub(x1, x2), float(eps)), p, -1, keepdim)
+    a, b = tensor_of("pairwise_distance", x1), tensor_of("pairwise_distance", x2)
+    return norm_of(add(sub(a, b), float(eps)), p, -1, keepdim)
 
 
 @widened
@@ -111,7 +112,8 @@ def margin_ranking_loss(
 ) -> Tensor:
     """`max(0, −t · (x1 − x2) + margin)`: x1 belongs above x2 where the target is 1, below where it is −1."""
     reduction = reduction_of("margin_ranking_loss", size_average, reduce, reduction)
-    loss = _positive(add(mul(neg(target), sub(input1, input2)), float(margin)))
+    a, b, t = (tensor_of("margin_ranking_loss", each) for each in (input1, input2, target))
+    loss = _positive(add(mul(neg(t), sub(a, b)), float(margin)))
     return reduced("margin_ranking_loss", loss, reduction)
 
 
@@ -138,7 +140,8 @@ def soft_margin_loss(
 ) -> Tensor:
     """`log(1 + e^(−t · x))`."""
     reduction = reduction_of("soft_margin_loss", size_average, reduce, reduction)
-    return reduced("soft_margin_loss", neg(logsigmoid(mul(input, target))), reduction)
+    x, t = tensor_of("soft_margin_loss", input), tensor_of("soft_margin_loss", target)
+    return reduced("soft_margin_loss", neg(logsigmoid(mul(x, t))), reduction)
 
 
 @widened

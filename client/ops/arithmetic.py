@@ -99,7 +99,8 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Tensor:
 
 def rsub(input: Any, other: Any, alpha: float = 1) -> Tensor:
     """`other − alpha · input`."""
-    return binary("sub", other, input if alpha == 1 else mul(input, alpha))
+    x = tensor_of("rsub", input)
+    return binary("sub", other, x if alpha == 1 else mul(x, alpha))
 
 
 def mul(input: Any, other: Any) -> Tensor:

@@ -50,7 +50,8 @@ def complex(real: Any, imag: Any) -> Tensor:
 
 def polar(abs: Any, angle: Any) -> Tensor:
     """The complex numbers of these absolute values and angles: `abs · (cos angle + i · sin angle)`."""
-    return complex(arithmetic.mul(abs, arithmetic.cos(angle)), arithmetic.mul(abs, arithmetic.sin(angle)))
+    size, turn = tensor_of("polar", abs), tensor_of("polar", angle)
+    return complex(arithmetic.mul(size, arithmetic.cos(turn)), arithmetic.mul(size, arithmetic.sin(turn)))
 
 
 def view_as_real(input: Any) -> Tensor:

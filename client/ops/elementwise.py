@@ -89,12 +89,12 @@ def frac(input: Any) -> Tensor:
 
 def deg2rad(input: Any) -> Tensor:
     """Degrees in radians."""
-    return mul(input, math.pi / 180)
+    return mul(tensor_of("deg2rad", input), math.pi / 180)
 
 
 def rad2deg(input: Any) -> Tensor:
     """Radians in degrees."""
-    return mul(input, 180 / math.pi)
+    return mul(tensor_of("rad2deg", input), 180 / math.pi)
 
 
 def sinc(input: Any) -> Tensor:
@@ -266,11 +266,12 @@ def fmod(input: Any, other: Any) -> Tensor:
 
 def gcd(input: Any, other: Any) -> Tensor:
     """The greatest common divisor of integers, at least 0."""
-    return binary("gcd", input, other)
+    return binary("gcd", tensor_of("gcd", input), tensor_of("gcd", other))
 
 
 def lcm(input: Any, other: Any) -> Tensor:
     """The least common multiple of integers, at least 0."""
+    input, other = tensor_of("lcm", input), tensor_of("lcm", other)
     common = gcd(input, other)
     part = arithmetic.floor_divide(input, where(eq(common, 0), 1, common))
     return arithmetic.abs(mul(part, other))
@@ -344,7 +345,7 @@ def heaviside(input: Any, values: Any) -> Tensor:
 
 def ldexp(input: Any, other: Any) -> Tensor:
     """`input · 2^other`."""
-    return mul(input, arithmetic.pow(2.0, tensor_of("ldexp", other)))
+    return mul(tensor_of("ldexp", input), arithmetic.pow(2.0, tensor_of("ldexp", other)))
 
 
 def float_power(input: Any, exponent: Any) -> Tensor:
@@ -390,15 +391,15 @@ def lerp(input: Any, end: Any, weight: Any) -> Tensor:
 @in_single
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """`input + value · tensor1 · tensor2`."""
-    product = mul(tensor1, tensor2)
-    return add(input, product if value == 1 else mul(product, value))
+    product = mul(tensor_of("addcmul", tensor1), tensor_of("addcmul", tensor2))
+    return add(tensor_of("addcmul", input), product if value == 1 else mul(product, value))
 
 
 @in_single
 def addcdiv(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """`input + value · tensor1 / tensor2`."""
-    quotient = div(tensor1, tensor2)
-    return add(input, quotient if value == 1 else mul(quotient, value))
+    quotient = div(tensor_of("addcdiv", tensor1), tensor_of("addcdiv", tensor2))
+    return add(tensor_of("addcdiv", input), quotient if value == 1 else mul(quotient, value))
 
 
 def clamp_min(input: Any, min: Any) -> Tensor:

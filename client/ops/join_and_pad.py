@@ -98,6 +98,10 @@ def repeat_interleave(
 
 def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None) -> Tensor:
     """Concatenate tensors along an axis, in the promoted dtype. An empty vector can be joined with anything."""
+    if isinstance(tensors, Tensor):
+        raise TypeError(
+            "cat joins a sequence of tensors, not the rows of one: cat([x]), or flatten(x, 0, 1) for its rows"
+        )
     parts = [tensor_of("cat", tensor) for tensor in tensors]
     if not parts:
         raise ShapeError("cat needs at least one tensor")
@@ -371,7 +375,7 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Tens
 def select_scatter(input: Any, src: Any, dim: int, index: int) -> Tensor:
     """`input` with `src` written to one index along an axis."""
     x = clone(tensor_of("select_scatter", input))
-    shape_ops.select(x, dim, index).copy_(src)
+    shape_ops.select(x, dim, index).copy_(tensor_of("select_scatter", src))
     return x
 
 
@@ -380,7 +384,9 @@ def slice_scatter(
 ) -> Tensor:
     """`input` with `src` written to a slice along an axis."""
     x = clone(tensor_of("slice_scatter", input))
-    x[(slice(None),) * axis_of("slice_scatter", dim, x.shape) + (slice(start, end, step),)] = src
+    x[(slice(None),) * axis_of("slice_scatter", dim, x.shape) + (slice(start, end, step),)] = tensor_of(
+        "slice_scatter", src
+    )
     return x
 
 

@@ -93,12 +93,16 @@ def log_ndtr(input: Any) -> Tensor:
 
 def gammainc(input: Any, other: Any) -> Tensor:
     """The regularised lower incomplete gamma function of order `input` at `other`, to which alone gradients flow."""
-    return emission.emit("gammainc", _floating_pair("gammainc", input, other))
+    return emission.emit(
+        "gammainc", _floating_pair("gammainc", tensor_of("gammainc", input), tensor_of("gammainc", other))
+    )
 
 
 def gammaincc(input: Any, other: Any) -> Tensor:
     """`1 − gammainc`, exact where it is small."""
-    return emission.emit("gammaincc", _floating_pair("gammaincc", input, other))
+    return emission.emit(
+        "gammaincc", _floating_pair("gammaincc", tensor_of("gammaincc", input), tensor_of("gammaincc", other))
+    )
 
 
 def zeta(input: Any, other: Any) -> Tensor:

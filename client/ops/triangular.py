@@ -121,7 +121,7 @@ def diagflat(input: Any, offset: int = 0) -> Tensor:
 def diagonal_scatter(input: Any, src: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """`input` with `src` written to a diagonal."""
     x = clone(tensor_of("diagonal_scatter", input))
-    diagonal(x, offset, dim1, dim2).copy_(src)
+    diagonal(x, offset, dim1, dim2).copy_(tensor_of("diagonal_scatter", src))
     return x
 
 

@@ -75,7 +75,8 @@ def tensor_of(op: str, value: Any) -> Tensor:
         return put(value)
     if is_foreign_array(value):
         raise DTypeError(f"{op} takes no {foreign_array_hint(value)}")
-    raise DTypeError(f"{op} takes a tensor, not {value!r} ({type(value).__name__})")
+    advice = f": gt.tensor({value!r}) is one" if type(value) in _PYTHON else ""
+    raise DTypeError(f"{op} takes a tensor, not {value!r} ({type(value).__name__}){advice}")
 
 
 def dtype_of(op: str, operands: Sequence[Any]) -> DType:

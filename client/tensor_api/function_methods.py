@@ -7,11 +7,11 @@ function returns; views of the tensor, and what it is a view of, see the new val
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from typing import Any
 
-from gt.client.tensor.operands import cast
+from gt.client.tensor.operands import cast, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.public_api.function_table import FUNCTIONS
 
@@ -26,10 +26,23 @@ def function_methods() -> Iterator[tuple[str, Method]]:
         for row in rows:
             if row.method or row.in_place:
                 function = getattr(import_module(module), row.defined_as or row.name)
+                if row.tensors == "both":
+                    function = with_tensor(function)
                 if row.method:
                     yield row.name, function
                 if row.in_place:
                     yield f"{row.name}_", (cast_in_place if row.in_place == "cast" else in_place)(function)
+
+
+@cache
+def with_tensor(function: Method) -> Method:
+    """The method of a function of two operands that takes no number for the other one."""
+    name = function.__name__
+
+    def method(self: Tensor, other: Any) -> Tensor:
+        return function(self, other if isinstance(other, Tensor) else tensor_of(name, other))
+
+    return wraps(function)(method)
 
 
 @cache  # functions that are one under two names have one in-place form

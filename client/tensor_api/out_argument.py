@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from gt.client.ops import creation
 from gt.client.tensor import emission_context, views
+from gt.client.tensor.operands import tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.errors import GradientError, ShapeError
 
@@ -29,16 +30,17 @@ _MADE: Final = frozenset(
 """What makes numbers out of nothing makes them in the dtype of `out`."""
 
 
-def filling(function: Callable[..., Any], home: str) -> Callable[..., Any]:
+def filling(function: Callable[..., Any], home: str, tensors: str = "") -> Callable[..., Any]:
     """The function with one more argument: `out=`, a tensor, or several for several results, to which they are written.
 
     It returns `out`. A tensor of another shape takes that of the result, unless it is a view. `home` is the module of the
-    public face under whose name it is found.
+    public face under whose name it is found; `tensors` says which of two operands are tensors alone (`FunctionRow`).
     """
 
     names = tuple(signature(function).parameters)
     short = None if hasattr(function, "also_named") else _SHORT.get(names)
-    wrapped = wraps(function)((short or _any)(function))
+    made = (short or _any)(function) if not tensors else _taking_tensors(function, tensors == "both")
+    wrapped = wraps(function)(made)
     wrapped.__module__ = home
     return wrapped
 
@@ -55,6 +57,24 @@ def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(input, other) if out is None else _written(function, out, (input, other), {})
 
     return call
+
+
+def _taking_tensors(function: Callable[..., Any], both: bool) -> Callable[..., Any]:
+    name = function.__name__
+
+    def call_first(input: Any, other: Any, *, out: Any = None) -> Any:
+        if not isinstance(input, Tensor):
+            input = tensor_of(name, input)
+        return function(input, other) if out is None else _written(function, out, (input, other), {})
+
+    def call_both(input: Any, other: Any, *, out: Any = None) -> Any:
+        if not isinstance(input, Tensor):
+            input = tensor_of(name, input)
+        if not isinstance(other, Tensor):
+            other = tensor_of(name, other)
+        return function(input, other) if out is None else _written(function, out, (input, other), {})
+
+    return call_both if both else call_first
 
 
 def _any(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -103,8 +103,9 @@ def native_layer_norm(
         raise ShapeError(f"native_layer_norm: input {x.shape} does not end in normalized_shape {sizes}")
     center, mean, scale = _moments(wide, tuple(range(x.ndim - len(sizes), x.ndim)), eps)
     out = mul(center, scale)
-    out = out if weight is None else mul(out, weight)
-    return cast(out if bias is None else add(out, bias), x.dtype), *_noted(x, mean, scale, mean.shape)
+    out = out if weight is None else mul(out, tensor_of("native_layer_norm", weight))
+    out = out if bias is None else add(out, tensor_of("native_layer_norm", bias))
+    return cast(out, x.dtype), *_noted(x, mean, scale, mean.shape)
 
 
 def native_group_norm(

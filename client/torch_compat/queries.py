@@ -56,12 +56,12 @@ def detach(input: Tensor) -> Tensor:
 
 def resolve_conj(input: Tensor) -> Tensor:
     """The tensor itself: conjugation is never lazy."""
-    return input
+    return tensor_of("resolve_conj", input)
 
 
 def resolve_neg(input: Tensor) -> Tensor:
     """The tensor itself: negation is never lazy."""
-    return input
+    return tensor_of("resolve_neg", input)
 
 
 def asarray(

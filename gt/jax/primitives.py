@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import gt
+from gt.client.ops import arithmetic, elementwise
 
 from .arrangement import expanded, permuted, shaped
 from .indexing import dynamic_slice, dynamic_update_slice, gather, scatter
@@ -209,14 +210,16 @@ ELEMENTWISE: Final[dict[str, Rule]] = {
     "sqrt": gt.sqrt, "square": gt.square, "tan": gt.tan,
     "tanh": gt.tanh,
     # two
-    "add": gt.add, "add_any": gt.add, "and": _bits(gt.logical_and, gt.bitwise_and), "atan2": gt.atan2,
-    "complex": gt.complex, "div": _divided, "eq": gt.eq, "ge": gt.ge, "gt": gt.gt, "le": gt.le, "lt": gt.lt,
-    "max": gt.maximum, "min": gt.minimum, "mul": gt.mul, "ne": gt.ne, "nextafter": gt.nextafter,
-    "or": _bits(gt.logical_or, gt.bitwise_or), "pow": gt.pow, "rem": gt.fmod, "shift_left": gt.bitwise_left_shift,
+    "add": gt.add, "add_any": gt.add, "and": _bits(arithmetic.logical_and, gt.bitwise_and), "atan2": elementwise.atan2,
+    "complex": gt.complex, "div": _divided, "eq": arithmetic.eq, "ge": arithmetic.ge, "gt": arithmetic.gt,
+    "le": arithmetic.le, "lt": arithmetic.lt,
+    "max": arithmetic.maximum, "min": arithmetic.minimum, "mul": gt.mul, "ne": arithmetic.ne, "nextafter": elementwise.nextafter,
+    "or": _bits(arithmetic.logical_or, gt.bitwise_or), "pow": gt.pow, "rem": elementwise.fmod,
+    "shift_left": gt.bitwise_left_shift,
     "shift_right_arithmetic": gt.bitwise_right_shift, "shift_right_logical": _shifted_right, "sub": gt.sub,
-    "xor": _bits(gt.logical_xor, gt.bitwise_xor),
+    "xor": _bits(arithmetic.logical_xor, gt.bitwise_xor),
     # three and more
-    "clamp": lambda least, x, most: gt.minimum(gt.maximum(x, least), most), "select_n": _select_n,
+    "clamp": lambda least, x, most: arithmetic.minimum(arithmetic.maximum(x, least), most), "select_n": _select_n,
 }  # fmt: skip
 """Primitives of one element each, whose operands may be numbers."""
 

@@ -77,6 +77,6 @@ def definitions() -> dict[str, tuple[str, str]]:
 
 
 @cache
-def taking_out() -> set[str]:
-    """The functions that take `out=`."""
-    return {row.name for rows in FUNCTIONS.values() for row in rows if row.out}
+def taking_out() -> dict[str, str]:
+    """The functions that take `out=`, and which of their two operands are tensors alone."""
+    return {row.name: row.tensors for rows in FUNCTIONS.values() for row in rows if row.out}

@@ -305,7 +305,7 @@ def _chained(
 
 def vecdot(x: Any, y: Any, *, dim: int = -1) -> Tensor:
     """Σ x̄ · y along a dimension."""
-    return reductions.sum(arithmetic.mul(complex_numbers.conj_physical(x), y), dim)
+    return reductions.sum(arithmetic.mul(complex_numbers.conj_physical(x), tensor_of("vecdot", y)), dim)
 
 
 def cross(input: Any, other: Any, *, dim: int = -1) -> Tensor:

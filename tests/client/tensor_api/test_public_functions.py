@@ -58,6 +58,8 @@ def wrong_name(row: FunctionRow, function: Any) -> Iterator[str]:
 def wrong_methods(row: FunctionRow, function: Any) -> Iterator[str]:
     """What does not agree about `x.<name>` and the in-place forms."""
     methods, written = vars(gt.Tensor), f"{row.name}_"
+    if row.tensors == "both":
+        function = function_methods.with_tensor(function)
     if row.method != (methods.get(row.name) is function):
         yield f"{row.name}: method={row.method}, and Tensor.{row.name} says otherwise"
     if row.method and not any(line.startswith(f"    {row.name} = ") for line in METHODS_STUB):
@@ -135,6 +137,22 @@ def test_every_public_function_of_an_ops_module_has_a_row_or_a_path_of_its_own()
             if not {(info.name, name), (home, name)} & declared and id(value) not in on_paths:
                 missing.append(f"{info.name}.{name}")
     assert missing == [], "each wants a row in gt/public_api/function_table.py"
+
+
+@pytest.mark.usefixtures("session")
+@pytest.mark.parametrize(("name", "tensors"), [(row.name, row.tensors) for _, row in ROWS if row.tensors])
+def test_a_number_stands_for_an_operand_where_the_row_says_so(name: str, tensors: str) -> None:
+    function, x = getattr(gt, name), gt.tensor([1.0, 2.0])
+    advice = r"takes a tensor, not 2\.0 \(float\): gt.tensor\(2\.0\) is one"
+    for keywords in ({}, {"out": gt.empty(0, dtype=function(x, x).dtype)}):
+        with pytest.raises(gt.DTypeError, match=advice):
+            function(2.0, x, **keywords)
+    if tensors == "first":
+        assert getattr(x, name)(2.0).tolist() == function(x, 2.0).tolist() == function(x, gt.tensor(2.0)).tolist()
+        return
+    for call in (lambda: function(x, 2.0), lambda: getattr(x, name)(2.0)):
+        with pytest.raises(gt.DTypeError, match=advice):
+            call()
 
 
 def test_no_two_rows_and_no_method_written_by_hand_have_one_name() -> None:
