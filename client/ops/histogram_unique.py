@@ -6,7 +6,6 @@ Where the data decides how many results there are (`unique`, `bincount`), that c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any, NamedTuple
 
 from gt.client.tensor import emission
@@ -95,7 +94,7 @@ def _edges(name: str, x: Tensor, bins: Any, low: Any, high: Any) -> Tensor:
         if bins.dtype is not x.dtype or bins.ndim != 1:
             raise DTypeError(f"{name}: the ends of ranges are a vector of {x.dtype}, not {bins.dtype} of {bins.shape}")
         return bins
-    if not isinstance(bins, Integral):
+    if not hasattr(bins, "__index__"):
         raise TypeError(
             f"{name}: bins is a number of ranges, or a vector of their ends, not {bins!r} ({type(bins).__name__})"
         )

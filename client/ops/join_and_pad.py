@@ -96,7 +96,7 @@ def repeat_interleave(
 # joins
 
 
-def cat(tensors: Sequence[Any], dim: int = 0, *, axis: int | None = None) -> Tensor:
+def cat(tensors: Any, dim: int = 0, *, axis: int | None = None) -> Tensor:
     """Concatenate tensors along an axis, in the promoted dtype. An empty vector can be joined with anything."""
     if isinstance(tensors, Tensor):
         raise TypeError(

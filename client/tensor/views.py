@@ -11,7 +11,7 @@ tensor holds, or 'detach', the same values off the tape.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from gt.errors import GradientError, OverlapError
 
@@ -256,6 +256,41 @@ def strides_of(tensor: TensorState) -> Strides | None:
     if tensor._view is not None:
         return tensor._view.strides()
     return row_major(tensor.shape)
+
+
+def overlap(one: Tensor, other: Tensor) -> Literal["", "partly", "whole"]:
+    """Whether two tensors share elements, as far as their strides say: of views with gaps between their elements they do not."""
+    if one is other:
+        return "whole"
+    if _root(one) is not _root(other) or not (one.numel() and other.numel()):
+        return ""
+    try:
+        places = [(offset_of(each), strides_of(each)) for each in (one, other)]
+    except OverlapError:  # where one of them lies is in a tensor's elements
+        return ""
+    if places[0] == places[1] and one.shape == other.shape:
+        return "whole"
+    (first, strides), (second, others) = places
+    if not (_is_dense(one.shape, strides) and _is_dense(other.shape, others)):
+        return ""
+    return "partly" if first < second + other.numel() and second < first + one.numel() else ""
+
+
+def _root(tensor: Tensor) -> Tensor:
+    while tensor._view is not None:
+        tensor = tensor._view.base
+    return tensor
+
+
+def _is_dense(shape: tuple[int, ...], strides: Strides | None) -> bool:
+    """Whether the elements lie next to each other, each once, in whatever order."""
+    reach = 1
+    for stride, size in sorted(zip(strides or (), shape, strict=False)):
+        if size > 1:
+            if stride != reach:
+                return False
+            reach *= size
+    return strides is not None
 
 
 def row_major(shape: tuple[int, ...]) -> Strides:

@@ -17,7 +17,7 @@ from gt.client.ops import creation
 from gt.client.tensor import emission_context, views
 from gt.client.tensor.operands import tensor_of
 from gt.client.tensor.tensor import Tensor
-from gt.errors import GradientError, ShapeError
+from gt.errors import DTypeError, GradientError, OverlapError, ShapeError
 
 __all__ = ["all_filling", "filling"]
 
@@ -28,6 +28,21 @@ _MADE: Final = frozenset(
     }
 )  # fmt: skip
 """What makes numbers out of nothing makes them in the dtype of `out`."""
+_APART: Final = frozenset(
+    {
+        "cat", "cross", "dstack", "gather", "hstack", "index_select", "kthvalue", "masked_select", "median", "mode",
+        "nanmedian", "stack", "take", "take_along_dim", "vstack",
+    }
+)  # fmt: skip
+"""Those that read elements again, or in another order, than they write: PyTorch would read what it has written already, and
+refuses an operand in `out`. Other functions may write to an operand itself."""
+_EXACT: Final = frozenset(
+    {
+        "aminmax", "complex", "gather", "index_select", "kthvalue", "masked_select", "median", "mode", "multinomial",
+        "nanmedian", "polar", "sort", "take", "take_along_dim", "topk",
+    }
+)  # fmt: skip
+"""Those that write to tensors of the dtype of their results alone. Others cast to a dtype that holds the result."""
 
 
 def filling(function: Callable[..., Any], home: str, tensors: str = "") -> Callable[..., Any]:
@@ -98,6 +113,8 @@ def _written(function: Callable[..., Any], out: Any, args: tuple[Any, ...], opti
     if name in _MADE and options.get("dtype") is None:
         options["dtype"] = outs[0].dtype
     results = function(*args, **options)
+    if name in _EXACT:
+        _check_dtypes(name, outs, results)
     if isinstance(results, Tensor) and len(outs) == 1:
         return _filled(name, outs[0], results)
     if not isinstance(results, Sequence) or len(results) != len(outs):
@@ -116,8 +133,26 @@ def _check(name: str, outs: Sequence[Any], operands: Sequence[Any]) -> None:
     for each in outs:
         if not isinstance(each, Tensor):
             raise TypeError(f"{name}: out= is a tensor, or several, not {type(each).__name__}")
+    for operand in operands:
+        for each in operand if isinstance(operand, (list, tuple)) else (operand,):
+            if isinstance(each, Tensor):
+                for out in outs:
+                    _check_overlap(name, out, each)
     if emission_context.current().grad and any(isinstance(x, Tensor) and x.requires_grad for x in (*outs, *operands)):
         raise GradientError(f"{name}: no gradient flows to what out= names: leave it out, or call in gt.no_grad()")
+
+
+def _check_overlap(name: str, out: Tensor, operand: Tensor) -> None:
+    """Raises `OverlapError` if `out` shares elements with an operand that the function may not write to."""
+    shared = views.overlap(out, operand)
+    if shared == "partly" or (shared == "whole" and name in _APART):
+        raise OverlapError(f"{name}: out= has elements of an operand: leave it out, or pass the operand's .clone()")
+
+
+def _check_dtypes(name: str, outs: Sequence[Tensor], results: Any) -> None:
+    for out, result in zip(outs, [results] if isinstance(results, Tensor) else results, strict=False):
+        if out.dtype is not result.dtype:
+            raise DTypeError(f"{name}: out= is of the result's dtype, {result.dtype}, not of {out.dtype}")
 
 
 def _filled(name: str, out: Tensor, new: Tensor) -> Tensor:

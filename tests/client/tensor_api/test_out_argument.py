@@ -127,3 +127,33 @@ def test_no_gradient_flows_to_out() -> None:
 def test_a_function_that_takes_out_is_pickled_by_name() -> None:
     assert pickle.loads(pickle.dumps(gt.add)) is gt.add
     assert pickle.loads(pickle.dumps(gt.linalg.inv)) is gt.linalg.inv
+
+
+def test_out_has_no_elements_of_an_operand_that_is_read_otherwise_than_written() -> None:
+    x = gt.arange(6)
+    advice = "out= has elements of an operand"
+    for call in (
+        lambda: gt.add(x[1:], 1, out=x[:-1]),
+        lambda: gt.cumsum(x[:4].view(2, 2).t(), 0, out=x[:4].view(2, 2)),
+        lambda: gt.cat([x[:3], x[3:]], out=x),
+        lambda: gt.take(x, gt.tensor([5, 4, 3, 2, 1, 0]), out=x),
+    ):
+        with pytest.raises(gt.OverlapError, match=advice):
+            call()
+    assert x.tolist() == [0, 1, 2, 3, 4, 5]
+    gt.add(x[3:], 10, out=x[:3])
+    gt.add(x[1::2], 100, out=x[1::2])
+    place = gt.tensor(0)
+    gt.add(x[place], 1000, out=x[5])  # where `x[place]` lies only the workers know
+    assert x.tolist() == [13, 114, 15, 103, 4, 1013]
+
+
+def test_what_picks_elements_writes_to_the_dtype_of_its_result() -> None:
+    x = gt.tensor([3.0, 1.0])
+    for call in (
+        lambda out: gt.take(x, gt.tensor([0, 1]), out=out),
+        lambda out: gt.sort(x, out=(out, gt.empty(2, dtype=gt.int64))),
+        lambda out: gt.multinomial(x, 2, out=out),
+    ):
+        with pytest.raises(gt.DTypeError, match="of the result's dtype"):
+            call(gt.empty(2, dtype=gt.float64))
