@@ -29,8 +29,8 @@ import numpy as np
 
 import gt
 from gt.dispatcher.cost.cost_model import move_seconds
-from gt.dispatcher.handlers.plan_selection import SWITCH_AT
 from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.session_plans.plan_selection import SWITCH_AT
 from gt.dispatcher.state.events import JobTurn, Received
 from gt.sharding.config import Config
 from gt.tools.explain import Explainer, StopProgram, in_place

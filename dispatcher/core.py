@@ -9,10 +9,10 @@ How a client's message becomes an order to workers, in the order to read the cod
 2. `message_table.py` says who may send which message, and what acts on it. Most of a client's go to its queue.
 3. `handlers/message_queues.py` takes each queue's messages in order; one that cannot be processed yet says what it waits for.
 4. `handlers/runs.py` does so with a `Run`: it looks up the inputs in the session's table, and issues the plan.
-5. `handlers/plan_selection.py` finds that plan in the cache, or has a job make it (`planner/planner.py`).
+5. `session_plans/plan_selection.py` finds that plan in the cache, or has a job make it (`planner/planner.py`).
 
 Around that: `membership.py` says how peers join and leave, `upkeep.py` what is done after each event and with time,
-`handlers/job_scheduler.py` how the one thread is divided, and `invariants.py` what must hold between two events.
+`jobs/job_scheduler.py` how the one thread is divided, and `invariants.py` what must hold between two events.
 
 Guarantees:
 
@@ -44,11 +44,9 @@ from .handlers.handshake import Handshake
 from .handlers.marks import MARK_SECONDS, MarkHandler
 from .handlers.memory_survey import MemorySurveys
 from .handlers.message_queues import MessageQueues
-from .handlers.plan_selection import PlanSelection
 from .handlers.puts import PutHandler
 from .handlers.returning_sessions import ReturningSessions
 from .handlers.runs import RunHandler
-from .handlers.session_mesh import SessionMeshes
 from .handlers.snapshots import SnapshotHandler
 from .invariants import check_core
 from .limit_handler import LimitHandler
@@ -70,7 +68,9 @@ from .operators.hand_over import HandOvers
 from .operators.orders import ENDED_TEXT, OperatorOrders
 from .pacing.policy import PacingPolicy
 from .pacing.thread_shares import NOBODY
+from .session_meshes.session_mesh import SessionMeshes
 from .session_mover import SessionMover
+from .session_plans.plan_selection import PlanSelection
 from .state.events import (
     ConfigRead,
     Due,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from .handlers.job_scheduler import SERVICE
 from .handlers.marks import DISPATCHER, STANDBY
+from .jobs.job_scheduler import SERVICE
 from .state.events import Marking
 from .state.shared_state import MESH_CREDITS
 from .state.worker_duty import SPARE

@@ -1,7 +1,7 @@
 """What an operator's limits do while a service runs: sessions that wait begin, and those that were there follow other limits.
 
 What is granted is in `dispatcher/limits`; a new session is counted in `handlers/handshake.py`, its meshes in
-`handlers/session_mesh.py`, and its runs in `handlers/runs.py`.
+`session_meshes/session_mesh.py`, and its runs in `handlers/runs.py`.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from gt.wire.shared_memory.running_plan import RunningPlan
 
 from .handlers.disconnect import Disconnect
 from .handlers.handshake import EarlyPulse, Handshake
-from .handlers.job_scheduler import JobScheduler
 from .handlers.message_queues import MessageQueues
 from .handlers.returning_sessions import ReturningSessions
 from .handlers.snapshots import SnapshotHandler
+from .jobs.job_scheduler import JobScheduler
 from .state.events import NO_WORKER_LOSS, Lost, WorkerLoss
 from .state.shared_state import DispatcherState
 from .state.standby_copies import STANDBY_SECONDS

@@ -190,7 +190,7 @@ def _parts_packed(core: DispatcherCore, worker: WorkerRecord, packed: m.PartsPac
 
 
 def _unique_id(core: DispatcherCore, worker: WorkerRecord, unique_id: m.UniqueId) -> None:
-    core.meshes.introduce(worker, unique_id)
+    core.meshes.registry.introduce(worker, unique_id)
 
 
 def _health(core: DispatcherCore, worker: WorkerRecord, health: m.Health) -> None:

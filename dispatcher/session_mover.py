@@ -12,11 +12,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from .cost.cost_model import devices_of, host_of, paces
-from .handlers.session_mesh import SessionMeshes
 from .operators.audit import AuditRecord, AuditTrail
 from .pacing.session_moves import RunningSession, SessionMoves, WorkerLoads, WorkerState
 from .pacing.slowdown import WorkerSlowdown, of_all
 from .pacing.soonest_end import demand_of
+from .session_meshes.session_mesh import SessionMeshes
 from .state.events import Remesh
 from .state.records import ClientRecord, WorkerRecord
 from .state.shared_state import DispatcherState
@@ -155,7 +155,7 @@ class SessionMover:
         return RunningSession(
             account.number, principal, mesh.members[0], demand_of(service.pacer.lanes[mesh.number], service.now),
             service.now - account.began, account.held_bytes,
-            frozenset(worker.number for worker in self.meshes.allowed(client)) if limited else None,
+            frozenset(worker.number for worker in self.meshes.workers.allowed(client)) if limited else None,
         )  # fmt: skip
 
     def _loads(self) -> WorkerLoads:

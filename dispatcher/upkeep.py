@@ -1,6 +1,6 @@
 """What the dispatcher's core does by itself: after each event, what has become possible or due; at each tick, what takes time.
 
-Longer work goes to jobs of the service, which do a little in each turn (`handlers/job_scheduler.py`).
+Longer work goes to jobs of the service, which do a little in each turn (`jobs/job_scheduler.py`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from one_dispatcher import NEG, RULES, Service, configure, started
 
 import gt
 from gt.client.session import sessions
-from gt.dispatcher.handlers.plan_selection import SEARCH_AT, SWITCH_AT
+from gt.dispatcher.session_plans.plan_selection import SEARCH_AT, SWITCH_AT
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.session_marks import SessionMark, capture
 from gt.ir.hints import Hints

@@ -69,7 +69,10 @@ PACKAGES = {
         "gt.dispatcher.limits", "gt.dispatcher.pacing", "gt.dispatcher.planner", "gt.dispatcher.publishing",
     ),
     "gt.dispatcher.telemetry": ("gt.dispatcher.state",),
-    "gt.dispatcher.handlers": ("gt.dispatcher.telemetry", "gt.snapshot_files"),
+    "gt.dispatcher.jobs": ("gt.dispatcher.state",),
+    "gt.dispatcher.session_plans": ("gt.dispatcher.jobs",),
+    "gt.dispatcher.session_meshes": ("gt.dispatcher.session_plans", "gt.snapshot_files"),
+    "gt.dispatcher.handlers": ("gt.dispatcher.session_meshes", "gt.dispatcher.telemetry"),
     "gt.dispatcher.operators": ("gt.dispatcher.handlers",),
     "gt.dispatcher": ("gt.dispatcher.operators", "gt.dispatcher.pacing_simulator", "gt.instruction_log"),
     # worker
@@ -120,7 +123,8 @@ All other packages of `gt` are its public face, which may import everything, and
 CORES = (
     "client/segment/builder.py", "client/segment/definition_cache.py", "client/segment/open_segment.py",
     "client/segment/signature.py", "client/segment/value.py", "dispatcher/core.py", "dispatcher/handlers/",
-    "dispatcher/invariants.py", "dispatcher/membership.py", "dispatcher/message_table.py", "dispatcher/upkeep.py",
+    "dispatcher/invariants.py", "dispatcher/jobs/", "dispatcher/membership.py", "dispatcher/message_table.py",
+    "dispatcher/session_meshes/", "dispatcher/session_plans/", "dispatcher/upkeep.py",
     "dispatcher/operators/", "dispatcher/state/shared_state.py", "worker/core.py",
     "worker/snapshot_messages.py",
 )  # fmt: skip

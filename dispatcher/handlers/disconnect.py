@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gt.dispatcher.cost.cost_model import host_of
+from gt.dispatcher.session_meshes.session_mesh import SessionMeshes
+from gt.dispatcher.session_plans.plan_selection import PlanSelection
 from gt.dispatcher.state.config_resolution import SharedComputation
 from gt.dispatcher.state.events import Effects, Loss, Recovery, Send, WorkerLoss
 from gt.dispatcher.state.message_state import ACTING, DONE, DROPPED, WAITING_TURN, MessageState, begin, enter
@@ -30,9 +32,7 @@ from .fetches import FetchHandler
 from .handshake import Handshake
 from .marks import MarkHandler
 from .memory_survey import MemorySurveys
-from .plan_selection import PlanSelection
 from .recovery import RecoveryHandler
-from .session_mesh import SessionMeshes
 from .snapshots import SnapshotHandler
 
 MAX_ENDED: Final = 4096
@@ -258,7 +258,7 @@ class Disconnect:
         recovery.stop_restoring()
         assert client.loss is not None
         enter(client, ACTING)
-        enter(client, self.recovery.meshes.wait(client, client.loss))
+        enter(client, self.recovery.meshes.jobs.compute(client, client.loss))
 
     def _left(self, client: ClientRecord, worker: WorkerRecord, fault: Fault) -> Generator[None, None, Survivors]:
         """Finds out what a lost worker has left of a session's tensors: nothing if another one is lost meanwhile."""
@@ -285,7 +285,7 @@ class Disconnect:
         left = None
         if client.loss is not None:
             if not client.loss.over:
-                return self.recovery.meshes.wait(client, client.loss)
+                return self.recovery.meshes.jobs.compute(client, client.loss)
             left, client.loss = client.loss.result(), None
         self._settle(client, message, left)
         return DONE

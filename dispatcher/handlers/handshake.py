@@ -2,8 +2,8 @@
 
 A peer joins as what its principal may be (`gt/wire/principals.py`). Sessions are limited in number, and in how many may open
 per second, for each principal and each of its programs (`dispatcher/state/principal_limits.py`). A refused peer is told when
-to try again. Open sessions share the dispatcher by turns (`job_scheduler.py`); the limits here are for the cost of opening. An
-operator may grant a principal fewer sessions at a time (`dispatcher/limits`); then the next one waits in a queue, or is refused.
+to try again. Open sessions share the dispatcher by turns (`jobs/job_scheduler.py`); the limits here are for the cost of opening.
+An operator may grant a principal fewer sessions at a time (`dispatcher/limits`); then the next one waits, or is refused.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from gt.daemon.process_end import MACHINE_FACTS
+from gt.dispatcher.jobs.job_scheduler import JOB_NAMES, Job, JobScheduler
 from gt.dispatcher.state.events import (
     DropSession,
     Effects,
@@ -35,8 +36,6 @@ from gt.dispatcher.state.shared_parts import share_parts
 from gt.dispatcher.state.standby_copies import NUMBERS, mark_of
 from gt.dispatcher.state.worker_duty import kind_of
 from gt.wire import messages as m
-
-from .job_scheduler import JOB_NAMES, Job, JobScheduler
 
 if TYPE_CHECKING:
     from gt.dispatcher.planner.planner import Planner

@@ -26,6 +26,9 @@ from gt.bounds import (
     MAX_WAITING_BYTES,
     MIB,
 )
+from gt.dispatcher.jobs.job_scheduler import JOB_NAMES, SERVICE, Job
+from gt.dispatcher.session_meshes.session_mesh import SessionMeshes
+from gt.dispatcher.session_plans.plan_selection import PlanSelection
 from gt.dispatcher.state.events import OWN_MESSAGES, Effects, Loss, Marking, Recovery, Reload, Remesh
 from gt.dispatcher.state.message_state import (
     ACTING,
@@ -58,14 +61,11 @@ from gt.wire import telemetry as t
 from gt.wire.faults import Fault, fault_of
 
 from .fetches import FetchHandler
-from .job_scheduler import JOB_NAMES, SERVICE, Job
 from .memory_survey import MemorySurveys, devices
-from .plan_selection import PlanSelection
 from .puts import PutHandler
 from .recovery import RecoveryHandler
 from .refused_instructions import RunnableDefinition, definition_in_turns
 from .runs import REDUCED_FROM, RunHandler
-from .session_mesh import SessionMeshes
 from .snapshots import SnapshotHandler
 from .why import explain_tensor, tensors_read_by
 
@@ -185,7 +185,7 @@ class MessageQueues:
         """Adopts the new configs of the service, one after the other, and tells sessions of them and of new workers."""
         while self.reloads:
             event = self.reloads.popleft()
-            if isinstance(event, Reload) and not (yield from self.meshes.adopt(event.config)):
+            if isinstance(event, Reload) and not (yield from self.meshes.requests.adopt(event.config)):
                 continue
             for few in batches([*self.service.clients.values()], RELOADS_PER_TURN):
                 for client in (each for each in few if self.service.clients.get(each.identity) is each):

@@ -20,10 +20,9 @@ from gt.wire.faults import Fault
 from .new_tensors import check_new, fail_new
 
 if TYPE_CHECKING:
+    from gt.dispatcher.session_meshes.session_mesh import SessionMeshes
     from gt.dispatcher.state.records import ClientRecord, WorkerRecord
     from gt.dispatcher.state.shared_state import DispatcherState
-
-    from .session_mesh import SessionMeshes
 
 
 class PutHandler:

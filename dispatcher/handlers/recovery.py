@@ -22,7 +22,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gt.dispatcher.cost.nccl_cards import cards_of
+from gt.dispatcher.jobs.job_scheduler import Job
 from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.session_meshes.mesh_migration import delivery_plan, moved_entries, restore_parts, restored_layout
+from gt.dispatcher.session_meshes.mesh_registry import MAX_TOLD
+from gt.dispatcher.session_meshes.session_mesh import SessionMeshes
 from gt.dispatcher.state.config_resolution import SharedComputation
 from gt.dispatcher.state.events import OWN_MESSAGES, Recovery, Reload, Remesh, Send, WorkerLoss
 from gt.dispatcher.state.mark_wait import MarkWait, Overdue
@@ -41,10 +45,7 @@ from gt.wire import messages as m
 from gt.wire import telemetry as t
 from gt.wire.faults import Fault, error_of, fault_of
 
-from .job_scheduler import Job
 from .marks import MarkHandler, folder_of
-from .mesh_migration import delivery_plan, moved_entries, restore_parts, restored_layout
-from .session_mesh import MAX_TOLD, SessionMeshes
 
 if TYPE_CHECKING:
     from gt.dispatcher.state.shared_state import DispatcherState
@@ -186,7 +187,7 @@ class RecoveryHandler:
             self._send_packed(client)
             return WAITING_RESTORE
         if recovery.table is not None:
-            return self.meshes.wait(client, recovery.table)
+            return self.meshes.jobs.compute(client, recovery.table)
         if recovery.gone:
             gone, recovery.gone = recovery.gone, {}
             self._make_table(client, entries_without(client.table, gone))
@@ -223,7 +224,7 @@ class RecoveryHandler:
     def _make_table(self, client: ClientRecord, turns: Generator[None, None, dict[int, Entry]]) -> None:
         """Let a job make the tensor table of a session, while workers read what a mark has."""
         client.recovery.table = SharedComputation(turns)
-        self.meshes.wait(client, client.recovery.table)
+        self.meshes.jobs.compute(client, client.recovery.table)
 
     def _to_the_rest(self, client: ClientRecord, mark: SessionMark) -> MessageState:
         """Give a session what its mark has on the workers that there are, fewer than the mark's. Raises `GTError` if its config
@@ -264,7 +265,7 @@ class RecoveryHandler:
                 yield
 
         job = Job(client.program, client.number, "parts of a mark", turns(), lambda _: None)
-        self.meshes.plan_selection.jobs.add(job)
+        self.meshes.jobs.add(job)
 
     def _members(self, mark: SessionMark, avoided: set[int]) -> list[WorkerRecord] | None:
         """Who takes each rank: those who had it, and for others workers in service that have the folder where its file is, and
@@ -345,7 +346,7 @@ class RecoveryHandler:
         mesh = replace(mark.mesh, number=number, members=tuple(worker.number for worker in workers))
         cards = () if mark.policy.deterministic else cards_of([worker.facts for worker in workers])
         identities = tuple(worker.identity for worker in workers)
-        self.meshes.join(MeshRecord(client.number, mesh, mark.speeds, list(workers), identities, cards))
+        self.meshes.registry.join(MeshRecord(client.number, mesh, mark.speeds, list(workers), identities, cards))
         client.planner = Planner(mesh, mark.policy.copy(mesh), mark.speeds)
         client.reduced = {segment: ReducedSegment(number, hidden) for segment, hidden in mark.reduced.items()}
         client.plans.saved = dict(mark.plans)
@@ -437,7 +438,7 @@ class RecoveryHandler:
             yield (yield from needed_parts(entries, mark.mesh, mesh, rank, layout_of, who))
 
         job = Job(client.program, client.number, "peers for a mark", turns(), partial(self._found, client, number))
-        self.meshes.plan_selection.jobs.add(job)
+        self.meshes.jobs.add(job)
 
     def _found(self, client: ClientRecord, number: int, found: Needed | None) -> None:
         """Have peers pack what a worker needs, or give the mark up if they have nothing of it. What has parts that nobody has is
@@ -505,7 +506,7 @@ class RecoveryHandler:
             while delivery.packed and len(record.pending) < MESH_CREDITS:
                 packed, nbytes, parcel = delivery.packed.popleft()
                 target, source = mesh.members.index(number), mesh.members.index(parcel.source)
-                self.meshes.carry(client, delivery_plan(mesh, packed, nbytes, source, target), [packed])
+                self.meshes.migration.carry(client, delivery_plan(mesh, packed, nbytes, source, target), [packed])
                 delivery.sent.append((packed, parcel.rank))
                 self._pack(client, delivery)
             if delivery.is_whole and not delivery.told:

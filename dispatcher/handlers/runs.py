@@ -14,9 +14,12 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gt.bounds import MAX_TENSORS
+from gt.dispatcher.jobs.job_scheduler import JOB_NAMES, Job
 from gt.dispatcher.pacing.priority import Priority
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
+from gt.dispatcher.session_meshes.session_mesh import SessionMeshes
+from gt.dispatcher.session_plans.plan_selection import SWITCH_AT, PlanSelection
 from gt.dispatcher.state.config_resolution import SharedComputation
 from gt.dispatcher.state.events import Effects
 from gt.dispatcher.state.message_state import (
@@ -55,11 +58,8 @@ from gt.wire import telemetry as t
 from gt.wire.faults import Fault, error_of
 
 from .fetches import FetchHandler, RunFetch
-from .job_scheduler import JOB_NAMES, Job
 from .new_tensors import MAX_ID
-from .plan_selection import SWITCH_AT, PlanSelection
 from .refused_instructions import faulty, without_lacking, without_oversized
-from .session_mesh import SessionMeshes
 
 MAX_REASONS: Final = 100
 """The most different reasons that are counted for one session."""

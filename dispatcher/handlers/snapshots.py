@@ -19,6 +19,7 @@ from enum import Enum
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from gt.dispatcher.jobs.job_scheduler import JOB_NAMES
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.publishing.held_version import HeldVersion
 from gt.dispatcher.publishing.share import checked_share, checked_source, names_of, published_layout
@@ -43,14 +44,12 @@ from gt.turns import ITEMS_PER_TURN
 from gt.wire import messages as m
 from gt.wire.faults import Fault, error_of
 
-from .job_scheduler import JOB_NAMES
 from .new_tensors import check_new, fail_new
 
 if TYPE_CHECKING:
+    from gt.dispatcher.session_meshes.session_mesh import SessionMeshes
     from gt.dispatcher.state.records import ClientRecord, WorkerRecord
     from gt.dispatcher.state.shared_state import DispatcherState
-
-    from .session_mesh import SessionMeshes
 
 _FAULT: Final = attrgetter("fault")
 _LANDING: Final = attrgetter("landing")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from gt.dispatcher.jobs.job_scheduler import JOB_NAMES
 from gt.dispatcher.state.message_state import (
     WAITING_ANSWERS,
     WAITING_COMPILATION,
@@ -26,8 +27,6 @@ from gt.errors import ProtocolError
 from gt.sharding.partition import box, extent
 from gt.sharding.placement import format_layout
 from gt.wire import messages as m
-
-from .job_scheduler import JOB_NAMES
 
 MAX_WORKERS: Final = 64
 """The most workers that an answer names."""

@@ -1,7 +1,7 @@
 """What a config asks for on the workers that there are: the axes of its mesh, and on a mesh its policy.
 
 Both are worked out in turns, by jobs, and then kept: once for all sessions that have the service's config, which are most, and
-once for a session with a config of its own. Pure state; `dispatcher/handlers/session_mesh.py` has the jobs done.
+once for a session with a config of its own. Pure state; `dispatcher/session_meshes/session_mesh.py` has the jobs done.
 """
 
 from __future__ import annotations

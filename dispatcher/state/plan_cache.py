@@ -1,6 +1,6 @@
 """The dispatcher's record of each tensor of a session, and the plans that are kept for runs on them.
 
-State only: `handlers/plan_selection.py` decides which plan is made and which workers are told of it.
+State only: `session_plans/plan_selection.py` decides which plan is made and which workers are told of it.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class ClientRecord:
     facts: dict[str, Any]
     bulk: bytes
     program: ProgramIdentity
-    """The program to which it belongs; the sessions of a program share its turns (`dispatcher/handlers/job_scheduler.py`)."""
+    """The program to which it belongs; the sessions of a program share its turns (`dispatcher/jobs/job_scheduler.py`)."""
     principal: Principal = OWN_PROCESS.principal
     """Who runs it."""
     short_of_memory: int = 0

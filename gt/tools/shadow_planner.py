@@ -223,7 +223,7 @@ class Shadow:
 
     def _before(self, run: m.Run) -> tuple[Any, ...] | None:
         """What lives before a run: in all, besides its inputs, and what becomes of those."""
-        from gt.dispatcher.handlers.plan_selection import held_beside
+        from gt.dispatcher.session_plans.held_memory import held_beside
 
         if not all(number in self.client.table for number in run.inputs):
             return None

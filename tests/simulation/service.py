@@ -42,8 +42,8 @@ import gt.worker.transfer.peer_connections
 from gt.daemon import file_thread
 from gt.daemon.active_clock import ActiveClock
 from gt.dispatcher.access import Access
-from gt.dispatcher.handlers.mesh_migration import delivery_plan, restore_parts
 from gt.dispatcher.session_files import FileWork, SessionFiles
+from gt.dispatcher.session_meshes.mesh_migration import delivery_plan, restore_parts
 from gt.dispatcher.state.survivors import survivors
 from gt.errors import GTError
 from gt.wire.shared_memory.running_plan import RunningPlanMemory

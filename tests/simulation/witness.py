@@ -17,7 +17,7 @@ import gt.client.session.session
 import gt.dispatcher.handlers.marks
 from gt.client.session.future import Future
 from gt.client.session.resend_buffer import ResendBuffer
-from gt.dispatcher.handlers.session_mesh import SessionMeshes
+from gt.dispatcher.session_meshes.session_mesh import SessionMeshes
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.wire import messages as m
 from gt.worker.core import WorkerCore

@@ -12,7 +12,7 @@ from effort import EFFORT
 import gt
 from gt import nn, optim
 from gt.client.session import sessions
-from gt.dispatcher.handlers import mesh_migration
+from gt.dispatcher.session_meshes import mesh_migration
 from gt.dispatcher.state.events import Reload
 from gt.service import session as face
 from gt.sharding import options

@@ -77,7 +77,7 @@ def test_what_is_sound_passes_under_every_config(
         return plan
 
     monkeypatch.setattr(running, "connected", checked)
-    monkeypatch.setattr("gt.dispatcher.handlers.plan_selection.checks_in_turns", count)
+    monkeypatch.setattr("gt.dispatcher.session_plans.plan_preparation.checks_in_turns", count)
     for seed in range(max(4, cases(8))):  # which count enough
         try:
             list(judged(*drawn(seed)))

@@ -43,8 +43,8 @@ class Introduced:
         service = self.core.service
         self.fabric.say(b"client", m.Hello(m.VERSION, "client", {"host": "one", "pid": 1, "bulk": b""}))
         (client,) = service.clients.values()
-        record = self.core.meshes._record(client, {"a": 2}, (1, 2))
-        self.core.meshes.join(record)
+        record = self.core.meshes.registry.record_of(client, {"a": 2}, (1, 2))
+        self.core.meshes.registry.join(record)
         self.mesh: Mesh = record.mesh
         self.fabric.run()
 

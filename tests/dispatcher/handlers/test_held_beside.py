@@ -10,8 +10,8 @@ from effort import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gt.dispatcher.handlers.plan_selection import held_beside
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
+from gt.dispatcher.session_plans.held_memory import held_beside
 from gt.dispatcher.state.plan_cache import Entry, SharedStorage
 from gt.ir.dtypes import float32
 from gt.ir.spec import spec

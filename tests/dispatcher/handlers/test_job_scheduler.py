@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from one_dispatcher import NEG, VECTOR, Service
 
 from gt.dispatcher.handlers import handshake
-from gt.dispatcher.handlers.job_scheduler import Job, JobScheduler, RoundRobin
+from gt.dispatcher.jobs.job_scheduler import Job, JobScheduler
+from gt.dispatcher.jobs.round_robin import RoundRobin
 from gt.dispatcher.pacing.thread_shares import OWED_SECONDS
 from gt.dispatcher.state import principal_limits
 from gt.dispatcher.state.events import Due, JobTurn, Lost

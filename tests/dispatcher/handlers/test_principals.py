@@ -16,7 +16,7 @@ from gt.bounds import MAX_BULK_BYTES, MAX_SENT_BULK_BYTES, MAX_UNREAD_BULK_BYTES
 from gt.dispatcher.access import NOBODY, Access, process_to_watch
 from gt.dispatcher.bulk_relay import BulkRelay
 from gt.dispatcher.handlers import handshake
-from gt.dispatcher.handlers.job_scheduler import RoundRobin
+from gt.dispatcher.jobs.round_robin import RoundRobin
 from gt.dispatcher.state.events import Malformed
 from gt.dispatcher.state.principal_limits import RateLimit, refusal
 from gt.dispatcher.telemetry.subscribers import MAX_WATCHERS

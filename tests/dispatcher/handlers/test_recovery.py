@@ -21,7 +21,7 @@ from marking_dispatcher import (
 from measured_calls import counted_steps
 from one_dispatcher import NEG, VECTOR, Service, fault_of
 
-from gt.dispatcher.handlers.plan_selection import SEARCH_AT, SWITCH_AT
+from gt.dispatcher.session_plans.plan_selection import SEARCH_AT, SWITCH_AT
 from gt.dispatcher.state.events import Lost
 from gt.dispatcher.state.mark_bytes import SessionCard
 from gt.dispatcher.state.mark_wait import LEAST_SECONDS, SLOW_BYTES_PER_SECOND, MarkWait, Overdue

@@ -21,8 +21,8 @@ from measured_calls import counted_steps
 from one_dispatcher import RULES, Service, started
 
 from gt.dispatcher.handlers.marks import MARK_SECONDS
-from gt.dispatcher.handlers.mesh_migration import MAX_TENSORS_OF_PART
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
+from gt.dispatcher.session_meshes.mesh_migration import MAX_TENSORS_OF_PART
 from gt.dispatcher.state.events import JobTurn, Lost, Received, SessionWritten, Tick
 from gt.dispatcher.state.mark_bytes import PackedParts, SessionCard, pack_session, read_mark
 from gt.dispatcher.state.message_state import MessageState

@@ -12,8 +12,8 @@ from one_dispatcher import RULES, Service
 from saved_sessions import KEY, Saved, comes_back, goes_on, marked, session
 
 from gt.dispatcher.handlers.handshake import PROGRAM_RATE
-from gt.dispatcher.handlers.plan_selection import SWITCH_AT
 from gt.dispatcher.number_file import NumberFile
+from gt.dispatcher.session_plans.plan_selection import SWITCH_AT
 from gt.dispatcher.state.events import DropSession, Lost, ReadSession, SessionRead, SessionWritten, WriteSession
 from gt.dispatcher.state.mark_bytes import SessionCard, read_card
 from gt.dispatcher.state.numbers import Numbers, first_numbers

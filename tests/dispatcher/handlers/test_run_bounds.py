@@ -29,7 +29,7 @@ from gt.bounds import (
     MAX_PATH_DEPTH,
     MAX_SCALARS,
 )
-from gt.dispatcher.handlers.plan_selection import SWITCH_AT
+from gt.dispatcher.session_plans.plan_selection import SWITCH_AT
 from gt.ir.dtypes import float32
 from gt.ir.instruction import INPUT, OUTPUT, ref
 from gt.ir.spec import pack_spec, spec

@@ -8,7 +8,7 @@ import pytest
 from builders import one
 from one_dispatcher import VECTOR, Service, fault_of, started
 
-from gt.dispatcher.handlers.plan_selection import SWITCH_AT
+from gt.dispatcher.session_plans.plan_selection import SWITCH_AT
 from gt.dispatcher.state import plan_cache
 from gt.dispatcher.state.events import Lost
 from gt.dispatcher.state.shared_state import MESH_CREDITS

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from marking_dispatcher import service, settled_mark
 from one_dispatcher import RULES, started
 
-from gt.dispatcher.handlers.job_scheduler import SERVICE
+from gt.dispatcher.jobs.job_scheduler import SERVICE
 from gt.dispatcher.state.disposal import DISPOSED_PER_TURN, freed_in_turns
 from gt.dispatcher.state.events import JobTurn, Lost, Received
 from gt.dispatcher.state.shared_state import MAX_FREED_AT_ONCE

@@ -14,9 +14,9 @@ from one_dispatcher import NEG, RULES, Service, started
 from gt.bounds import MAX_UNREAD_BYTES
 from gt.dispatcher.handlers.fetches import MAX_UNDER_WAY
 from gt.dispatcher.handlers.message_queues import MESSAGES_PER_TURN
-from gt.dispatcher.handlers.plan_selection import SWITCH_AT
 from gt.dispatcher.limits.limit_table import LimitTable, PrincipalLimits
 from gt.dispatcher.message_table import HANDLERS, MESSAGES, Role
+from gt.dispatcher.session_plans.plan_selection import SWITCH_AT
 from gt.dispatcher.state.events import OWN_MESSAGES, JobTurn, Lost, NewLimits, Received
 from gt.dispatcher.state.message_state import TRANSITIONS, WAITS, MessageState, enter
 from gt.dispatcher.state.shared_state import MAX_TO_COMPILE_ALONE, MESH_CREDITS

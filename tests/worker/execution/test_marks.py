@@ -13,10 +13,10 @@ from builders import Lines, one
 from one_mesh import CLIENT, CUT, WHOLE, Ranks, gathered, numbers
 from unhurried import Unhurried
 
-from gt.dispatcher.handlers.mesh_migration import delivery_plan
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
 from gt.dispatcher.planner.planner import Planner
 from gt.dispatcher.planner.policy import resolve
+from gt.dispatcher.session_meshes.mesh_migration import delivery_plan
 from gt.ir.dtypes import float32
 from gt.ir.instruction_bytes import pack_plan
 from gt.ir.spec import pack_spec, spec

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .job_scheduler import RoundRobin
+from .round_robin import RoundRobin
 
 if TYPE_CHECKING:
     from gt.dispatcher.state.records import ClientRecord

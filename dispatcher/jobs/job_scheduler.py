@@ -10,11 +10,9 @@ as they come, between two turns.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Sized
 from dataclasses import dataclass
-from itertools import zip_longest
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from gt.dispatcher.state.message_state import (
     WAITING_CONFIG,
@@ -23,10 +21,15 @@ from gt.dispatcher.state.message_state import (
     WAITING_SEARCH,
     WAITING_STRATEGY,
     WAITING_TURN,
+    MessageState,
 )
-from gt.wire.principals import ProgramIdentity
 
-T = TypeVar("T")
+from .round_robin import RoundRobin
+
+if TYPE_CHECKING:
+    from gt.dispatcher.state.config_resolution import SharedComputation
+    from gt.dispatcher.state.records import ClientRecord
+
 JOB_NAMES: Final = {
     WAITING_TURN: "what is queued",
     WAITING_CONFIG: "a config",
@@ -50,93 +53,6 @@ class Job:
     turns: Iterator[Any]
     done: Callable[[Any], None]
     last: Any = None
-
-
-class RoundRobin(Generic[T]):
-    """A round-robin queue: principals take turns, so do the programs of each principal, and the items of each program. Those
-    without items are left out. An owner that is no `ProgramIdentity` is a principal of its own."""
-
-    def __init__(self) -> None:
-        self.order: deque[Hashable] = deque()
-        """The principals."""
-        self.programs: dict[Hashable, deque[Hashable]] = {}
-        """The owners of each principal."""
-        self.owned: dict[Hashable, deque[T]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self.order)
-
-    def add(self, owner: Hashable, thing: T) -> None:
-        """Add an item behind the others of its owner."""
-        if owner not in self.owned:
-            self.owned[owner] = deque()
-            principal = _principal_of(owner)
-            if principal not in self.programs:
-                self.programs[principal] = deque()
-                self.order.append(principal)
-            self.programs[principal].append(owner)
-        self.owned[owner].append(thing)
-
-    def remove(self, owner: Hashable, thing: T) -> None:
-        """Remove an item."""
-        own = self.owned[owner]
-        own.remove(thing)
-        if own:
-            return
-        del self.owned[owner]
-        principal = _principal_of(owner)
-        programs = self.programs[principal]
-        programs.remove(owner)
-        if not programs:
-            del self.programs[principal]
-            self.order.remove(principal)
-
-    def owners(self) -> list[Hashable]:
-        """The owners, in the order of their turns: one of each principal, then a second one of each, and so on."""
-        rounds = zip_longest(*(self.programs[principal] for principal in self.order), fillvalue=_NOBODY)
-        return [owner for turn in rounds for owner in turn if owner is not _NOBODY]
-
-    def first(self, owner: Hashable) -> T:
-        """The owner's item whose turn it is."""
-        return self.owned[owner][0]
-
-    def later(self, owner: Hashable) -> None:
-        """Put an owner behind all others of its principal, if it has any item left, and its principal behind all others."""
-        principal = _principal_of(owner)
-        if owner in self.owned:
-            self.programs[principal].remove(owner)
-            self.programs[principal].append(owner)
-        if principal in self.programs:
-            self.order.remove(principal)
-            self.order.append(principal)
-
-    def next(self, rests: Callable[[Hashable], bool] = lambda principal: False) -> T:
-        """The item whose turn it is: of the next principal that does not rest, if there is one. Then it is the next principal's
-        turn, and later that of this one's next program and item."""
-        for _ in self.programs:
-            if not rests(self.order[0]):
-                break
-            self.order.rotate(-1)
-        programs = self.programs[self.order[0]]
-        own = self.owned[programs[0]]
-        for ring in (self.order, programs, own):
-            ring.rotate(-1)
-        return own[-1]
-
-    def check(self) -> None:
-        """The invariants."""
-        assert sorted(map(repr, self.order)) == sorted(map(repr, self.programs))
-        owners = [owner for programs in self.programs.values() for owner in programs]
-        assert sorted(map(repr, owners)) == sorted(map(repr, self.owned))
-        assert all(self.owned.values())
-        assert all(self.programs.values())
-
-
-_NOBODY: Final = object()
-
-
-def _principal_of(owner: Hashable) -> Hashable:
-    return owner.principal if isinstance(owner, ProgramIdentity) else owner
 
 
 class JobScheduler:
@@ -166,6 +82,14 @@ class JobScheduler:
         """Have a job of the service do what is left, in turns, if anything is and no such job does so already."""
         if left and not self.has(SERVICE, what):
             self.add(Job(SERVICE, SERVICE, what, turns(), lambda _: None))
+
+    def compute(self, client: ClientRecord, computation: SharedComputation[Any]) -> MessageState:
+        """Have a job of a client go on with a computation, for which it waits. A job that goes on with an earlier one ends the
+        wait as well."""
+        what = JOB_NAMES[WAITING_CONFIG]
+        if not self.has(client.number, what):
+            self.add(Job(client.program, client.number, what, computation.turns(), lambda _: None))
+        return WAITING_CONFIG
 
     def of(self, client: int) -> list[Job]:
         """A client's jobs, the oldest first."""

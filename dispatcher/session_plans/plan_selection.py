@@ -1,31 +1,22 @@
 """The choice of the plan for a run: a known one, a new one, or after some runs a better one, if there is memory for it.
 
-Whatever takes long is a job (`job_scheduler.py`): planning, for which the run waits; the search for a better plan; and
+Whatever takes long is a job (`jobs/job_scheduler.py`): planning, for which the run waits; the search for a better plan; and
 the choice of strategies for `auto`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from gt.bounds import MAX_PIPELINE_STEPS
-from gt.dispatcher.cost.deadlines import missed_deadlines
-from gt.dispatcher.cost.expected_run_time import PlanExpectation, expected_use
-from gt.dispatcher.cost.peak_memory import Lot, shortage
-from gt.dispatcher.pacing.priority import Priority, most_urgent
-from gt.dispatcher.pacing.run_time import RunTime
-from gt.dispatcher.planner.auto_strategy import choose_strategies, find_undecided
+from gt.dispatcher.jobs.compile_admission import CompileAdmission
+from gt.dispatcher.jobs.job_scheduler import JOB_NAMES, Job, JobScheduler, errors_as_results
+from gt.dispatcher.planner.auto_strategy import choose_strategies
 from gt.dispatcher.planner.choice_cache import ResidentPlacement
-from gt.dispatcher.planner.plan_parts import PlanPart, cut_plan
 from gt.dispatcher.planner.planner import Planned, Planner
-from gt.dispatcher.planner.policy import Policy
-from gt.dispatcher.planner.shardability_check import check_shardability
-from gt.dispatcher.planner.verification import Sample, checks_in_turns, draw_sample
+from gt.dispatcher.planner.verification import draw_sample
 from gt.dispatcher.state.message_state import (
     WAITING_COMPILATION,
     WAITING_PLAN,
@@ -33,20 +24,19 @@ from gt.dispatcher.state.message_state import (
     WAITING_STRATEGY,
     MessageState,
 )
-from gt.dispatcher.state.plan_cache import CachedPart, CachedPlan, Entry, ReadyPlan, SavedPlan, table_changes
+from gt.dispatcher.state.plan_cache import CachedPart, CachedPlan, Entry, ReadyPlan
 from gt.dispatcher.state.records import ClientRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.errors import ConfigError, GTError, ProtocolError
 from gt.ir.instruction import Plan, Segment
 from gt.ir.instruction_bytes import pack_plan, pack_plan_in_turns
-from gt.ir.spec import Spec
-from gt.sharding.placement import Layout, Mesh
-from gt.turns import ITEMS_PER_TURN, emptied, finish
+from gt.sharding.placement import Mesh
+from gt.turns import finish
 from gt.wire import messages as m
 from gt.wire.faults import error_of
 
-from .compile_admission import CompileAdmission
-from .job_scheduler import JOB_NAMES, Job, JobScheduler, errors_as_results
+from .held_memory import shortage_beside
+from .plan_preparation import UndecidedRules, predicted_time, prepare, prepare_better, prepare_checks, revive
 
 ROOM_CHECK_TENSORS: Final = 8
 """How many tensors a session may gain (or an eighth, if that is more) before its memory is checked again for known plans."""
@@ -58,27 +48,7 @@ MAX_WARNED: Final = 1000
 """The most deadlines about which one session is warned."""
 SWITCH_AT: Final = 6
 """The run at which the better plan takes over."""
-TAGS_PER_TURN: Final = 64
-"""Of how many tags a plan's class is looked for in one turn."""
-ENTRIES_PER_TURN: Final = 4096
-"""How many tensors of a session are counted in one turn."""
 _RESIDENT: Final = attrgetter("resident")
-
-
-class UndecidedRules(NamedTuple):
-    """The `auto` rules for which a strategy has to be chosen before a segment can be planned."""
-
-    names: list[str]
-
-
-class PreparedPlan(NamedTuple):
-    """A new plan: as it is kept, why it does not fit into memory (empty if it does), the deadlines that it misses, and its
-    bytes."""
-
-    cached: CachedPlan
-    shortage: str
-    missed: dict[tuple[str, float], float]
-    body: bytes
 
 
 class PlanSelection:
@@ -107,7 +77,7 @@ class PlanSelection:
         segment = client.segments[number]
         assert not isinstance(segment, tuple)
         prepared = self.worked_out(
-            client, JOB_NAMES[WAITING_PLAN], key, lambda: self._prepared(client, planner, run, segment, residents)
+            client, JOB_NAMES[WAITING_PLAN], key, lambda: prepare(client, planner, run, segment, residents)
         )
         if prepared is None:
             return WAITING_PLAN
@@ -162,7 +132,7 @@ class PlanSelection:
         """A plan that a session's mark has, kept as any other from now on; None while a job reads it."""
         saved, mesh = client.plans.saved[key], planner.mesh.number
         what, tf32 = JOB_NAMES[WAITING_PLAN], client.tf32
-        found = self.worked_out(client, what, ("saved", mesh, key), lambda: _revived(saved, planner, tf32))
+        found = self.worked_out(client, what, ("saved", mesh, key), lambda: revive(saved, planner, tf32))
         if found is None:
             return None
         del client.plans.saved[key]
@@ -174,36 +144,6 @@ class PlanSelection:
         if SEARCH_AT <= cached.runs < SWITCH_AT and not cached.searched:
             self._search(client, planner, key, cached)
         return cached
-
-    def _prepared(
-        self,
-        client: ClientRecord,
-        planner: Planner,
-        run: m.Run,
-        segment: Segment,
-        residents: tuple[ResidentPlacement, ...],
-    ) -> Generator[None, None, PreparedPlan | UndecidedRules]:
-        """All that a new plan takes, in turns. Raises `ConfigError` for a rule that does not fit."""
-        yield from check_shardability(planner.policy, segment, residents)
-        names = yield from find_undecided(planner.policy, segment, residents)
-        if names:
-            return UndecidedRules(names)
-        planned = yield from planner.plan_in_turns(segment, residents)
-        pipeline = planned.plan.pipeline
-        if pipeline is not None and len(planned.plan.instructions) * pipeline.microbatches > MAX_PIPELINE_STEPS:
-            raise ProtocolError(
-                f"{len(planned.plan.instructions)} instructions in {pipeline.microbatches} microbatches are more than "
-                f"{MAX_PIPELINE_STEPS:,} steps: use fewer microbatches"
-            )
-        missing = yield from self._shortage(client, planner, planned.plan, run)
-        missed = yield from missed_deadlines(planned.plan, planner.mesh, planner.known_speeds)
-        parts = yield from _cut(planned, planner, client.tf32)
-        body = b"" if parts else (yield from pack_plan_in_turns(replace(planned.plan, tf32=client.tf32)))
-        changes = yield from table_changes(residents, planned)
-        expected = yield from expected_use(planned.plan, planner.mesh, planner.known_speeds)
-        cached = CachedPlan(residents, planned, segment.scalar_types, changes, _run_time(expected), parts)
-        cached.priority = yield from _priority(planned.plan, planner.policy)
-        return PreparedPlan(cached, missing, missed, body)
 
     def worked_out(
         self, client: ClientRecord, what: str, key: Hashable, begin: Callable[[], Generator[None, None, Any]]
@@ -232,7 +172,7 @@ class PlanSelection:
             assert sample is not None
             key = (number, cached.number, sample)
             prepared = self.worked_out(
-                client, JOB_NAMES[WAITING_PLAN], key, lambda: self._checked(client, planner, cached, sample)
+                client, JOB_NAMES[WAITING_PLAN], key, lambda: prepare_checks(client, planner, cached, sample)
             )
             if prepared is None:
                 return WAITING_PLAN
@@ -242,39 +182,6 @@ class PlanSelection:
             found = cached if variant is None else self._remember(client, key, variant, "check", body)
         client.runs += 1
         return found
-
-    def _checked(
-        self, client: ClientRecord, planner: Planner, cached: CachedPlan, sample: Sample
-    ) -> Generator[None, None, tuple[CachedPlan | None, bytes]]:
-        """A variant of a plan that checks some instructions (None if there is nothing to check), and its bytes, in turns."""
-        if cached.parts:
-            return (yield from self._checked_parts(client, planner, cached, sample)), b""
-        plan = yield from checks_in_turns(cached.planned.plan, planner.mesh, sample)
-        if plan is cached.planned.plan:
-            return None, b""
-        planned = cached.planned._replace(plan=plan)
-        changes = yield from table_changes(cached.residents, planned)
-        body = yield from pack_plan_in_turns(replace(plan, tf32=client.tf32))
-        checked = CachedPlan(cached.residents, planned, cached.scalar_types, changes)
-        checked.run_time = RunTime(cached.run_time.nanoseconds, cached.run_time.tally.parts)
-        checked.priority = cached.priority
-        return checked, body
-
-    def _checked_parts(
-        self, client: ClientRecord, planner: Planner, cached: CachedPlan, sample: Sample
-    ) -> Generator[None, None, CachedPlan | None]:
-        """The same of a plan that is cut: each part checks its own instructions."""
-        parts = []
-        for each in cached.parts:
-            plan = yield from checks_in_turns(each.part.plan, planner.mesh, sample)
-            run_time = RunTime(each.run_time.nanoseconds, each.run_time.tally.parts)
-            parts.append((yield from _cached_part(each.part._replace(plan=plan), run_time, client.tf32)))
-        if all(new.part.plan is old.part.plan for new, old in zip(parts, cached.parts, strict=True)):
-            return None
-        changes, types = cached.changes, cached.scalar_types
-        checked = CachedPlan(cached.residents, cached.planned, types, changes, cached.run_time, tuple(parts))
-        checked.priority = cached.priority
-        return checked
 
     def _packed(self, client: ClientRecord, cached: CachedPlan) -> bytes | None:
         """The bytes of a plan; None while a job packs it."""
@@ -315,9 +222,9 @@ class PlanSelection:
         """Why a plan does not fit into memory beside what its session holds by now, empty if it fits; None while the run waits
         for a job that works it out."""
         if len(client.table) + len(plan.instructions) < SMALL_ROOM_CHECK:
-            return finish(self._shortage(client, planner, plan, run))
+            return finish(shortage_beside(client, planner, plan, run))
         key = ("room", run.segment, run.base)
-        found = self.worked_out(client, JOB_NAMES[waits], key, lambda: self._shortage(client, planner, plan, run))
+        found = self.worked_out(client, JOB_NAMES[waits], key, lambda: shortage_beside(client, planner, plan, run))
         if isinstance(found, Exception):
             raise found
         missing: str | None = found
@@ -328,13 +235,6 @@ class PlanSelection:
         if shortage:
             raise error_of("OutOfMemory", shortage)
         client.roomy = len(client.table) + max(ROOM_CHECK_TENSORS, len(client.table) >> 3)
-
-    def _shortage(self, client: ClientRecord, planner: Planner, plan: Plan, run: m.Run) -> Generator[None, None, str]:
-        """Why a plan does not fit beside everything else that its client holds; empty if it fits. Worked out in turns."""
-        held, lot = yield from held_beside(client, run)
-        found = yield from shortage(plan, planner.mesh, planner.known_speeds, held, lot, planner.policy.rule_of)
-        yield from emptied(held)
-        return found
 
     def _define(
         self, client: ClientRecord, cached: CachedPlan, segment: int, reason: str, body: bytes | None = None
@@ -392,7 +292,7 @@ class PlanSelection:
                 ready, cached.ready = cached.ready, None
                 cached.take(better, None if ready is None else ready.changes, () if ready is None else ready.parts)
                 if ready is not None:
-                    cached.run_time = _run_time(ready.expected)
+                    cached.run_time = predicted_time(ready.expected)
                 body = ready.body if ready is not None and ready.tf32 == client.tf32 else None
                 self._define(client, cached, key[0], "improved", body)
                 client.improved += 1
@@ -421,7 +321,7 @@ class PlanSelection:
                 better = found_now  # the last one is what was found
                 yield None
             if better is not None:
-                yield better, (yield from _ready(better, cached.residents, planner, client.tf32))
+                yield better, (yield from prepare_better(better, cached.residents, planner, client.tf32))
 
         def found(result: tuple[Planned, ReadyPlan] | None) -> None:
             cached.searched = True
@@ -499,139 +399,3 @@ class PlanSelection:
         """Do one turn of one job. Returns the client whose job has finished, if any: its queue may go on."""
         job = self.jobs.work() if self.jobs else None
         return None if job is None else self.service.by_number.get(job.client)
-
-
-def _memory(number: int, entry: Entry) -> tuple[int, tuple[Spec, Layout]]:
-    """Which memory a tensor takes, its own or one that it shares with others, and how much."""
-    if entry.root is None:
-        return number, (entry.spec, entry.resident.layout)
-    return ~id(entry.root), (entry.root.spec, entry.root.layout)
-
-
-def _counted(table: Mapping[int, Entry], freed: set[int]) -> Generator[None, None, Counter[Entry]]:
-    """The entries of a table without those of some tensors, and how often it has each. Counted in turns, in which
-    nobody changes the table: the run that needs it waits."""
-    counts: Counter[Entry] = Counter()
-    entries, gone = iter(table.values()), [*freed]
-    for at in range(0, len(table), ENTRIES_PER_TURN):
-        if at:
-            yield
-        counts.update(islice(entries, ENTRIES_PER_TURN))
-    for at in range(0, len(gone), ENTRIES_PER_TURN):
-        yield
-        counts.subtract(filter(None, map(table.get, gone[at : at + ENTRIES_PER_TURN])))
-    return counts
-
-
-def held_beside(client: ClientRecord, run: m.Run) -> Generator[None, None, tuple[Counter[tuple[Spec, Layout]], Lot]]:
-    """What a client holds besides the inputs of a run, and what becomes of those inputs. Counted in turns, and what is counted
-    with is freed in turns.
-
-    Entries are interned, so there are mostly few of them however many tensors there are: those are counted, not looked at one by
-    one.
-    """
-    table, freed = client.table, {*run.freed}
-    dying = {run.inputs[position] for position in run.dying} - freed
-    counts = yield from _counted(table, freed)
-    ending = Counter(map(table.__getitem__, dying))
-    held: Counter[tuple[Spec, Layout]] = Counter()
-    shared: dict[int, tuple[Spec, Layout]] = {}
-    users: Counter[int] = Counter()
-    for at, (entry, count) in enumerate(counts.items(), 1):
-        if not at % ITEMS_PER_TURN:
-            yield
-        if not count or entry.fault is not None:
-            continue
-        key, memory = _memory(0, entry)
-        if entry.root is None:
-            held[memory] += count
-        else:
-            shared[key] = memory
-            users[key] += count - ending[entry]
-    own: dict[int, int] = {}
-    for position, number in enumerate(run.inputs):
-        if not (position + 1) % ITEMS_PER_TURN:
-            yield
-        entry = table[number]
-        key, memory = _memory(number, entry)
-        if memory != (entry.spec, entry.resident.layout) or key in own:
-            continue
-        own[key] = position
-        if entry.root is not None:
-            shared.pop(key, None)
-        elif number not in freed and entry.fault is None:
-            held[memory] -= 1
-            if held[memory] <= 0:
-                del held[memory]
-            users[key] = number not in dying
-    while shared:
-        for _ in range(min(len(shared), ITEMS_PER_TURN)):
-            held[shared.popitem()[1]] += 1
-        yield
-    lot = Lot(
-        frozenset(position for key, position in own.items() if not users[key]),
-        frozenset(range(len(run.inputs))) - {*own.values()},
-    )
-    yield from emptied(users)
-    yield from emptied(counts)
-    return held, lot
-
-
-def _run_time(expected: PlanExpectation) -> RunTime:
-    """What is predicted of a plan."""
-    return RunTime(round(expected.seconds * 1e9), expected.parts)
-
-
-def _priority(plan: Plan, policy: Policy) -> Generator[None, None, Priority | None]:
-    """The class of a plan, found in turns: the most urgent one that its signals say. None, for its session's, where part of it
-    is computed in signals that say none."""
-    if not policy.priorities:
-        return None
-    found: set[str] = set()
-    for at, tag in enumerate(plan.tags, 1):
-        said = policy.priority_for(tag)
-        if said is None:
-            return None
-        found.add(said)
-        if not at % TAGS_PER_TURN:
-            yield
-    return most_urgent(map(Priority, found)) if found else None
-
-
-def _revived(saved: SavedPlan, planner: Planner, tf32: bool) -> Generator[None, None, CachedPlan]:
-    """A plan of a mark, on the mesh of a session that goes on from there, made in turns."""
-    cached = yield from saved.on(planner.mesh.number)
-    expected = yield from expected_use(cached.planned.plan, planner.mesh, planner.known_speeds)
-    cached.run_time = _run_time(expected)
-    cached.priority = yield from _priority(cached.planned.plan, planner.policy)
-    cached.parts = yield from _cut(cached.planned, planner, tf32)
-    if cached.better is not None and planner.policy.cuts:
-        cached.ready = yield from _ready(cached.better, cached.residents, planner, tf32)
-    return cached
-
-
-def _ready(
-    better: Planned, residents: tuple[ResidentPlacement, ...], planner: Planner, tf32: bool
-) -> Generator[None, None, ReadyPlan]:
-    """What a better plan takes over with, made in turns."""
-    changes = yield from table_changes(residents, better)
-    parts = yield from _cut(better, planner, tf32)
-    body = b"" if parts else (yield from pack_plan_in_turns(replace(better.plan, tf32=tf32)))
-    expected = yield from expected_use(better.plan, planner.mesh, planner.known_speeds)
-    return ReadyPlan(changes, body, tf32, expected, parts)
-
-
-def _cut(planned: Planned, planner: Planner, tf32: bool) -> Generator[None, None, tuple[CachedPart, ...]]:
-    """The parts of a plan that its signals want to be shorter, made in turns; none if it is not cut."""
-    parts = yield from cut_plan(planned.plan, planner.policy, planner.mesh, planner.known_speeds)
-    made = []
-    for part in parts:
-        expected = yield from expected_use(part.plan, planner.mesh, planner.known_speeds)
-        made.append((yield from _cached_part(part, _run_time(expected), tf32)))
-    return tuple(made)
-
-
-def _cached_part(part: PlanPart, run_time: RunTime, tf32: bool) -> Generator[None, None, CachedPart]:
-    """A part of a plan with its bytes, made in turns."""
-    body = yield from pack_plan_in_turns(replace(part.plan, tf32=tf32))
-    return CachedPart(part, body, run_time)
