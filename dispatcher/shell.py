@@ -706,7 +706,11 @@ class DispatcherShell:
 
 def import_ahead() -> threading.Thread:
     """Import in a thread what reading a config needs: it takes a twelfth of a second of processor time, for which the first
-    session with a config would otherwise hold up those of other users."""
+    session with a config would otherwise hold up those of other users.
+
+    A private service on a Unix socket does not: it has one program, whose start this would slow down on a machine with few cores.
+    If that program brings a config later, the event that reads it takes these 0.08 s, once, and only that program waits.
+    """
     thread = threading.Thread(
         target=importlib.import_module, args=("gt.sharding.config",), name="gt-imports", daemon=True
     )

@@ -23,6 +23,12 @@ PROGRAMS = {
 }
 """Of each program: the package that it needs, and what starts it."""
 
+HINTS = {
+    "with_ray.py": "If Ray did not start: `ray stop` ends what an earlier run has left, RAY_ADDRESS must not be set, /tmp and "
+    "/dev/shm need room, and /tmp/ray/session_latest/logs says more."
+}
+"""What to do where a program failed."""
+
 # gloo on a machine whose name has no address, and Ray without what it sends about its use.
 SETTINGS = {"GLOO_SOCKET_IFNAME": "lo", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
 
@@ -41,7 +47,9 @@ def main() -> int:
             timeout=TIMEOUT_SECONDS, check=False,
         )  # fmt: skip
         if done.returncode:
-            print(done.stderr, file=sys.stderr)
+            last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+            print(f"{program} with {package} {version} failed: {last}", file=sys.stderr)
+            print(f"{HINTS.get(program, '')} All that it says: cd {HERE}; python {program}".strip(), file=sys.stderr)
             return 1
         line = done.stdout.strip().splitlines()[-1]
         print(f"{package} {version}: {line}", flush=True)

@@ -7,8 +7,8 @@ again when others have left.
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import os
 import socket as socketlib
 import threading
 import time
@@ -36,6 +36,7 @@ class ConnectionLimit:
         """How many connections were refused because of their keys."""
         monitors = [transport.limit_connections(socket, limit) for socket in sockets]
         self.monitors = [(listener, monitor) for listener, monitor in enumerate(monitors) if monitor is not None]
+        self.endpoints = [transport.endpoint(socket) for socket in sockets]
         self.failed = False
         """Whether a bug was met, which is logged once."""
         self.warn_at = 0.0
@@ -83,20 +84,17 @@ class ConnectionLimit:
         if event.kind == transport.REFUSED:
             self.strangers += 1
         elif event.kind == transport.ACCEPTED and event.descriptor >= self.limit:
-            self._hang_up(event.descriptor)
+            self._hang_up(listener, event.descriptor)
         elif self.guard is not None and event.kind == transport.ACCEPTED:
             self.guard.accepted(listener, event.descriptor)
         elif self.guard is not None:
             self.guard.closed(listener, event.descriptor)
 
-    def _hang_up(self, descriptor: int) -> None:
-        """End a connection as if the peer had: libzmq, which owns it, closes it."""
-        with contextlib.suppress(OSError):  # it is closed already
-            connection = socketlib.socket(fileno=descriptor)
-            try:
-                connection.shutdown(socketlib.SHUT_RDWR)
-            finally:
-                connection.detach()
+    def _hang_up(self, listener: int, descriptor: int) -> None:
+        """End a connection as if the peer had: libzmq, which owns it, closes it. If it is closed by now, and its descriptor means
+        something else, nothing happens to that."""
+        if not _end_connection(descriptor, self.endpoints[listener]):
+            return
         self.refused += 1
         if time.monotonic() >= self.warn_at:
             self.warn_at = time.monotonic() + WARN_SECONDS
@@ -105,3 +103,34 @@ class ConnectionLimit:
                 "it may have as many as `ulimit -Hn` says where it is started",
                 self.limit,
             )
+
+
+def _end_connection(descriptor: int, endpoint: str) -> bool:
+    """End a connection that was accepted at this address. Returns False if the descriptor is none, or closed."""
+    try:
+        copy = os.dup(descriptor)  # which nobody else closes and uses for something else
+    except OSError:
+        return False
+    try:
+        connection = socketlib.socket(fileno=copy)
+    except OSError:  # a file, or a pipe
+        os.close(copy)
+        return False
+    with connection:
+        try:
+            if not _is_accepted(connection, endpoint):
+                return False
+            connection.shutdown(socketlib.SHUT_RDWR)
+        except OSError:  # it has ended
+            return False
+    return True
+
+
+def _is_accepted(connection: socketlib.socket, endpoint: str) -> bool:
+    """Whether a socket is a connection that was accepted at this address."""
+    if connection.getsockopt(socketlib.SOL_SOCKET, socketlib.SO_ACCEPTCONN):
+        return False  # it listens itself
+    own = connection.getsockname()
+    if connection.family == socketlib.AF_UNIX:
+        return endpoint == f"ipc://{own}"
+    return endpoint.startswith("tcp://") and endpoint.rpartition(":")[2] == str(own[1])

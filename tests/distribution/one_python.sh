@@ -1,9 +1,12 @@
 #!/bin/sh
 # one_python.sh PYTHON FOLDER: imports, the README's example and pure tests of a few folders with that Python and the wheel in dist, in
-# an environment of its own in FOLDER, which stays for the next time. A Python that is not there, or too old, is named and is no failure.
+# an environment of its own in FOLDER, which stays for the next time. A Python that is not there, does not run (such as a shim of pyenv
+# for a version that is not chosen) or is too old, is named with the reason and is no failure.
 set -eu
-version=$("$1" -c 'import sys; assert sys.version_info >= (3, 11); print("%d.%d" % sys.version_info[:2])' 2> /dev/null) \
-    || { echo "$1: not there, or older than 3.11: left out"; exit 0; }
+command -v "$1" > /dev/null || { echo "$1: left out: it is not there"; exit 0; }
+version=$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>&1) \
+    || { echo "$1: left out: $(command -v "$1") does not run: $(printf '%s' "$version" | head -n 1)"; exit 0; }
+"$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$1: left out: $version is older than 3.11"; exit 0; }
 place=$2/$version
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

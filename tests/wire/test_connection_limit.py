@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -63,3 +64,37 @@ def test_a_bug_of_the_guard_is_logged_once_and_connections_go_on(
     assert len([record for record in caplog.records if "looked for no more" in record.message]) == 1
     router.disable_monitor()
     router.close(linger=0)
+
+
+def test_only_a_connection_that_was_accepted_there_is_hung_up(tmp_path: Path) -> None:
+    """By the time the thread hears of a connection, ZeroMQ may have closed it, and its descriptor may be that of anything."""
+    router = transport.router("tcp://127.0.0.1:*", 1000)
+    limit = ConnectionLimit([router], 0)
+    mine, other = socket.socketpair()
+    with mine, other, (tmp_path / "file").open("w") as file, socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        with socket.create_connection(listening.getsockname()) as outgoing, listening.accept()[0] as accepted:
+            for each in (
+                mine.fileno(),
+                file.fileno(),
+                listening.fileno(),
+                outgoing.fileno(),
+                accepted.fileno(),
+                1 << 20,
+            ):
+                limit._hear(0, transport.ConnectionEvent(transport.ACCEPTED, each))
+            for one, another in ((mine, other), (outgoing, accepted)):
+                one.sendall(b"x")
+                assert another.recv(1) == b"x"
+        file.write("x")
+        assert limit.refused == 0
+        with socket.create_connection(("127.0.0.1", int(transport.endpoint(router).rpartition(":")[2]))) as dialled:
+            dialled.settimeout(60)
+            (monitor,) = (each for _, each in limit.monitors)
+            assert monitor.poll(60_000)
+            limit.turn({monitor: 1})
+            assert limit.refused == 1
+            while dialled.recv(100):  # what ZeroMQ greets with, and then the end
+                pass
+    limit.close()
