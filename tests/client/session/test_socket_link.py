@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,15 @@ from gt.bounds import MAX_INLINE_BYTES
 from gt.client.session.socket_link import EDGE_SECONDS, SocketLink
 from gt.daemon.host import host_facts
 from gt.unix_sockets.dealer import UnixDealer
+from gt.unix_sockets.router import UnixRouter
 from gt.wire import messages as m
 from gt.wire import transport
 from gt.wire.bulk import ALL_WORKERS
 from gt.wire.messages import codec
 from gt.wire.reliable_stream import HEADER_BYTES
 
+LONG_SECONDS = 20.0
+"""What a message ends at once is waited for so long."""
 HELLO = m.Hello(m.VERSION, "client", {"mark": 0})
 
 
@@ -169,6 +173,50 @@ def test_it_waits_for_long_only_where_a_message_wakes_it(
     link.absent = True
     link.wait(0.1)
     assert asked.milliseconds == [100.0, 1000 * EDGE_SECONDS]
+
+
+@pytest.mark.parametrize("why", ["broken", "elsewhere", "looked for", "over TCP"])
+def test_it_looks_often_where_a_message_may_not_wake_it(
+    link: SocketLink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """A connection that has ended may be opened again by another thread, ZeroMQ's descriptors signal edges, and another
+    dispatcher is looked for now and then."""
+    monkeypatch.setattr(UnixDealer, "broken", why == "broken")
+    over_tcp = SocketLink("tcp://127.0.0.1:9") if why == "over TCP" else None
+    waits = over_tcp or link
+    try:
+        if over_tcp is None:
+            welcomed(link, tmp_path)
+        waits.wait(0.0)
+        asked = Asked()
+        waits.pollers.known = (asked, waits.pollers.known[1])
+        waits.search.address = "ipc:///elsewhere" if why == "elsewhere" else waits.search.address
+        waits.absent = why == "looked for"
+        waits.wait(0.1)
+        waits.wait(EDGE_SECONDS / 4)
+        assert asked.milliseconds == [1000 * EDGE_SECONDS, 250 * EDGE_SECONDS]
+    finally:
+        waits.search.address = ""
+        if over_tcp is not None:
+            over_tcp.close()
+
+
+def test_a_message_ends_a_long_wait(tmp_path: Path) -> None:
+    """It is there to be read then."""
+    router = UnixRouter(str(tmp_path / "s"), 1 << 20)
+    link = SocketLink(f"ipc://{tmp_path}/s")
+    try:
+        link.send(HELLO)
+        while (found := router.receive()) is None:
+            assert router.poll(int(1000 * LONG_SECONDS))
+        begin = time.monotonic()
+        assert router.send([b"answer"], found[0].identity)
+        link.wait(LONG_SECONDS)
+        assert time.monotonic() - begin < LONG_SECONDS
+        assert link.control.socket.receive() == [b"answer"]
+    finally:
+        link.close()
+        router.close()
 
 
 def test_a_closed_socket_has_no_descriptor() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from builders import Lines
 from one_dispatcher import VECTOR, Service, started
 
@@ -9,7 +10,7 @@ from gt.dispatcher.limits.limit_table import LimitTable, PrincipalLimits
 from gt.dispatcher.pacing.priority import AUTO, BATCH, Entitlement, Priority
 from gt.dispatcher.state.events import NewLimits
 from gt.dispatcher.state.message_state import WAITING_SHARE
-from gt.dispatcher.state.shared_state import MESH_CREDITS
+from gt.dispatcher.state.shared_state import CREDITS_AT_ONCE, MESH_CREDITS
 from gt.ir.instruction import Segment
 from gt.sharding.options import PRIORITIES
 from gt.wire import messages as m
@@ -209,6 +210,42 @@ def test_a_plan_that_waits_for_its_share_is_picked_once() -> None:
         each.core.queues.pump(each.core.service.clients[b"c"])
     finish(each, LONG)
     assert cached.runs == before + 1
+
+
+def test_who_waits_for_its_share_is_credited_in_lumps() -> None:
+    """It has more to send than it may yet, so a credit for each plan would only wake it. At the end it hears of all."""
+    each = shared(c=LONG, d=LONG)
+    count = CREDITS_AT_ONCE + 3
+    before = each.core.service.clients[b"c"].credited
+    for n in range(count):
+        each.run(1, 10 + n, [1])
+    lumps = []
+    for ended in range(1, count + 1):
+        finish(each, LONG)
+        lumps += [(ended, credit.done - before) for credit in each.hears("c", m.Credit)]
+    assert lumps == [(CREDITS_AT_ONCE, CREDITS_AT_ONCE), (count, count)]
+
+
+def test_the_end_of_a_plan_looks_at_no_queue_that_waits_on_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only at that of whose turn it is, and at queues that waited for something else; and each plan has its turn."""
+    each = shared(c=LONG, d=LONG)
+    for n in range(3):
+        for client in "cd":
+            each.run(1, 10 + n, [1], client)
+    service, looked, pump = each.core.service, list[int](), each.core.queues.pump
+    monkeypatch.setattr(each.core.queues, "pump", lambda client: (looked.append(client.number), pump(client)))
+    numbers = [service.clients[name].number for name in (b"c", b"d")]
+    order, waited_on = issued(each), 0
+    while service.issued:
+        waited = {*service.pacer.waiting}
+        looked.clear()
+        finish(each, LONG)
+        turns = issued(each)
+        assert not (waited - {*turns}) & {*looked}
+        waited_on += len(waited - {*turns})
+        order += turns
+    assert waited_on
+    assert [order.count(number) for number in numbers] == [3, 3]
 
 
 def test_measurements_are_the_first_members() -> None:
