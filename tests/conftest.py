@@ -24,9 +24,10 @@ settings.load_profile("gt")
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """Processes, of which nothing may be left afterwards. This process finds their services and keys where they do."""
     made = Machine()
+    made.fresh = request.node.get_closest_marker("fresh") is not None
     for name in ("XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, made.environment[name])
     try:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from fork_server import ForkingPopen
 
 TIMEOUT = 90.0
 """Seconds that a process has to do what it is waited for; far more than it needs, for slow machines."""
@@ -50,11 +51,11 @@ def daemons():
 class Process:
     """One child process. Its lines (stdout and stderr together) are gathered as they come."""
 
-    def __init__(self, name: str, arguments: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, name: str, arguments: list[str], environment: dict[str, str], *, fresh: bool) -> None:
         self.name = name
         self.lines: list[str] = []
         self._fresh: queue.Queue[str | None] = queue.Queue()
-        self._child = subprocess.Popen(
+        self._child = (subprocess.Popen if fresh else ForkingPopen)(
             arguments,
             env=environment,
             stdin=subprocess.PIPE,
@@ -210,6 +211,8 @@ class Machine:
         self._folder = tempfile.TemporaryDirectory(prefix="gt-test-", dir="/tmp")  # a socket's path must be short
         self.temp = Path(self._folder.name)
         self.processes: list[Process] = []
+        self.fresh = False
+        """Whether each process loads its modules itself, as users' processes do, also where a fork would do the same."""
         self.environment = {**os.environ, "TMPDIR": str(self.temp), "GT_LOG_LEVEL": "warning", "PYTHONUNBUFFERED": "1"}
         self._runtime = tempfile.TemporaryDirectory(
             prefix="gt-test-"
@@ -227,7 +230,7 @@ class Machine:
         return {entry.name for entry in folder.iterdir() if "gt" in entry.name} if folder.is_dir() else set()
 
     def start(self, name: str, arguments: list[str]) -> Process:
-        process = Process(name, arguments, self.environment)
+        process = Process(name, arguments, self.environment, fresh=self.fresh)
         self.processes.append(process)
         return process
 

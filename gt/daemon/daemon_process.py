@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-import subprocess
 import sys
+from subprocess import DEVNULL, Popen
 
 
 def watch_pipe() -> tuple[int, int]:
@@ -19,17 +19,17 @@ def watch_pipe() -> tuple[int, int]:
     return read, write
 
 
-def start_daemon(arguments: list[str], environment: dict[str, str], read: int) -> subprocess.Popen[bytes]:
+def start_daemon(arguments: list[str], environment: dict[str, str], read: int) -> Popen[bytes]:
     """Start a daemon, the module and options in `arguments`, in a session of its own; it gets the pipe's end `read`."""
     # a dispatcher unblocks SIGHUP as soon as it can follow it; until then it would end it
     blocked = {signal.SIGHUP} if arguments[0] == "gt.dispatcher" else set()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     try:
-        return subprocess.Popen(  # noqa: S603 — this very interpreter, with the caller's arguments
+        return Popen(  # noqa: S603 — this very interpreter, with the caller's arguments
             [sys.executable, "-P", "-m", *arguments],  # -P: nothing is imported from the folder the user stands in
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=None if _is_open(2) else subprocess.DEVNULL,  # or its first socket would be its standard error
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=None if _is_open(2) else DEVNULL,  # or its first socket would be its standard error
             env=environment,
             pass_fds=(read,),
             start_new_session=True,

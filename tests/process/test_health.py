@@ -12,7 +12,7 @@ from daemons import Machine
 
 from gt.monitor.health_probe import HERE, probe
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.fresh]
 
 
 def test_probes_tell_a_service_that_is_well_from_one_that_is_not(machine: Machine) -> None:

@@ -9,7 +9,7 @@ from daemons import Machine
 
 import gt
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.fresh]
 
 
 def test_a_session_waits_until_another_has_ended_or_the_file_grants_more(machine: Machine) -> None:

@@ -8,7 +8,7 @@ import signal
 import pytest
 from daemons import Machine
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.fresh]
 
 
 def test_daemons_log_json_with_fields_and_stacks_when_asked(machine: Machine) -> None:

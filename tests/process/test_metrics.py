@@ -77,6 +77,7 @@ def test_a_dispatcher_serves_what_all_its_workers_and_clients_do(machine: Machin
     assert gone["gt_clients"] == 0
 
 
+@pytest.mark.fresh
 def test_it_is_bound_to_loopback_and_ends_with_the_dispatcher_however_that_ends(machine: Machine) -> None:
     port = free_port()
     _, dispatcher, _ = machine.service(1, "--metrics-port", str(port))

@@ -61,6 +61,7 @@ def test_a_long_computation_is_no_silence_of_the_dispatcher(machine: Machine) ->
 # addresses
 
 
+@pytest.mark.fresh
 def test_a_refused_address_is_one_line(machine: Machine) -> None:
     """Only loopback is bound: any other address is refused in one line that says why, with exit status 1."""
     refused = [
@@ -73,6 +74,7 @@ def test_a_refused_address_is_one_line(machine: Machine) -> None:
         assert "refusing to bind" in line or "is no address" in line
 
 
+@pytest.mark.fresh
 def test_a_port_in_use_is_one_line(machine: Machine) -> None:
     """A second dispatcher at the same address says so in one line and ends with status 1; the first goes on."""
     address, dispatcher, _ = machine.service(1)
@@ -99,6 +101,7 @@ def test_nobody_at_the_address() -> None:
     assert time.monotonic() - start < 7
 
 
+@pytest.mark.fresh
 def test_a_worker_finds_nobody_at_the_address(machine: Machine) -> None:
     """A worker without a dispatcher ends by itself, with status 1 and the command that would start one."""
     worker = machine.command("worker", "--address", f"ipc://{machine.temp}/nobody", "--device", "cpu")
@@ -107,6 +110,7 @@ def test_a_worker_finds_nobody_at_the_address(machine: Machine) -> None:
     assert worker.wait() == 1
 
 
+@pytest.mark.fresh
 def test_a_service_on_a_socket_file(machine: Machine) -> None:
     """A dispatcher listens at a path as well; no second one takes it away, and it is removed in the end."""
     address = f"ipc://{machine.temp}/here"
@@ -126,6 +130,7 @@ def test_a_service_on_a_socket_file(machine: Machine) -> None:
     assert machine.left() == []
 
 
+@pytest.mark.fresh
 def test_up_runs_a_service_until_it_is_stopped(machine: Machine) -> None:
     """`gt up` says where it listens once its workers are there; SIGTERM ends all of it with status 0."""
     address = f"ipc://{machine.temp}/up"
@@ -143,6 +148,7 @@ def test_up_runs_a_service_until_it_is_stopped(machine: Machine) -> None:
 # daemons that end
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_dispatcher(machine: Machine, number: signal.Signals) -> None:
     """A dispatcher that is stopped ends with status 0, its workers follow, and clients get an error that says so."""
@@ -159,6 +165,7 @@ def test_a_stopped_dispatcher(machine: Machine, number: signal.Signals) -> None:
     assert machine.left() == []
 
 
+@pytest.mark.fresh
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_worker(machine: Machine, number: signal.Signals) -> None:
     """A worker that is stopped ends with status 0; who had data on it has them on another, and goes on."""

@@ -17,7 +17,7 @@ from effort import EFFORT
 
 import gt
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.fresh]
 ROUNDS = 20 if EFFORT >= 1 else 10
 """How often a daemon is killed and something is computed after it; the dispatcher is the victim of every fifth kill."""
 
