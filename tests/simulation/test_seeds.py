@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from effort import PROVED, cases
+from effort import EFFORT, PROVED, cases
 from simulation.running import simulate
 
 SEEDS = cases(510)
 BATCHES = [range(start, min(start + 10, SEEDS)) for start in range(0, SEEDS, 10)]
-EVERYBODY = max(60, SEEDS)
+EVERYBODY = max(30, SEEDS)
 """How many services are simulated with everything that may happen."""
+STRIDE = 1 if EFFORT >= 1 else 2
+"""Of how many seeds that are drawn one is tried, in kinds that take half a second each."""
 FAILED = (
     33,
     35,
@@ -128,7 +130,7 @@ def test_limits_hold_whatever_happens(seed: int) -> None:
 @pytest.mark.parametrize("seeds", BATCHES[2::5], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_lost_workers_cost_time_and_nothing_else(seeds: range) -> None:
     """Programs hear of no worker that is started again, and every value is right."""
-    outcomes = [simulate(seed, recovers=True) for seed in seeds]
+    outcomes = [simulate(seed, recovers=True) for seed in seeds[::STRIDE]]
     PROVED["simulated services that lose workers and nothing else"] += len(outcomes)
     PROVED["sessions that went back and on"] += sum(outcome.recoveries for outcome in outcomes)
     assert sum(outcome.recoveries for outcome in outcomes) > 0
@@ -137,7 +139,7 @@ def test_lost_workers_cost_time_and_nothing_else(seeds: range) -> None:
 @pytest.mark.parametrize("seeds", BATCHES[:-1:10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_plans_that_end_workers_are_refused_and_nothing_else_is(seeds: range) -> None:
     """The same, and one program asks again and again for what ends a worker: it is told so, and nobody hears of anything else."""
-    outcomes = [simulate(seed, ends_workers=True) for seed in seeds[::2]]
+    outcomes = [simulate(seed, ends_workers=True) for seed in seeds[:: 2 * STRIDE]]
     PROVED["simulated services in which a program ends workers"] += len(outcomes)
     assert sum(outcome.refused for outcome in outcomes) > 0
 
@@ -146,7 +148,7 @@ def test_plans_that_end_workers_are_refused_and_nothing_else_is(seeds: range) ->
 def test_lost_workers_cost_no_snapshot(seeds: range) -> None:
     """Those under way are written again, and restored tensors are there although their snapshots were replaced; in the end there
     are no files but those of whole snapshots."""
-    outcomes = [simulate(seed, saves=True, recovers=True) for seed in seeds[::3]]
+    outcomes = [simulate(seed, saves=True, recovers=True) for seed in seeds[:: 3 * STRIDE]]
     PROVED["simulated services that take snapshots and lose workers"] += len(outcomes)
     assert sum(outcome.recoveries for outcome in outcomes) > 0
     assert sum(outcome.restored for outcome in outcomes) > 0
