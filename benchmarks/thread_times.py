@@ -1,5 +1,7 @@
-"""How long each thread of a service and of a program has run while a value was fetched, and how long it has waited for a core, as
-Linux counts it: where a slow fetch waits. Other programs change the waits, and hardly what threads run."""
+"""Shows where a slow fetch waits: for each thread of a program and of its service, how long it ran and waited for a core.
+
+Linux counts both. Other programs on the machine change the waits, and hardly the running times.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a client's bulk data is under way at one time: what it may be sent, and what it may have sent.
+"""Windows of bulk data: how many bytes may be under way to a client, and from it, at one time.
 
 Who grants bytes and reads none of them, or sends bytes that no worker has granted, would have the relay keep them. So a grant or
 an offer is held back while its client has `MAX_UNREAD_BULK_BYTES` granted or unread, or what is its part of what all of its

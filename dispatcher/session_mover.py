@@ -1,4 +1,4 @@
-"""Moves running sessions to other workers: looks once a second at what there is, and tells those of which `SessionMoves` says so.
+"""Moves running sessions to other workers: once a second it asks `SessionMoves` which would be faster elsewhere.
 
 A session moves as one does whose worker is drained: between two of its messages, when nothing of it is in flight, its tensors go
 to the other worker, and a mark follows. Only sessions move that have one worker and could have had any: whoever has said where to

@@ -79,7 +79,7 @@ SHARED_WORK_SECONDS: Final = 0.0005
 CORE_WAIT_SECONDS: Final = 0.02
 """The least seconds between two looks at how long this thread waits for a core."""
 REFUSED: Final = "messages of no session"
-"""Whoever sends these, whose principals nobody looks up, share the thread with others as one principal."""
+"""The principal that is charged for them: looking up each sender's own would cost more than to refuse the message."""
 PING: Final = m.Ping()
 PUBLISHED: Final = 2
 """The place of that socket among those that are guarded."""

@@ -1,4 +1,4 @@
-"""What a recording amounts to: sums over its events, made in one pass, for reports and advice.
+"""Sums over the events of a recording, made in one pass, for reports and advice.
 
 Pure: events in, numbers out; nothing is drawn or worded here. Memory grows with the program (its lines, plans and ops), and,
 for the timeline only, with the recording.

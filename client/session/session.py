@@ -63,8 +63,9 @@ WARN_SILENCE_SECONDS: Final = 6.0
 PATIENCE_SECONDS: Final = 0.02
 MAX_PATIENCE_SECONDS: Final = 0.1
 PATIENCE_PART: Final = 1 / 8
-"""Who waits looks again after this part of the time that it has waited, within these bounds: a message wakes it before, but for
-one that another thread has read. A hundred programs that looked every 0.02 s took most of a core."""
+"""A thread that waits for an answer wakes when a message arrives. It also looks by itself, in case another thread has read that
+message: after an eighth of the time it has waited so far, at least 0.02 s and at most 0.1 s. A hundred programs that looked
+every 0.02 s took most of a core."""
 NEW_MEMORY_SECONDS: Final = 0.01
 """The seconds for which a put waits for a mark, which frees memory that was used before, rather than touch new memory."""
 OWN_SERVICE_ADVICE: Final = "; after gt.disconnect() the next operation starts another service"

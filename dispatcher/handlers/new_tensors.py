@@ -1,5 +1,5 @@
-"""Tensors that come into a session from outside, by a put or from a snapshot: which ids they may have, and what becomes of one
-that cannot come."""
+"""Tensors that come into a session from outside, by a put or from a snapshot: which ids they may have, and what happens
+when one cannot be placed."""
 
 from __future__ import annotations
 

@@ -89,8 +89,11 @@ class ThreadShares:
         return bool(self.paid) and self.paid.get(principal, -inf) > now and self.is_beside_others(principal, now)
 
     def pause(self, principal: Hashable, worked: float, now: float) -> float:
-        """How many seconds the thread leaves its core after it has read messages for so many, the last one of a principal: 0, or
-        if that one rests and sends messages all the same, as long as leaves it no more than its share."""
+        """The seconds for which the thread should sleep after it has read messages for `worked` seconds.
+
+        It is 0 unless `principal`, who sent the last of them, is over its share and goes on sending. Then the thread sleeps until
+        reading has taken no more of its time than that share, `MAX_PAUSE_SECONDS` at most.
+        """
         if worked < FLOOD_SECONDS or not self.rests(principal, now):
             return 0.0
         share = SHORT_SHARE if now < self.short_until else SHARE

@@ -1,4 +1,4 @@
-"""What policies have made of the same programs: figures, and the table of them."""
+"""Compares policies by the figures that each has reached on the same programs, as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients say of what they publish and read, checked; and the names by which a principal may be given a right to read."""
+"""Checks messages by which clients publish and read tensors, and the names of those that they allow to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fatal runs: those of a session during which workers have ended, and which are not issued again for ever.
+"""Fatal runs: runs during which a worker's process ended. After a second such end a run is refused, not tried for ever.
 
 A worker whose process ends tells by its memory which plan it was computing (`RunningPlanMemory`). That may be chance, since
 others kill processes too; so the session goes back and tries the run once more. When a second worker ends in the same run,

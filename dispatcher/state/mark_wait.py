@@ -1,4 +1,4 @@
-"""How long the service waits for those who write or restore their parts of a mark.
+"""Time limits of marks: how long the dispatcher waits for workers to write, or to restore, their parts of a mark.
 
 Each of them may take as long as a slow disk would, counted from when it has finished all plans and puts that it got before, and
 anew whenever it has come further with files of marks: on a host that is short of cores, or behind the marks of many sessions,

@@ -1,4 +1,4 @@
-"""Limits that no principal can use up, and of a principal's share no program: nobody takes the last tenth of what others leave.
+"""Limits that no principal can use up, nor a program its principal's part: each may hold nine tenths of what the others leave.
 
 A limit on things that are held at one time (`refusal`) is a number that all share. A limit on how often something happens
 (`RateLimit`) is one for each principal, and a smaller one for each of its programs. So whoever opens sessions without end

@@ -1,5 +1,5 @@
-"""What is left of a session's tensors when one of its workers is lost: those of which the other workers have all, and that no
-plan in flight was to make or move.
+"""The tensors that a session still has when one of its workers is lost: those that its other workers hold completely, and that no
+plan in flight was making or moving.
 
 The survivors are taken as the grid of the mesh without the lost worker's position on one axis. What was replicated along that
 axis is whole there, however it is sharded along others. Pure functions; `handlers/disconnect.py` acts on it.

@@ -1,4 +1,4 @@
-"""What a dispatcher tells whoever asks whether it is well (`gt health`): numbers of workers, and how long one was silent."""
+"""The dispatcher's answer to `gt health`: how many workers there are, and how long the most silent one has said nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which commands there are. An error is a line and status 1; how to call one wrongly is status 2.
+"""The command `gt` with all its commands. An error is one line and exit status 1; wrong arguments are exit status 2.
 
 The modules in this folder and those below load typer and nothing else. They may reach into rooms, as the public face does: in
 a command, when it runs.

@@ -1,4 +1,4 @@
-"""What is checked and prepared in the process of a command before daemons are started, and how it waits for them."""
+"""Prepares daemons in the process of a command: checks its options and config, and waits until the daemons have started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gt explain`: how a program would be sharded, before any cluster runs it. What it finds out is `gt/tools/explain.py`'s."""
+"""`gt explain`: how a program would be sharded, before any cluster runs it. `gt/tools/explain.py` does the work."""
 
 from __future__ import annotations
 

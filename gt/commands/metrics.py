@@ -1,4 +1,4 @@
-"""`--metrics-port` of `gt dispatcher` and `gt up`: what is served there is `gt.monitor.exporter`'s, in a process of its own."""
+"""`--metrics-port` of `gt dispatcher` and `gt up`: starts `gt.monitor.exporter`, in a process of its own."""
 
 from __future__ import annotations
 

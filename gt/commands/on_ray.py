@@ -1,4 +1,4 @@
-"""`gt up --on ray` and `gt down`: the service of a Ray cluster, which goes on after the command."""
+"""`gt up --on ray` and `gt down`: start and end the service of a Ray cluster. It goes on after `gt up` has returned."""
 
 from __future__ import annotations
 

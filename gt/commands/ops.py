@@ -1,4 +1,4 @@
-"""`gt ops`: the table of ops with each room's facet of it, in columns or as docs/ops.md."""
+"""`gt ops`: the table of ops with each component's facet of it, in columns or as docs/ops.md."""
 
 from __future__ import annotations
 

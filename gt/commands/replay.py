@@ -1,4 +1,4 @@
-"""`gt replay`: an instruction log again, on workers in memory. What is done with it is `gt/tools/replay.py`'s."""
+"""`gt replay`: runs an instruction log again, on workers in memory. `gt/tools/replay.py` does the work."""
 
 from __future__ import annotations
 

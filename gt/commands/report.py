@@ -1,4 +1,4 @@
-"""`gt report`: what a trace says, as one page or as a picture."""
+"""`gt report`: turns a trace into one HTML page or a picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gt simulate-policies`: what policies of pacing make of the same programs, in virtual time."""
+"""`gt simulate-policies`: compares policies of pacing on the same programs, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gt trace`: what a service does for some seconds, as a file."""
+"""`gt trace`: records what a service does for some seconds in a file."""
 
 from __future__ import annotations
 

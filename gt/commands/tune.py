@@ -1,4 +1,4 @@
-"""`gt tune`: the batch size and config with which a program makes the most of given workers. `gt/tools/tuning.py` finds them."""
+"""`gt tune`: the batch size and config with which a program is fastest on given workers. `gt/tools/tuning.py` finds them."""
 
 from __future__ import annotations
 

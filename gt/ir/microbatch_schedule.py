@@ -1,4 +1,4 @@
-"""In which order a worker computes the microbatches of a pipelined plan: pure functions of the plan, the same for every room.
+"""The order in which a worker computes the microbatches of a pipelined plan: pure functions, the same for every component.
 
 A pipelined plan has one more mesh axis, in time. What is sharded along it, or partial, is computed once for each
 microbatch; everything else once. Between two joins of all microbatches lies a *wave*: its instructions read no joined value

@@ -1,4 +1,4 @@
-"""Which outputs of a segment are not computed, and why: those of refused instructions, and of whatever depends on them.
+"""Which outputs of a segment are not computed, and why: those of refused instructions, and of all that depends on them.
 
 Nothing is decided here. `gt/ir/instruction_bytes.py` refuses instructions that are not legal when it reads a segment, and
 `dispatcher/handlers/refused_instructions.py` those whose result no mesh has room for.

@@ -1,4 +1,4 @@
-"""The dtype and shape of a value: the only things about it that anybody knows without asking a worker."""
+"""The dtype and shape of a value: all that is known about it without asking a worker."""
 
 from __future__ import annotations
 

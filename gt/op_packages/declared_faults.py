@@ -1,4 +1,4 @@
-"""What is wrong with the declaration of an op, said to whoever writes the package, when it is imported."""
+"""Checks the declaration of a package's op when it is imported, and tells its author what is wrong."""
 
 from __future__ import annotations
 

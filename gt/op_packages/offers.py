@@ -1,4 +1,4 @@
-"""What a process tells others of its ops of packages, and what one that lacks an op is told to do about it.
+"""How processes tell each other which packages' ops they have, and the advice for one that lacks an op.
 
 An offer is plain data: by the name of each package its distribution, that one's version, and the versions of its ops. Workers
 send theirs in `Hello`; a dispatcher answers the question 'ops' with its own and those of its workers.

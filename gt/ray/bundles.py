@@ -1,4 +1,4 @@
-"""What a service asks of a Ray cluster: bundles of CPUs and GPUs, and what is said where a cluster lacks them. Pure."""
+"""The resources that a service needs from a Ray cluster, as bundles of CPUs and GPUs, and the error where some lack. Pure."""
 
 from __future__ import annotations
 

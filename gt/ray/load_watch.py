@@ -1,4 +1,4 @@
-"""What the dispatcher of a service on Ray reports to its actor: that it lives, which workers have joined, how busy they are."""
+"""Watches the dispatcher of a service on Ray for its actor: whether it lives, which workers have joined, how busy they are."""
 
 from __future__ import annotations
 

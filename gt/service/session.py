@@ -1,4 +1,4 @@
-"""Starting and ending sessions: the part of the public face that may reach into rooms."""
+"""Starting and ending sessions: the part of the public API that may import the components."""
 
 from __future__ import annotations
 

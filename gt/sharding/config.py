@@ -1,4 +1,4 @@
-"""The sharding config: the YAML file that says *where* what a program computes is computed.
+"""The sharding config: the YAML file that says *where* a program's values are computed.
 
 `load` and `parse` read a file into a `Config`; whatever is wrong in it is refused with `ConfigError`, one line for each
 mistake: file, line, key, what was given and what is allowed. A `Config` is frozen, crosses the wire (`to_wire`, `from_wire`,

@@ -1,4 +1,4 @@
-"""What contradicts what in a sharding config, between keys that are right by themselves.
+"""Finds contradictions in a sharding config between keys that are valid by themselves.
 
 `gt/sharding/config.py` checks each value by its type; this is what types cannot say. Where a rule contradicts the mesh is
 `gt/sharding/config_meshes.py`'s.

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong in a config, in the words of the file: the key as it is written there, and what is allowed."""
+"""Turns pydantic's errors into messages about the config file: the key as it is written there, and what is allowed."""
 
 from __future__ import annotations
 

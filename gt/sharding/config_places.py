@@ -1,4 +1,4 @@
-"""Where each rule of a config is written, which a config that crosses the wire says in a list of its own.
+"""The file and line of each rule of a config. They cross the wire in a list of their own.
 
 No more is kept than a config may have rules, so that one with too many of everything is refused as soon as any other.
 """

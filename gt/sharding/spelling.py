@@ -1,4 +1,4 @@
-"""Which of some known names was probably meant by one that is not known."""
+"""Suggests the known name that an unknown one probably meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gt tune`: finds the batch size and config with which a program makes the most of given workers.
+"""`gt tune`: finds the batch size and config with which a program is fastest on given workers.
 
 Configs are ranked by what `gt explain` predicts, and the best are measured: the program runs under each for some updates on real
 workers. Each prediction and each measurement is made by a process of its own (`gt/tools/tuning_process.py`); what is tried, what

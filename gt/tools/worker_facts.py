@@ -1,4 +1,4 @@
-"""What workers that need not exist would report of themselves, on machines like this one."""
+"""The facts that workers on machines like this one would report when they join; planning without workers needs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thread that sends what receivers had no room for when it was sent; it begins with the first such message of a process."""
+"""A thread that sends the messages for which a receiver had no room at first. The first such message of a process starts it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A worker's end of what the dispatcher publishes for large groups; `dispatcher/state/multicast.py` has the other end, and says
-why every message arrives once and in order. No clock or thread is used here.
+"""A worker's end of what the dispatcher publishes for large groups. The other end, `dispatcher/state/multicast.py`, explains why
+every message arrives once and in order. No clock or thread is used here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""With what is written: words of a language, and a style for each role that a thing can play; or signs alone, without colour.
+"""The words of a language and the style of each kind of text in `gt top`; without colour, signs in place of styles.
 
 Colours are those of Okabe and Ito, told apart by all common kinds of colour vision, in a lighter and a darker set for dark and
 light backgrounds. Every colour has a sign of its own, which is all that there is on a terminal without colours.

@@ -1,4 +1,4 @@
-"""What opens over the view: help, a menu to choose from, a question before something is done."""
+"""The screens that open over the view: help, a menu, and a question before an action."""
 
 from __future__ import annotations
 

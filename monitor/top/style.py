@@ -1,4 +1,4 @@
-"""How the app looks: two themes of its own, and the style sheet. Colours of what is shown are `ink.py`'s."""
+"""How the app looks: two themes of its own, and the style sheet. `ink.py` has the colours of contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU does at the same time, and the one rule that orders it.
+"""The streams of a GPU, which may run at the same time, and the one rule that orders them.
 
 There are four streams: `compute`, where all kernels are; `copies_in` (puts, and what comes back from pinned memory), `copies_out`
 (fetches, and what goes there) and `collectives` (what comes from peers and goes to them). A thread that reads for marks has its

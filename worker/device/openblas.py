@@ -1,4 +1,4 @@
-"""Which of its kernels NumPy's OpenBLAS has chosen for this processor; it says so itself."""
+"""Asks NumPy's OpenBLAS which of its kernels it has chosen for this processor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Early answers: where in a plan the value is there that a client has asked for with the run.
+"""Early answers: the place in a plan from which on a value exists that the client has asked for with the run.
 
 A training step computes its loss, its gradients and an update, and the program fetches the loss. The plan stops for a moment
 where that is computed, so that the answer leaves, and goes on: client and worker work at the same time. Which plan it is, and

@@ -1,5 +1,5 @@
-"""Tensors of a session as a mark has them, and back: the same bits in the same layout, since on that depends in which order NumPy
-and BLAS add up.
+"""Converts a session's tensors to the form in which a mark keeps them, and back: the same bits in the same layout in memory,
+because the order in which NumPy and BLAS add depends on it.
 
 A tensor is a view of a buffer, and buffers are written whole, as evicted ones are (`worker/spill/spill_file.py`); what is stored
 takes at least half of its buffer (`storable`). A buffer in the memory of the client, which a put has lent, is not written: the

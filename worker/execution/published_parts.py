@@ -1,4 +1,4 @@
-"""What a worker keeps in memory of what is published, so that readers on it share its arrays: nobody copies, and no file is read.
+"""The parts of published tensors that a worker keeps in memory: readers on this worker share its arrays, with no copy or file.
 
 Files have everything, too, so this may be gone at any time: whoever finds nothing here reads them, and gets the same bits, in the
 same order in memory. What lies in its client's memory is left out. A worker whose memory is limited, or a GPU's, keeps nothing:

@@ -1,4 +1,4 @@
-"""What a worker writes of the tensors of a snapshot: references to its arrays as they are at that place in the order."""
+"""The parts of a snapshot that a worker writes: references to its arrays as they are at that place in the order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error of memory that explains itself."""
+"""The error for memory that has run out, with what holds the memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where buffers go that have no room in memory, and what memory is held for whom.
+"""Storage for buffers that do not fit into a worker's memory, and the account of who holds how much.
 
 May import `device`.
 """

@@ -1,4 +1,4 @@
-"""`gt session`: what an operator does with a session of a service."""
+"""`gt session`: lets an operator pause, cancel or reweight a session of a service."""
 
 from __future__ import annotations
 

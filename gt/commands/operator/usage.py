@@ -1,4 +1,4 @@
-"""`gt usage`: what all users of a service have used of it."""
+"""`gt usage`: shows what each user of a service has used: device time, bytes, instructions, energy."""
 
 from __future__ import annotations
 
