@@ -51,7 +51,7 @@ def daemons():
 class Process:
     """One child process. Its lines (stdout and stderr together) are gathered as they come."""
 
-    def __init__(self, name: str, arguments: list[str], environment: dict[str, str], *, fresh: bool) -> None:
+    def __init__(self, name: str, arguments: list[str], environment: dict[str, str], *, fresh: bool = False) -> None:
         self.name = name
         self.lines: list[str] = []
         self._fresh: queue.Queue[str | None] = queue.Queue()

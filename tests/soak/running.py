@@ -53,6 +53,7 @@ class SoakRun:
 
     def __init__(self, machine: Machine, seconds: float, seed: int) -> None:
         self.machine = machine
+        machine.fresh = seconds >= DECK_SECONDS  # as users' processes are; a short run pays for no start
         self.seed = seed
         self.seconds = seconds
         self.outcome = Outcome(seed)
