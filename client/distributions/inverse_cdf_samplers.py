@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from gt.client.ops import arithmetic, creation, elementwise, random, special
-from gt.client.ops.random import Generator
+from gt.client.ops.random import Generator, checked
 from gt.client.tensor.custom_function import Function, FunctionCtx
 from gt.client.tensor.operands import cast, tensor_of
 from gt.client.tensor.tensor import Tensor
@@ -85,7 +85,7 @@ MAX_POISSON_OFFSET = 64.0
 def poisson(input: Any, generator: Generator | None = None) -> Tensor:
     """For each rate, at least 0, a count of the Poisson distribution, in the dtype of `input`."""
     x = tensor_of("poisson", input).detach()
-    rate = cast(x, float64)
+    rate = checked(cast(x, float64))
     share = _unit(x.shape, generator)
     guess = arithmetic.floor(rate + arithmetic.sqrt(rate) * special.ndtri(share))
     low = arithmetic.maximum(

@@ -21,6 +21,7 @@ from . import (
     sort_scan,
     triangular,
 )
+from .random import checked
 from .shape_ops import axis_of
 
 __all__ = ["corrcoef", "cov", "cumulative_trapezoid", "gradient", "trapezoid", "trapz"]
@@ -132,7 +133,8 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
                 raise ShapeError(f"cov: {name} of shape {given.shape} for {count} observations")
             if name == "fweights" and given.dtype.kind != "i":
                 raise DTypeError(f"cov: fweights count observations, so they are integers, not {given.dtype}")
-            weights = each if weights is None else arithmetic.mul(weights, each)
+            known = checked(given)
+            weights = known if weights is None else arithmetic.mul(weights, known)
     if weights is None:
         mean = reductions.mean(x, 1, True)
         norm: Any = max(float(count - correction), 0.0)

@@ -320,7 +320,8 @@ def normal(
         shape, chosen = tuple(like.shape), like.dtype
     else:
         shape, chosen = creation.shape_of("normal", (size,)), get_default_dtype() if dtype is None else as_dtype(dtype)
-    out = arithmetic.add(arithmetic.mul(draw("normal", shape, chosen, generator), std), mean)
+    spread = checked(std) if isinstance(std, Tensor) else std
+    out = arithmetic.add(arithmetic.mul(draw("normal", shape, chosen, generator), spread), mean)
     return creation.finished(out, requires_grad)
 
 
@@ -332,11 +333,17 @@ def truths(shape: tuple[int, ...], p: Any, generator: Generator | None = None) -
 
 
 def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
-    """1 with the probability given by each element (or `p`), else 0, in the dtype of `input`."""
+    """1 with the probability given by each element (or `p`), else 0, in the dtype of `input`. One outside 0 to 1 is an
+    error, of a tensor's elements where the result is fetched.
+    """
     x = tensor_of("bernoulli", input)
     if x.dtype.kind != "f" and p is None:
         raise DTypeError(f"bernoulli takes floating-point numbers, not {x.dtype}")
-    return cast(truths(x.shape, x.detach() if p is None else p, generator), x.dtype)
+    share: Any = x.detach() if p is None else p
+    if isinstance(share, Tensor):
+        legal = arithmetic.logical_and(arithmetic.ge(share, 0), arithmetic.le(share, 1))
+        share = checked(arithmetic.where(legal, share, -1.0))
+    return cast(truths(x.shape, share, generator), x.dtype)
 
 
 def exponential(shape: tuple[int, ...], dtype: DType, generator: Generator | None = None) -> Tensor:
@@ -350,6 +357,11 @@ def not_negative(name: str, argument: str, number: Any, *, zero: bool = True) ->
         raise ValueError(f"{name}: {argument} is {'not negative' if zero else 'positive'}, not {number}")
 
 
+def checked(numbers: Tensor) -> Tensor:
+    """The same numbers; whoever fetches what is computed of them gets an error if one is negative, which only workers can see."""
+    return emission.emit("weight", (numbers,)) if numbers.dtype.kind in "if" else numbers
+
+
 MAX_CATEGORIES: Final = 1 << 24
 """Weights in a row of `multinomial`, as in PyTorch: float32 counts no further."""
 
@@ -357,7 +369,8 @@ MAX_CATEGORIES: Final = 1 << 24
 def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
 ) -> Tensor:
-    """For each row of weights, column indices drawn with probability proportional to the weights; int64.
+    """For each row of weights, column indices drawn with probability proportional to the weights; int64. Weights that are
+    negative, not finite, or all 0 are an error where the result is fetched.
 
     Without replacement: the columns with the largest weights divided by exponential numbers (Efraimidis and Spirakis,
     2006).
@@ -376,6 +389,9 @@ def multinomial(
         )
     weights = cast(x, float64)
     axis = x.ndim - 1
+    total = reductions.sum(weights, -1, True)
+    legal = arithmetic.logical_and(arithmetic.isfinite(weights), arithmetic.gt(total, 0))
+    weights = checked(arithmetic.where(legal, weights, -1.0))
     if not replacement:
         order = emission.emit(
             "argsort", (arithmetic.div(weights, exponential(x.shape, float64, generator)),), axis, True
@@ -383,7 +399,7 @@ def multinomial(
         return emission.emit("slice", (order, 0), (axis,), (num_samples,), (1,))
     ends = emission.emit("cumsum", (weights,), axis)
     share = draw("uniform", (*x.shape[:-1], num_samples), float64, generator)
-    wanted = arithmetic.mul(share, reductions.sum(weights, -1, True))
+    wanted = arithmetic.mul(share, total)
     found = emission.emit("searchsorted", (ends, wanted), True)
     return arithmetic.minimum(found, columns - 1)
 

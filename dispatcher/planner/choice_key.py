@@ -19,7 +19,7 @@ from .sharding_rules import AxisSplit, LegalOptions
 
 DATA, PARAMETER, CONSTANT = 0, 1, 2
 """The origin of a value: data, parameters alone, or neither."""
-ELEMENTWISE_FAMILIES: Final = frozenset({"unary", "cast", "binary", "where", "tag", "follow"})
+ELEMENTWISE_FAMILIES: Final = frozenset({"unary", "cast", "binary", "where", "tag", "follow", "weight"})
 RELAYOUT_FAMILIES: Final = frozenset({"reshape", "permute", "expand", "slice", "cat"})
 """Families that rearrange dimensions. Their results follow the operands, whatever the signal would prefer."""
 PRODUCT_FAMILIES: Final = frozenset({"matmul", "conv", "int8_product"})

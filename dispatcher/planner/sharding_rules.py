@@ -441,6 +441,7 @@ RULES: Final[dict[str, Rule]] = {
     "rows": _rows,
     "tag": _elementwise,
     "follow": _elementwise,
+    "weight": _elementwise,
     FAMILY: _package,
 }
 

@@ -651,6 +651,7 @@ _FAMILIES: Final[dict[str, Callable[[str, Op, Sequence[Operand], Attributes], tu
     "permutation": _permutation,
     "rows": _rows,
     "tag": _unary,
+    "weight": _unary,
     "follow": _follow,
     "package": _package,
 }

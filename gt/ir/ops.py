@@ -419,4 +419,6 @@ OPS: Final[dict[str, Op]] = {
         "tag", 1, attributes={"param": "bool"}, linear=True, doc="x, named by its signal; `param` marks a parameter"
     ),
     "follow": Op("follow", 2, doc="the first operand, placed as the second (of the same shape) is"),
+    # an identity that looks at values
+    "weight": Op("weight", 1, "real", doc="x, of which no element is below 0: else an error"),
 }

@@ -200,5 +200,12 @@ def tags(op: str) -> Iterator[OpSample]:
     yield OpSample(op, (floats(5, 4),), {"param": True})
 
 
+def weights(op: str) -> Iterator[OpSample]:
+    for make in MAKERS[OPS[op].domain]:
+        yield OpSample(op, (np.abs(make(5, 4)),))
+        for shape in ((1, 4), (0, 3), ()):
+            yield OpSample(op, (np.asarray(np.abs(make(*shape))),), edge=True)
+
+
 def follows(op: str) -> Iterator[OpSample]:
     yield OpSample(op, (floats(5, 4), floats(5, 4)))

@@ -28,6 +28,7 @@ from .composite_samples import (
     swaps,
     tags,
     transforms,
+    weights,
 )
 from .elementwise_samples import (
     args,
@@ -61,7 +62,7 @@ FAMILIES: Final[dict[str, Callable[[str], Iterator[OpSample]]]] = {
     "conv": convs, "windows": sliding, "overlap_add": overlaps,
     "max_pool": poolings, "max_pool_grad": poolings,
     "along": alongs, "search": searches, "compress": compressions, "permutation": swaps,
-    "rows": row_orders, "tag": tags, "follow": follows,
+    "rows": row_orders, "tag": tags, "follow": follows, "weight": weights,
 }  # fmt: skip
 DRAWS: Final = 6
 """How often the samples of an op are drawn."""

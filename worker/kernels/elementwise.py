@@ -289,8 +289,8 @@ def _by_bits(call: KernelCall) -> Kernel:
 
 
 def _refusal(call: KernelCall, error: Callable[[], Exception]) -> Callable[[Any], None]:
-    """A function that raises where a comparison of the second operand, a run-time scalar or a tensor, is true for any element;
-    or has that looked at later."""
+    """A function that raises where a comparison of an operand, a run-time scalar or a tensor, is true for any element; or has
+    that looked at later."""
     later = call.later
 
     def refuse(found: Any) -> None:
@@ -314,6 +314,24 @@ def power(call: KernelCall) -> Kernel:
     def kernel(a: Any, b: Any) -> Any:
         refuse(b < 0)
         return function(a, b)
+
+    return kernel
+
+
+def weight(call: KernelCall) -> Kernel:
+    """The operand itself; a `ValueError` if an element is below 0."""
+    refuse = _refusal(
+        call,
+        lambda: ValueError(
+            "a weight, rate, deviation or probability is out of range: negative, not finite, above 1, or 0 like all of its row"
+        ),
+    )
+
+    half = call.result.dtype in HALF_DTYPES
+
+    def kernel(x: Any) -> Any:
+        refuse((x.astype(np.float32) if half else x) < 0)
+        return x
 
     return kernel
 

@@ -41,6 +41,7 @@ from gt.worker.kernels.elementwise import (
     sigmoid,
     sign,
     ufunc,
+    weight,
     where,
 )  # fmt: skip
 from gt.worker.kernels.error_function import erf, erf_into
@@ -361,6 +362,8 @@ OP_TABLE: Final[dict[str, OpRow]] = {
     # identities that carry meaning for the planner
     "tag": OpRow(same, capturable=ALWAYS, is_view=True),
     "follow": OpRow(same, capturable=ALWAYS, is_view=True),
+    # an identity that looks at values
+    "weight": OpRow(weight, capturable=ALWAYS),
 }
 
 # the same by facet

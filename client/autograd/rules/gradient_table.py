@@ -569,6 +569,7 @@ GRADIENTS: Final[dict[str, GradientRule]] = {
     # identities
     "tag": GradientRule(("",), lambda n, g: (g,)),
     "follow": GradientRule(("",), lambda n, g: (g, None)),
+    "weight": GradientRule(("",), lambda n, g: (g,)),
 }
 
 NO_GRADIENT: Final[frozenset[str]] = frozenset(

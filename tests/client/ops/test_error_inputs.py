@@ -23,13 +23,11 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.usefixtures("session")
 
 UNBOUND = "`2 + x` calls it with a tensor first, and nobody calls a method of the class with a number: all would pay for a check"
-WAITS = "whether these values are right only the workers know, and nothing waits for them"
 ACCEPTED = {
     **dict.fromkeys(("__radd__", "__rdiv__", "__rmul__", "__rand__", "__ror__", "__rxor__"), UNBOUND),
     "clamp_max": "PyTorch takes this number too",
     "clamp_min": "PyTorch takes this number too",
     "__rsub__": "PyTorch takes these numbers too",
-    "cov": WAITS, "multinomial": WAITS,
 }  # fmt: skip
 """By op: why GT accepts some of its inputs that the database says PyTorch refuses."""
 

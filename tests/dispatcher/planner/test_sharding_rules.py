@@ -167,7 +167,7 @@ def combinations(sample: OpSample) -> Iterator[ShardingOption]:
 
 def omitted(row: ShardingOption, sample: OpSample, known: tuple[ShardingOption, ...]) -> bool:
     """Whether a row that works is not in the table for a reason."""
-    return any(reason(row, sample, known) for reason in (idempotent, beyond_sums, rounded, stretched, unread))
+    return any(reason(row, sample, known) for reason in (idempotent, beyond_sums, rounded, stretched, unread, judged))
 
 
 def idempotent(row: ShardingOption, sample: OpSample, known: tuple[ShardingOption, ...]) -> bool:
@@ -221,6 +221,11 @@ def unread(row: ShardingOption, sample: OpSample, known: tuple[ShardingOption, .
         return False
     placement = row.inputs[0]
     return row.outputs[0] == placement or (placement == REPLICATE and row.outputs[0] in (MAX, MIN))
+
+
+def judged(row: ShardingOption, sample: OpSample, known: tuple[ShardingOption, ...]) -> bool:
+    """`weight` refuses elements of the whole below 0, whatever its contributions are."""
+    return sample.op == "weight"
 
 
 # the tests
