@@ -38,6 +38,7 @@ MODULES: Final = (
     "gt.worker.element_loops.int8_products",
     "gt.worker.element_loops.lstm",
     "gt.worker.element_loops.max_pool",
+    "gt.worker.element_loops.piecewise",
 )
 """What an instruction, its gradient and a compiled step cost the client is spent here; and loops of the worker over elements,
 which have no other form."""

@@ -15,7 +15,7 @@ from gt.worker.base.backend import Backend
 from gt.worker.base.kernel_call import KernelCall
 from gt.worker.device.thread_pool import ThreadPool
 from gt.worker.fusion.chains import Chain, fusing
-from gt.worker.fusion.cpu import chain_lowering, strip_executor, torch_chains
+from gt.worker.fusion.cpu import chain_lowering, piecewise_chain, strip_executor, torch_chains
 from gt.worker.fusion.cpu.background_matmul import ActionSteps, set_aside
 from gt.worker.fusion.cpu.row_parallel import RowParallelAction, RowParallelGroup, with_row_parallel_groups
 from gt.worker.fusion.cpu.scalar_batch import ScalarBatch, compile_batch, scalar_batch
@@ -44,11 +44,15 @@ class ChainExecutor(NamedTuple):
 
 
 def on_cpu(thread_pool: ThreadPool) -> ChainExecutor:
-    """Chains as NumPy's functions over strips of rows."""
+    """Chains as NumPy's inner loops over pieces, where these are built, or as its functions over strips of rows."""
     return ChainExecutor(
         chain_lowering.able,
-        lambda chain: strip_executor.worth(chain, thread_pool),
-        lambda chain, dead, by_steps: strip_executor.compile_chain(chain, thread_pool, dead, by_steps),
+        lambda chain: piecewise_chain.worth(chain) or strip_executor.worth(chain, thread_pool),
+        lambda chain, dead, by_steps: (
+            at_once(piecewise_chain.compile_piecewise(chain, dead, by_steps))
+            if piecewise_chain.worth(chain)
+            else strip_executor.compile_chain(chain, thread_pool, dead, by_steps)
+        ),
         thread_pool=thread_pool,
     )
 

@@ -26,9 +26,9 @@ from gt.worker.fusion.chains import Chain
 from gt.worker.fusion.incremental import Incremental
 from gt.worker.fusion.merge_dims import MergedSpace, merged_space
 from gt.worker.op_table.cpu_lowering import GENERAL, UNARY, Registers, UfuncCall
-from gt.worker.op_table.op_table import LATE_READERS
 
 from .chain_lowering import ChainDraft, draft_of
+from .reusable_memory import reusable_sources
 
 STRIP_BYTES: Final = 1 << 20
 """Bytes of a strip of one value. Smaller ones would fit into nearer caches, but calls take their time too."""
@@ -103,22 +103,6 @@ def worth(chain: Chain, thread_pool: ThreadPool) -> bool:
     value = chain.values[-1]
     large = elements * value.call.result.dtype.itemsize > STRIP_BYTES
     return large and (count > 1 or value.call.op == "relu" or (thread_pool.threads > 1 and elements >= MIN_SHARED_WORK))
-
-
-def reusable_sources(chain: Chain, dead: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """For each output the slots of sources that die with the chain and whose memory it may take: strip by strip, nothing reads
-    such a source any more when the output is written."""
-    last = {operand: at for at, value in enumerate(chain.values) for operand in value.operands}
-    return [
-        tuple(
-            source.slot
-            for number, source in enumerate(chain.sources)
-            if source.slot in dead
-            and source.spec == chain.values[output].call.result
-            and last[number] < output + (chain.values[output].call.op not in LATE_READERS)
-        )
-        for output in chain.outputs
-    ]
 
 
 class StripExecutor:
