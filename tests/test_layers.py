@@ -92,7 +92,7 @@ PACKAGES = {
     "gt.worker.program": ("gt.worker.spill", "gt.worker.torch_kernels", "gt.worker.transfer"),
     "gt.worker.memory_limit": ("gt.worker.program",),
     "gt.worker.fusion": ("gt.worker.base",),
-    "gt.worker.fusion.cpu": ("gt.worker.element_loops", "gt.worker.fusion", "gt.worker.program"),
+    "gt.worker.fusion.cpu": ("gt.worker.fusion", "gt.worker.program"),
     "gt.worker.fusion.cuda": ("gt.worker.fusion", "gt.worker.op_table"),
     "gt.worker.cuda_graphs": ("gt.worker.fusion.cuda", "gt.worker.program"),
     "gt.worker.telemetry": ("gt.worker.program",),

@@ -107,7 +107,9 @@ def worth(chain: Chain) -> bool:
     return all(able(value.call) for value in chain.values) and row_of(chain) is not None
 
 
-def compile_piecewise(chain: Chain, dead: tuple[int, ...], by_steps: Callable[[Slots], None]) -> Callable[[Slots], None]:
+def compile_piecewise(
+    chain: Chain, dead: tuple[int, ...], by_steps: Callable[[Slots], None]
+) -> Callable[[Slots], None]:
     """The action of a chain that is `worth` it. `by_steps` does the same one by one, for when tensors lie otherwise."""
     assert piecewise is not None, "only what is built is worth it"
     row, total, count = row_of(chain), math.prod(chain.shape), len(chain.sources)
