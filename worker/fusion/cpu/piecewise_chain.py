@@ -1,4 +1,4 @@
-"""Piecewise chains: element-wise members of float32 and booleans in one loop of machine code over pieces of some thousand elements.
+"""Piecewise chains: element-wise members of float32 and booleans in loops of machine code over pieces of 2,048 elements.
 
 A piece's values stay in a core's nearest cache from one member to the next, and no member costs a call of NumPy's, so chains of
 two pay, and so does a choice by itself. Members are NumPy's own inner loops, on whole stretches of memory: bits are those of the
