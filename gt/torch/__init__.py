@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError(
+        "gt.torch needs PyTorch 2.12 or newer, which is not installed: pip install 'gt-tensor[torch]'", name="torch"
+    ) from None
 
 from gt.client.tensor.tensor import Tensor
 

@@ -146,6 +146,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "repeat_interleave.Tensor": lambda repeats, output_size=None: gt.repeat_interleave(
         gt.arange(repeats.shape[0]), repeats
     ),
+    "_is_any_true": gt.any,
+    "_is_all_true": gt.all,
     "_conj": gt.conj,
     "_conj_physical": gt.conj,
     "resolve_conj": lambda x: x,

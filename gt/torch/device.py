@@ -18,10 +18,9 @@ from .autocast import register_autocast
 from .deferred_tensor import DeferredTensor
 from .device_tensor import DeviceTensor
 from .module_paths import install as learn_of_modules
-from .operators import copy, function_of, operator_of
+from .operators import check_index, copy, function_of, operator_of
 from .pytorch_internals import (
-    backward_in_this_thread,
-    check_version,
+    backward_in_the_asking_thread,
     install_device,
     knows_own_attention,
     optimize_lists_of,
@@ -127,11 +126,10 @@ def register() -> None:
     """Make the device known to PyTorch, once. Raises `ImportError` where this PyTorch cannot have it."""
     if _IMPLEMENTATIONS:
         return
-    check_version()
     DeviceTensor.rule_of = operator_of
     call_site.add_library("torch")
     install_device(DeviceModule())
-    backward_in_this_thread()
+    backward_in_the_asking_thread()
     optimize_lists_of(DeviceTensor)
     optimize_lists_of(DeferredTensor)
     learn_of_modules()
@@ -173,7 +171,8 @@ def _maker(name: str) -> Any:
     function: Any = function_of(base, overload)
     floating = base not in ("arange", "randperm", "tril_indices", "triu_indices", "full", "randint")
 
-    def make(*args: Any, dtype: Any = None, generator: Any = None, **ignored: Any) -> DeviceTensor:
+    def make(*args: Any, dtype: Any = None, generator: Any = None, device: Any = None, **ignored: Any) -> DeviceTensor:
+        check_index(device)
         if dtype is None and floating:
             dtype = torch.get_default_dtype()
         if dtype is None and base in ("randint", "randperm", "tril_indices", "triu_indices"):
@@ -187,7 +186,8 @@ def _maker(name: str) -> Any:
 def _constant(value: int) -> Any:
     function = gt.ones if value else gt.zeros
 
-    def make(size: Any, *args: Any, dtype: Any = None, **ignored: Any) -> DeviceTensor:
+    def make(size: Any, *args: Any, dtype: Any = None, device: Any = None, **ignored: Any) -> DeviceTensor:
+        check_index(device)
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if _is_in_constructor():
             return DeferredTensor(size, dtype, value)

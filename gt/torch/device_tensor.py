@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+from weakref import ref
 
 import torch
 
-from .pytorch_internals import DEVICE_TYPE, backward_in_this_thread, dense_wrapper, flat_graph_tensor, tree_map, wrapper
+from .pytorch_internals import (
+    DEVICE_TYPE,
+    TensorSubclassManners,
+    dense_wrapper,
+    flat_graph_tensor,
+    rebuilt_on_device,
+    tree_map,
+    wrapper,
+)
 from .storage import DeviceStorage, address
 from .values import TORCH_DTYPES, from_cpu, to_cpu
 
@@ -41,7 +50,7 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
     rules: ClassVar[dict[int, Rule]] = {}
     """What it said, by an operator's identity, for to compare two takes longer. PyTorch keeps operators for good."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = TensorSubclassManners
 
     @staticmethod
     def __new__(cls, held: Tensor | None, traced: Any = None, strides: Any = None, offset: int = 0) -> DeviceTensor:
@@ -59,11 +68,6 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
         if StateWatch.active is not None and held is not None:
             StateWatch.active.made(held)
         return made  # type: ignore[no-any-return]
-
-    def backward(self, *args: Any, **kwargs: Any) -> None:
-        """PyTorch's, in the thread that calls it."""
-        with backward_in_this_thread():
-            super().backward(*args, **kwargs)
 
     def __init__(self, held: Tensor | None, traced: Any = None, strides: Any = None, offset: int = 0) -> None: ...
 
@@ -172,8 +176,23 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
         return copy  # type: ignore[no-any-return]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        rebuild = torch._utils._rebuild_device_tensor_from_cpu_tensor
-        return rebuild, (self.detach().cpu(), self.dtype, str(self.device), self.requires_grad)
+        return rebuilt_on_device, (self._for_a_file(), self.dtype, str(self.device), self.requires_grad)
+
+    def _for_a_file(self) -> Any:
+        """The values as a tensor of the CPU: the same one for tensors that are the same, such as tied weights, as long as who
+        writes them keeps it."""
+        value = None if self.held is None else self.held._value
+        number = id(value)
+        known = _BEING_WRITTEN.get(number)
+        copy = known[0]() if known is not None else None
+        if copy is None:
+            copy = self.detach().cpu()
+            _BEING_WRITTEN[number] = (ref(copy, lambda _: _BEING_WRITTEN.pop(number, None)), value)
+        return copy
+
+
+_BEING_WRITTEN: Final[dict[int, tuple[Any, Any]]] = {}
+"""By the identity of a value, a tensor of the CPU with a copy of it, which a file that is being written has, and the value."""
 
 
 class StateWatch:

@@ -17,6 +17,7 @@ from .device_tensor import DeviceTensor
 from .kept_values import keeping_nothing
 from .module_paths import signals_of_path
 from .operators import operator_of
+from .pytorch_internals import HigherOrderOperator, OpOverload
 
 if TYPE_CHECKING:
     from gt.client.tensor.emission_context import Context
@@ -143,13 +144,13 @@ def _filled(args: tuple[Any, ...], values: list[Any]) -> tuple[Any, ...]:
 
 def _rule(target: Any) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
     """How a node's function is computed from values."""
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         if target._schema.name.startswith("aten::sym_"):
             return lambda args, kwargs: target(*args, **kwargs)
         return operator_of(target)
-    if isinstance(target, torch._ops.HigherOrderOperator) and str(target) == "with_effects":
+    if isinstance(target, HigherOrderOperator) and str(target) == "with_effects":
         return _in_turn
-    if isinstance(target, torch._ops.HigherOrderOperator):
+    if isinstance(target, HigherOrderOperator):
         raise NotImplementedError(f"a graph that calls {target}")
     return lambda args, kwargs: target(*args, **kwargs)
 
@@ -164,7 +165,7 @@ def _in_turn(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
 
 def _name(target: Any) -> str:
     """The name of an operator of PyTorch; empty of other functions."""
-    return target._schema.name.removeprefix("aten::") if isinstance(target, torch._ops.OpOverload) else ""
+    return target._schema.name.removeprefix("aten::") if isinstance(target, OpOverload) else ""
 
 
 def _device_type(node: Any) -> str | None:

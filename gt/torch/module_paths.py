@@ -5,15 +5,17 @@ PyTorch does not tell a module its name. Hooks on registration do, and so does a
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, ref
 
+import torch
 from torch.nn.modules import module as registration
 
 import gt
 from gt.client.session import sessions
-from gt.client.tensor import emission, emission_context
+from gt.client.tensor import call_site, emission, emission_context
 from gt.ir.signal_path import path_error
 
 from .deferred_tensor import DeferredTensor
@@ -83,7 +85,20 @@ def place(x: Tensor, signals: tuple[str, ...]) -> None:
 
 def placed_as(signals: tuple[str, ...]) -> emission_context.using:
     """A context in which what is emitted belongs to a parameter with these signals."""
-    return emission_context.using(emission_context.interned(signals, "forward", None, False))
+    return emission_context.using(emission_context.interned(signals, "forward", _line(), False))
+
+
+def _line() -> str:
+    """The program's line: the innermost outside of PyTorch, whose generated code belongs to no module."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and (
+        call_site.is_internal(frame.f_globals) or frame.f_code.co_filename.startswith(_PYTORCH)
+    ):
+        frame = frame.f_back
+    return call_site.site_of(frame)
+
+
+_PYTORCH: Final = f"{torch.__path__[0]}/"
 
 
 def _module_registered(parent: Any, name: str, module: Any) -> None:

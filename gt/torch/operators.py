@@ -27,7 +27,7 @@ from .values import DTYPES, IGNORED, from_cpu, to_cpu
 if TYPE_CHECKING:
     from gt import Tensor
 
-__all__ = ["copy", "function_of", "operator_of"]
+__all__ = ["check_index", "copy", "function_of", "operator_of"]
 
 Function = Callable[..., Any]
 
@@ -263,9 +263,21 @@ def _warn_of(operator: Any) -> None:
 # what changes where values are
 
 
+def check_index(device: Any) -> None:
+    """Raises `RuntimeError` for a device of this type that is not the one that there is."""
+    if device is not None:
+        found = torch.device(device)
+        if found.type == DEVICE_TYPE and found.index:
+            raise RuntimeError(
+                f"there is one device {DEVICE_TYPE}, and this is {found}: take '{DEVICE_TYPE}', the config says on which workers "
+                "tensors are"
+            )
+
+
 def _to_copy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     x, device, dtype = args[0], kwargs.get("device"), kwargs.get("dtype")
     mine = x.held
+    check_index(device)
     if device is not None and torch.device(device).type not in (DEVICE_TYPE, "meta"):
         out = to_cpu(mine)
         return out.to(device=device, dtype=dtype) if dtype is not None or torch.device(device).type != "cpu" else out

@@ -1,7 +1,7 @@
 """All that GT asks of PyTorch's private interface, which may change without notice, in one place.
 
-It is written for PyTorch 2.12 and 2.13. Another version is used as long as it has the names below; one that lacks them is refused
-in a sentence.
+It is written for PyTorch 2.12 and 2.13. A newer version is used, with a warning, as long as it has the names below; one that
+lacks them is refused in a sentence, and so is an older one.
 """
 
 from __future__ import annotations
@@ -10,40 +10,47 @@ import functools
 import operator
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
-from torch._functorch.aot_autograd import make_boxed_func
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = [
-    "DEVICE", "DEVICE_TYPE", "aot_compiler", "as_compiling", "backward_in_this_thread", "check_version", "decomposition_of",
-    "decompositions", "dense_wrapper", "flat_graph_tensor", "forward_outputs", "heeding_conjugates", "install_device",
-    "is_composite", "is_tracing", "knows_own_attention", "make_boxed_func", "not_traced", "optimize_lists_of",
-    "outside_of_autocast", "own_attention_enabled", "read_in_one_thread", "read_late", "static_inputs", "trace_no_further_than",
-    "tree_flatten", "tree_map", "tree_unflatten", "wrap_apply", "wrapper",
+    "DEVICE", "DEVICE_TYPE", "HigherOrderOperator", "OpOverload", "TensorSubclassManners", "aot_compiler", "as_compiling",
+    "backward_in_the_asking_thread", "check_version", "decomposition_of", "decompositions", "dense_wrapper",
+    "flat_graph_tensor", "forward_outputs", "heeding_conjugates", "install_device", "is_composite", "is_tracing",
+    "knows_own_attention", "make_boxed_func", "not_traced", "optimize_lists_of", "outside_of_autocast", "own_attention_enabled",
+    "read_in_one_thread", "read_late", "rebuilt_on_device", "static_inputs", "trace_no_further_than", "tree_flatten",
+    "tree_map", "tree_unflatten", "wrap_apply", "wrapper",
 ]  # fmt: skip
 
 DEVICE_TYPE: Final = "gtx"
 """The device's type: `gt` is taken, by the comparison."""
 DEVICE: Final = f"{DEVICE_TYPE}:0"
 OLDEST: Final = (2, 12)
+NEWEST: Final = (2, 13)
+"""With which GT's tests have passed."""
 _NEEDED: Final = (
     "torch._C._acc.create_empty_tensor", "torch._C._dispatch_has_kernel_for_dispatch_key", "torch._C._ForceDispatchKeyGuard",
-    "torch._C._get_dispatch_mode", "torch.nn.Module._apply",
-    "torch.Tensor._make_wrapper_subclass", "torch._decomp.core_aten_decompositions",
-    "torch._decomp.decomposition_table", "torch._dynamo.backends.common.aot_autograd",
+    "torch._C._ExcludeDispatchKeyGuard", "torch._C._dispatch_tls_local_exclude_set", "torch._C._disabled_torch_function_impl",
+    "torch._C._dispatch_tls_local_include_set", "torch._C._get_privateuse1_backend_name",
+    "torch._C._get_dispatch_mode", "torch.nn.Module._apply", "torch._dynamo.trace_rules.add", "torch._ops.HigherOrderOperator",
+    "torch.Tensor._make_wrapper_subclass", "torch._decomp.core_aten_decompositions", "torch.utils.checkpoint.CheckpointPolicy",
+    "torch._decomp.decomposition_table", "torch._dynamo.backends.common.aot_autograd", "torch.autograd._engine_run_backward",
     "torch._functorch.partitioners.default_partition", "torch._guards.TracingContext",
+    "torch._functorch.aot_autograd.make_boxed_func", "torch._utils._rebuild_device_tensor_from_cpu_tensor",
     "torch.optim.optimizer._foreach_supported_types", "torch.utils._foreach_utils._foreach_supported_types",
     "torch.compiler._is_compiling_flag", "torch.utils.backend_registration._setup_privateuseone_for_python_backend",
+    "torch.utils._pytree.tree_flatten", "torch.utils._pytree.tree_map", "torch.utils._pytree.tree_unflatten",
 )  # fmt: skip
 """What of it must be there."""
 
 
 def check_version() -> None:
-    """Raises `ImportError` where this PyTorch does not have what is asked of it."""
+    """Raises `ImportError` where this PyTorch does not have what is asked of it, and warns of one that is newer than those that
+    were tried."""
     found = tuple(int(part) for part in torch.__version__.split(".")[:2])
     if found < OLDEST:
         raise ImportError(
@@ -54,6 +61,13 @@ def check_version() -> None:
         raise ImportError(
             f"PyTorch {torch.__version__} has no {', '.join(missing)}, which GT's device and backend use: take a version from "
             "2.12 to 2.13"
+        )
+    if found > NEWEST:
+        warnings.warn(
+            f"GT's device and backend use PyTorch's private interface and were tried with PyTorch 2.12 and 2.13; this is "
+            f"{torch.__version__}, which has all that they ask for by name. If something fails, take 2.13.",
+            UserWarning,
+            stacklevel=2,
         )
 
 
@@ -71,6 +85,19 @@ def _has(name: str) -> bool:
             except ImportError:
                 return False
     return True
+
+
+check_version()  # before the first private name is imported
+
+from torch._functorch.aot_autograd import make_boxed_func  # noqa: E402
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten  # noqa: E402
+
+TensorSubclassManners: Final = torch._C._disabled_torch_function_impl
+"""What a subclass of tensors has as `__torch_function__` whose operators alone are its own."""
+HigherOrderOperator: Final = torch._ops.HigherOrderOperator
+OpOverload: Final = torch._ops.OpOverload
+rebuilt_on_device: Final = torch._utils._rebuild_device_tensor_from_cpu_tensor
+"""What files name as that by which a tensor of a device is made of one of the CPU: `torch.load` trusts it."""
 
 
 def install_device(module: Any) -> None:
@@ -112,11 +139,18 @@ def wrap_apply(around: Callable[[Any, Callable[..., Any], Any], Any]) -> None:
     torch.nn.Module._apply = _apply
 
 
-def backward_in_this_thread() -> Any:
-    """Let backward passes that this thread begins run in it, for good or, as a context, inside. Otherwise PyTorch has a thread
-    for each device, and starts them all at the first backward pass of the process: a device that is registered later has none,
-    and its gradients fail an assertion."""
-    return torch.autograd.set_multithreading_enabled(False)
+def backward_in_the_asking_thread() -> None:
+    """Let each backward pass run in the thread that asks for it. Otherwise PyTorch has a thread for each device, and starts them
+    all at the first backward pass of the process: a device that is registered later has none, and its gradients fail an
+    assertion."""
+    inner = torch.autograd._engine_run_backward
+
+    @functools.wraps(inner)
+    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
+        with torch.autograd.set_multithreading_enabled(False):
+            return inner(*args, **kwargs)
+
+    torch.autograd._engine_run_backward = _engine_run_backward
 
 
 def read_in_one_thread() -> None:

@@ -17,7 +17,7 @@ import gt
 from gt.client.compile.stateless import alone
 
 from .device_tensor import DeviceTensor, StateWatch
-from .pytorch_internals import as_compiling, tree_flatten, tree_unflatten
+from .pytorch_internals import DEVICE_TYPE, as_compiling, tree_flatten, tree_unflatten
 
 if TYPE_CHECKING:
     from gt import Tensor
@@ -49,7 +49,7 @@ class TrainingStep:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._calls < WATCHED_CALLS:
             self._calls += 1
-            hook = register_optimizer_step_pre_hook(_count_on_the_device)
+            hook = register_optimizer_step_pre_hook(_keep_on_the_device)
             try:
                 with StateWatch() as watch:
                     out = self._function(*args, **kwargs)
@@ -70,10 +70,7 @@ class TrainingStep:
     def _run(self, state: list[Tensor], given: list[Any]) -> tuple[list[Any], list[Any]]:
         """What is traced: the results, and the gradients that are left. The function finds the tensors by itself."""
         args, kwargs = self._arguments
-        with (
-            as_compiling(),
-            torch.autograd.set_multithreading_enabled(False),
-        ):  # else gradients have a thread of their own
+        with as_compiling():
             leaves, self._shape = tree_flatten(self._function(*args, **kwargs))
         gradients = [None if leaf.grad is None else leaf.grad.held for leaf in self._leaves]
         for leaf in self._leaves:
@@ -81,19 +78,25 @@ class TrainingStep:
         return [each.held if isinstance(each, DeviceTensor) else each for each in leaves], gradients
 
 
-def _count_on_the_device(optimizer: Any, args: Any, kwargs: Any) -> None:
-    """Let an optimizer that is about to step count its steps on the device, as `capturable=True` asks, where it would count in
-    the program: a number of the program would be another one at each call."""
+def _keep_on_the_device(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """Let an optimizer that is about to step keep on the device what would be another number of the program at each call: its
+    count of steps, as `capturable=True` asks, and its learning rate, if a schedule changes it."""
     for group in optimizer.param_groups:
-        on_device = all(type(each) is DeviceTensor for each in group["params"])
-        if group.get("capturable", True) or group.get("fused") or not on_device:
+        if not all(type(each) is DeviceTensor for each in group["params"]):
             continue
-        group["capturable"] = True
-        for each in group["params"]:
-            state = optimizer.state.get(each, {})
-            for name in ("step", "eta", "mu_product", "mu", "ax"):
-                if isinstance(state.get(name), torch.Tensor):
-                    state[name] = state[name].to(each.device)
+        if not (group.get("capturable", True) or group.get("fused")):
+            group["capturable"] = True
+            for each in group["params"]:
+                _count_on_the_device(optimizer.state.get(each, {}), each.device)
+        takes_tensors = "capturable" in group or isinstance(optimizer, torch.optim.SGD)
+        if takes_tensors and "initial_lr" in group and type(group["lr"]) is float:  # as schedules leave it
+            group["lr"] = torch.tensor(group["lr"], dtype=torch.float64, device=DEVICE_TYPE)
+
+
+def _count_on_the_device(state: dict[str, Any], device: Any) -> None:
+    for name in ("step", "eta", "mu_product", "mu", "ax"):
+        if isinstance(state.get(name), torch.Tensor):
+            state[name] = state[name].to(device)
 
 
 def step(function: Callable[..., Any]) -> TrainingStep:
@@ -102,7 +105,8 @@ def step(function: Callable[..., Any]) -> TrainingStep:
     From its fifth call on the function itself is not run any more: what it does beside computing on the device (printing,
     counting) happens in the first four alone. `optimizer.zero_grad()` belongs into it. Numbers that it computes with are those of
     the fourth call too. If they change from call to call it runs as it is, as before, with a warning that says where. Optimizers
-    of PyTorch that can count their steps on the device (`capturable`) do so from the first call on. Shapes and plain arguments
-    that are new are traced anew. The results are tensors of the device, or what the fourth call gave.
+    of PyTorch that can count their steps on the device (`capturable`) do so from the first call on, and have a learning rate that
+    a schedule changes as a tensor there. Shapes and plain arguments that are new are traced anew. The results are tensors of the
+    device, or what the fourth call gave.
     """
     return TrainingStep(function)

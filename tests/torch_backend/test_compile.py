@@ -163,6 +163,7 @@ def test_an_unmodified_model_is_sharded_by_a_config() -> None:
     assert "h.0.up" in said.text if hasattr(said, "text") else "h.0.up" in str(said)
     assert "R|S0 on the mesh {data: 2, model: 2}" in str(said)
     assert "worker 3: 2,048 bytes" in str(said)
+    assert "/torch/_" not in str(said)
 
 
 def test_an_error_names_the_programs_line() -> None:

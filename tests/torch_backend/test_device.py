@@ -5,8 +5,11 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import runpy
+import sys
 import threading
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,6 +135,30 @@ def test_copies_and_files() -> None:
     assert torch.equal(twin.weight.detach().cpu(), model.weight.detach().cpu())
 
 
+def test_a_file_has_tied_weights_once() -> None:
+    model = nn.Sequential(nn.Linear(40, 40, bias=False), nn.Linear(40, 40, bias=False))
+    model[1].weight = model[0].weight
+    model.to("gtx")
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    assert file.tell() < 2 * 40 * 40 * 4
+    file.seek(0)
+    found = torch.load(file, map_location="cpu")
+    assert found["0.weight"].data_ptr() == found["1.weight"].data_ptr()
+    with torch.no_grad():
+        model[0].weight.zero_()
+    assert not pickle.loads(pickle.dumps(model[1].weight.detach())).any()
+
+
+def test_there_is_one_device() -> None:
+    with pytest.raises(RuntimeError, match="there is one device gtx, and this is gtx:1"):
+        torch.ones(2).to("gtx:1")
+    for make in (torch.zeros, torch.randn):
+        with pytest.raises(RuntimeError, match="there is one device gtx"):
+            make(2, device="gtx:1")
+    assert torch.ones(2).to("gtx:0").device == torch.zeros(2, device="gtx").device
+
+
 @pytest.mark.parametrize(
     ("model", "batches"), [(Transformer, texts), (Pictures, pictures)], ids=["transformer", "pictures"]
 )
@@ -247,6 +274,22 @@ def test_an_old_pytorch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch._C._acc, "create_empty_tensor")
     with pytest.raises(ImportError, match=r"PyTorch 3\.1\.0 has no torch\._C\._acc\.create_empty_tensor"):
         check_version()
+
+
+def test_a_newer_pytorch_is_used_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gt.torch.pytorch_internals import check_version
+
+    monkeypatch.setattr(torch, "__version__", "3.1.0")
+    with pytest.warns(UserWarning, match=r"tried with PyTorch 2\.12 and 2\.13; this is 3\.1\.0"):
+        check_version()
+
+
+@pytest.mark.parametrize(("name", "library"), [("torch", "PyTorch"), ("jax", "JAX")])
+def test_a_front_end_says_what_is_not_installed(name: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(gt.__file__).parent / name / "__init__.py"
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"needs {library} .*pip install 'gt-tensor\[{name}\]'"):
+        runpy.run_path(str(path), run_name=f"gt.{name}")
 
 
 def test_autocast_computes_products_in_half_precision() -> None:
@@ -368,12 +411,15 @@ def test_conjugates_are_heeded_where_the_cpu_computes() -> None:
 
 def test_backward_passes_run_in_the_thread_that_asks() -> None:
     """PyTorch has a thread for each device that it knew at the first backward pass of the process, and this may come later."""
-    threads: list[int] = []
+    threads: list[int | None] = []
     x = torch.ones(2, device="gtx", requires_grad=True)
     x.register_hook(lambda gradient: threads.append(threading.get_ident()))
     loss = x.sum()
     torch.autograd.grad(loss, x, retain_graph=True)
-    other = threading.Thread(target=loss.backward)
-    other.start()
-    other.join(60)
-    assert threads == [threading.get_ident(), other.ident]
+    expected: list[int | None] = [threading.get_ident()]
+    for ask in (torch.Tensor.backward, lambda loss: torch.autograd.grad(loss, x), torch.autograd.backward):
+        other = threading.Thread(target=ask, args=(x.sum(),))
+        other.start()
+        other.join(60)
+        expected.append(other.ident)
+    assert threads == expected

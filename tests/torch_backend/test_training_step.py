@@ -95,6 +95,24 @@ def test_optimizers_that_count_their_steps_are_replayed(optimizer: Any, before: 
     assert counts == [[6 + before] * 2] * 2
 
 
+@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, torch.optim.SGD], ids=lambda each: each.__name__)
+def test_a_schedule_of_the_learning_rate_is_replayed(optimizer: Any) -> None:
+    """The rate is a tensor on the device then, to which PyTorch's schedules write."""
+    torch.manual_seed(0)
+    one = torch.nn.Linear(3, 2)
+    two = copy.deepcopy(one).to("gtx")
+    x = torch.ones(2, 3)
+    makers = [optimizer(each.parameters(), lr=0.1) for each in (one, two)]
+    schedules = [torch.optim.lr_scheduler.CosineAnnealingLR(each, 9) for each in makers]
+    plain, stepped = squares(one, makers[0]), gt.torch.step(squares(two, makers[1]))
+    for _ in range(7):
+        assert stepped(x.to("gtx")).item() == pytest.approx(plain(x).item(), rel=1e-3)
+        for each in schedules:
+            each.step()
+    assert stepped.stats["replays"] == 3
+    assert float(makers[1].param_groups[0]["lr"]) == pytest.approx(makers[0].param_groups[0]["lr"])
+
+
 def test_numbers_that_change_are_not_frozen() -> None:
     """An optimizer that counts its steps in the program computes with another number each time: then nothing is replayed."""
     torch.manual_seed(0)
