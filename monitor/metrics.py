@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple
 from gt.errors import KINDS
 from gt.wire import telemetry as t
 
+from .usage_totals import UsageTotals
+
 MAX_CLIENTS: Final = 256
 """The most clients with samples of their own: those that joined first."""
 MAX_KINDS: Final = 32
@@ -184,7 +186,7 @@ class Metrics:
         self.plans = DurationHistogram()
         self.marks = DurationHistogram()
         self.recoveries = DurationHistogram()
-        self.used: dict[tuple[str, str], t.Used] = {}
+        self.usage = UsageTotals()
         self.dropped = 0
         self.live = False
 
@@ -249,6 +251,7 @@ class Metrics:
 
     def _service(self, event: t.Service) -> None:
         self.service = event
+        self.usage.begins(event.started)
 
     def _state(self, event: t.ClientState) -> None:
         self.states[event.client] = event
@@ -285,7 +288,7 @@ class Metrics:
         self.recoveries.add(event.duration / 1e9, 1)
 
     def _used(self, event: t.Used) -> None:
-        self.used[event.principal, event.signal] = event
+        self.usage.take(event)
 
     def _marked(self, event: t.MarkStored) -> None:
         self.marks.add(event.duration / 1e9, 1)
@@ -318,11 +321,7 @@ class Metrics:
         for name, field, unit, about in SPILLS:
             yield Family(name, "counter", about, ("kind",), _by_word(self.spills, field, unit))
         for name, field, unit, about in USAGE:
-            used = [
-                (key, _in_unit(value, unit))
-                for key, each in sorted(self.used.items())
-                if (value := getattr(each, field)) >= 0
-            ]
+            used = [(key, _in_unit(value, unit)) for key, value in self.usage.sums(field)]
             yield Family(name, "counter", about, ("principal", "signal"), used)
         yield Family(
             "gt_cache_misses", "counter", "What was made that a loop should find.", ("cache", "reason"),

@@ -30,12 +30,17 @@ class Fixed:
     def __init__(self, snapshot: Snapshot) -> None:
         self.now = snapshot
         self.acts: list[tuple[str, int, str]] = []
+        self.refusals: list[str] = []
 
     def snapshot(self) -> Snapshot:
         return self.now
 
     def act(self, action: str, number: int, value: str = "") -> None:
         self.acts.append((action, number, value))
+
+    def failed(self) -> list[str]:
+        found, self.refusals = self.refusals, []
+        return found
 
     def close(self) -> None:
         pass

@@ -74,6 +74,12 @@ class Top(Display):
         """Show a notice verbatim, because typed text or a path may look like markup."""
         self.notify(self.ink.word(key, **values), severity=severity, markup=False)
 
+    def tick(self) -> None:
+        """A frame, and a notice of each order that has failed."""
+        super().tick()
+        for text in self.source.failed():
+            self._say("order failed", "error", text=text)
+
     # the mouse, and what tables tell
 
     def on_listing_cursor_moved(self, message: Listing.CursorMoved) -> None:

@@ -28,6 +28,9 @@ class SnapshotSource(Protocol):
     def act(self, action: str, number: int, value: str = "") -> None:
         """Ask the service to do what `Stream.act` knows, with a client or worker. Never waits."""
 
+    def failed(self) -> list[str]:
+        """Why orders have failed since the last call. Never waits."""
+
     def close(self) -> None:
         """End the connection."""
 
@@ -42,6 +45,7 @@ class LiveSource:
         self._stream = Stream(address, timeout=timeout)
         self._reducer = Reducer()
         self._orders: deque[tuple[str, int, str]] = deque()
+        self._failed: deque[str] = deque()
         self._ends = threading.Event()
         self._fresh = threading.Condition()
         self._latest = self._reducer.snapshot(self._stream.status)
@@ -53,8 +57,12 @@ class LiveSource:
         return self._latest
 
     def act(self, action: str, number: int, value: str = "") -> None:
-        """The thread that reads passes it on; what comes of it is in the log."""
+        """The thread that reads passes it on; what comes of it is in the log, and why it fails is told besides."""
         self._orders.append((action, number, value))
+
+    def failed(self) -> list[str]:
+        """Why orders have failed since the last call."""
+        return [self._failed.popleft() for _ in range(len(self._failed))]
 
     def settled(self, timeout: float) -> Snapshot:
         """The first snapshot by which rates are known, two samples of the service and of all its workers; or after `timeout`
@@ -95,6 +103,7 @@ class LiveSource:
         except GTError as error:
             refused = t.Decision(self._latest.now, t.DISPATCHER, 1, client, "refused", "warning", str(error))
             self._reducer.feed([refused])
+            self._failed.append(str(error))
 
     def _show(self, snapshot: Snapshot) -> None:
         with self._fresh:

@@ -13,7 +13,7 @@ from gt.monitor.snapshot import ClientView, Hot, LogLine, TensorView, WorkerView
 from gt.wire.telemetry import PlanDescribed, Waiting
 
 from . import figures
-from .ink import GROUP_OF, STATE_ROLES, Ink
+from .ink import GROUP_OF, STATE_ROLES, Ink, fit
 from .table import Column, Table
 
 LEVELS: Final = ("debug", "info", "warning", "error")
@@ -271,7 +271,14 @@ def _class(client: ClientView, ink: Ink, width: int) -> Text:
     if state.paused:
         return ink.text(ink.word("session paused"), "warning")
     weight = f" ×{state.weight / 1000:g}" if state.weight != 1000 else ""
-    return _text_or_none((state.priority + weight) if state.priority else "", ink, "")
+    if not state.priority:
+        return ink.text(ink.none, "dim")
+    if cell_len(state.priority + weight) > width:  # the class is cut, and never its weight
+        return Text.assemble(
+            fit(ink.text(state.priority), width - cell_len(weight)),
+            weight.lstrip() if cell_len(weight) >= width else weight,
+        )
+    return ink.text(state.priority + weight)
 
 
 CLIENTS: Final[Table[ClientView]] = Table(

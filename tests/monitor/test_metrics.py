@@ -14,6 +14,7 @@ import yaml
 
 from gt.errors import KINDS
 from gt.monitor.metrics import MAX_CLIENTS, MAX_KINDS, OTHER_LABEL, DurationHistogram, Family, Metrics
+from gt.monitor.usage_totals import MAX_TOTALS
 from gt.wire import telemetry as t
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -80,6 +81,32 @@ def test_counters_grow_on_when_a_worker_counts_anew() -> None:
     made.add([e.utilisation(e.START + 50 * MS, plans=1)])  # somebody began to trace, so recording began anew
     assert value(made, "gt_worker_time_seconds", "0", "compute") == pytest.approx(before + 0.6 * 0.05)
     assert value(made, "gt_worker_plans", "0") == 4 + 1
+
+
+def test_what_was_used_grows_on_when_the_dispatcher_is_started_again() -> None:
+    """It counts anew, and nothing that an earlier one has counted is lost, or counted twice; energy only where it is told."""
+    used = t.Used(e.START, -1, "user 1000", "net", 3_000_000_000, 0, 4, 12, 0, 0, 0, 0, -1)
+    started = e.service(e.START).started
+    made = metrics(e.service(e.START), used, used, used._replace(signal="old", runs=7))
+    for number in (1, 2):
+        made.add([e.service(e.START, started=started + number), used._replace(runs=1, energy=500)])
+        made.add([e.service(e.START + MS, started=started + number)])
+    assert value(made, "gt_usage_runs", "user 1000", "net") == 4 + 1 + 1
+    assert value(made, "gt_usage_runs", "user 1000", "old") == 7
+    assert value(made, "gt_usage_device_seconds", "user 1000", "net") == 3 * 3
+    assert value(made, "gt_usage_joules", "user 1000", "net") == 2 * 0.5
+    assert ("user 1000", "old") not in dict(families(made)["gt_usage_joules"].samples)
+
+
+def test_sums_over_many_dispatchers_are_bounded() -> None:
+    made, used = Metrics(), t.Used(e.START, -1, "user 1000", "", 0, 0, 1, 0, 0, 0, 0, 0, -1)
+    for number in range(5):
+        made.add([e.service(e.START, started=number)])
+        made.add([used._replace(signal=f"{number} {signal}") for signal in range(500)])
+    samples = dict(families(made)["gt_usage_runs"].samples)
+    assert len(samples) <= MAX_TOTALS + 1 + 500
+    assert sum(samples.values()) == 5 * 500
+    assert samples["(other)", "(other)"] > 0
 
 
 def test_every_counter_only_grows_over_a_session() -> None:

@@ -521,3 +521,34 @@ def test_a_paused_session_and_a_weight_are_shown() -> None:
         replace(second, state=second.state._replace(priority="batch", weight=2500)),
     )
     drive(test, replace(BUSY, clients=clients), LARGE)
+
+
+@pytest.mark.parametrize("weight", [2000, 250])
+def test_a_weight_is_never_cut_off(weight: int) -> None:
+    """Rather the class is: who weighs a session wants to see that it does."""
+
+    async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        assert seen(app).count(f"×{weight / 1000:g} ") == 2
+        assert re.search(r"n\w*…? ×2 ", seen(app)) or weight < 1000
+
+    clients = tuple(
+        replace(each, principal=f"key {name}", state=each.state._replace(priority=priority, weight=weight))
+        for each, name, priority in zip(BUSY.clients, ("anna", "bob"), ("normal", "interactive"), strict=True)
+        if each.state is not None
+    )
+    drive(test, replace(BUSY, clients=clients), (150, 30))
+
+
+def test_who_orders_what_fails_is_told_why() -> None:
+    """Once, whatever is looked at, and verbatim."""
+
+    async def test(app: Top, pilot: Pilot[None], source: Fixed) -> None:
+        source.refusals.append("[a.yaml:2] 'urgent' is no priority")
+        app.tick()
+        await until(app, pilot, "[a.yaml:2] 'urgent' is no priority")
+        assert [each.severity for each in app._notifications] == ["error"]
+        app.tick()
+        await settled(app, pilot)
+        assert len(app._notifications) == 1
+
+    drive(test)
