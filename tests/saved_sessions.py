@@ -13,8 +13,10 @@ from gt.dispatcher.state.mark_bytes import PackedParts, pack_session, read_card,
 from gt.dispatcher.state.numbers import first_numbers
 from gt.wire import messages as m
 from gt.wire.bulk import ALL_WORKERS
+from gt.wire.principals import Origin, Principal
 
 KEY: Final = bytes(range(16))
+ALICE, BOB = (Origin(Principal(name), pid) for name, pid in (("alice", 1), ("bob", 2)))
 
 
 class Saved:
@@ -104,3 +106,12 @@ def goes_on(saved: Saved, each: Service, mark: int, name: str = "c", key: bytes 
     each.say(name, m.Resume(rewind.session, mark))
     restore(each, mark)
     return rewind
+
+
+def left(saved: Saved, mark: bool = True) -> int:
+    """A dispatcher that has ended, with a session of Alice; its mark."""
+    each = saved.dispatcher({}, {})
+    each.origins["c"] = ALICE
+    session(each)
+    saved.work(each)
+    return marked(saved, each) if mark else 0
