@@ -3,12 +3,12 @@
     python benchmarks/hostile.py [--seconds 5] [--plan 0.01] [--only flood,gangs,…] [--rounds 1] [--slowest 0] [--json FILE]
     python benchmarks/hostile.py --sessions 10000
 
-One user fetches a value whose plan takes `--plan` seconds, as a process of its own has found out before, thinks for some milliseconds and fetches the next one. For each way
-of being hostile (`WAYS`) it prints the 99th percentile of such a fetch, its ratio to the one alone, and its ratio to the one
-beside programs of the other user that only burn the machine's cores and have no session, which no service can hinder: that is
-measured once a round. The other user's plans are no longer. The users are two keys, so the service listens on a free port of
-the loopback interface. The processes of the hostile one have the lowest priority of the system, as if they were on another
-machine: what they do to the service counts, and not that they use its cores.
+One user fetches a value whose plan takes `--plan` seconds, as a process of its own has found out before, thinks for some
+milliseconds and fetches the next one. For each way of being hostile (`WAYS`) it prints the 99th percentile of such a fetch, its
+ratio to the one alone, and its ratio to the one beside programs of the other user that only burn the machine's cores and have
+no session, which no service can hinder: that is measured once a round. The other user's plans are no longer. The users are two
+keys, so the service listens on a free port of the loopback interface. The processes of the hostile one have the lowest priority
+of the system, as if they were on another machine: what they do to the service counts, and not that they use its cores.
 
 With `--slowest`, it also prints of so many of the slowest fetches, and of all on average, how long each thread of the service and
 of that program has run and waited for a core meanwhile (`thread_times.py`).
@@ -288,8 +288,8 @@ def comes_and_goes(address: str, _count: int, until: float) -> None:
 
 
 def connects(address: str, _count: int, until: float) -> None:
-    """Opens connections as fast as it can, and leaves them: at once, after the greeting of the protocol, or after a handshake with a
-    key that is none."""
+    """Opens connections as fast as it can, and leaves them: at once, after the greeting of the protocol, or after a
+    handshake with a key that is none."""
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     drawn = random.Random(os.getpid())
     while time.monotonic() < until:

@@ -190,6 +190,8 @@ class DispatcherCore:
                 self.service.served = NOBODY if client is None else client.program.principal
                 self.membership.refuse(peer, event.reason)
             elif isinstance(event, Lost):
+                client = self.service.clients.get(event.peer)
+                self.service.served = NOBODY if client is None else client.program.principal
                 self.membership.connection_lost(event)
             elif isinstance(event, ShellError):
                 peer = self.membership.by_bulk(event.peer) if event.bulk else event.peer

@@ -79,7 +79,8 @@ SHARED_WORK_SECONDS: Final = 0.0005
 CORE_WAIT_SECONDS: Final = 0.02
 """The least seconds between two looks at how long this thread waits for a core."""
 REFUSED: Final = "messages of no session"
-"""The principal that is charged for them: looking up each sender's own would cost more than to refuse the message."""
+"""The principal that is charged for them, and for new connections: looking up each sender's own would cost more than to refuse
+the message."""
 PING: Final = m.Ping()
 PUBLISHED: Final = 2
 """The place of that socket among those that are guarded."""
@@ -466,13 +467,24 @@ class DispatcherShell:
                 break
             if service.now > began + WORK_SECONDS and service.thread.is_shared(service.now):
                 break  # somebody's plans may be due
-        if router.refused:
+        self._charge_nobodys(began)
+
+    def _charge_nobodys(self, began: float) -> None:
+        """Charge messages of no session, which were heard among others since `began`, and new connections."""
+        thread = self.core.service.thread
+        opening = transport.take_accept_seconds(self.control)
+        if opening:
+            self.handled_at += opening  # it is nobody's who was heard
+            self._charge(self.clock())
+            thread.charge(REFUSED, opening, self.core.service.now)
+        if self.router.refused:
             self._refused()
-            service.served = REFUSED
+            self.core.service.served = REFUSED
             now = self.clock()
             self._charge(now)
-            if pause := service.thread.pause(REFUSED, now - began, now):
-                self._yield_core(pause)
+            opening += now - began
+        if pause := thread.pause(REFUSED, opening, self.clock()) if opening else 0.0:
+            self._yield_core(pause)
 
     def _yield_core(self, seconds: float) -> None:
         """Leave the core to workers for so long."""

@@ -27,7 +27,7 @@ PACKAGES = {
     "gt.op_packages": ("gt.ir",),
     "gt.snapshot_files": ("gt.ir",),
     "gt.daemon": (),
-    "gt.unix_sockets": (),
+    "gt.unix_sockets": ("gt.daemon",),
     "gt.wire.messages": (),
     "gt.wire.shared_memory": ("gt.daemon",),
     "gt.wire": ("gt.unix_sockets", "gt.wire.messages", "gt.wire.shared_memory"),

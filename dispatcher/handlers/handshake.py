@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from gt.daemon.rate_limit import RateLimit
 from gt.dispatcher.cost.cost_model import host_of
 from gt.dispatcher.limits.limit_table import REFUSE
 from gt.dispatcher.limits.session_queue import QueuedSession
 from gt.dispatcher.pacing.priority import AUTO, Priority, at_most
 from gt.dispatcher.state.events import Send
 from gt.dispatcher.state.numbers import Numbers
-from gt.dispatcher.state.principal_limits import RateLimit, refusal
+from gt.dispatcher.state.principal_limits import refusal
 from gt.dispatcher.state.records import ClientRecord, WorkerRecord
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.dispatcher.state.standby_copies import Replacement

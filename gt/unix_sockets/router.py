@@ -1,7 +1,8 @@
 """The listening end of connections, each known by the identity that its other end has said.
 
-All that a connection may cost is bounded here: how many there are, how many of them say nothing, and the bytes of messages that
-do not end. No user can use up a bound, and none of a user's programs that user's share: the kernel says whose a connection is.
+All that a connection may cost is bounded here: how many there are, how many are opened a second, how many of them say nothing,
+and the bytes of messages that do not end. No user can use up a bound, and none of a user's programs that user's share: the
+kernel says whose a connection is.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gt.bounds import MAX_UNFINISHED_BYTES
+from gt.daemon.rate_limit import RateLimit
 
 from .framing import MAX_IDENTITY_BYTES, opening
 from .stream_socket import PeerProcess, StreamSocket, readable
@@ -31,6 +33,12 @@ MAX_NAMELESS: Final = 256
 """Connections that have not said who they are; the oldest makes room for the next."""
 MAX_EVENTS: Final = 256
 """Connections that are read in one turn."""
+MAX_ACCEPTED: Final = 16
+"""Connections that are accepted in one turn."""
+PROGRAM_RATE: Final = (1024, 64.0)
+"""The connections that one program may open at once, and then per second."""
+USER_RATE: Final = (4096, 256.0)
+"""The same for all programs of one user; the last tenth is for programs that have opened none."""
 BACKLOG: Final = 1024
 """Connections that wait to be accepted."""
 WARN_SECONDS: Final = 60.0
@@ -79,6 +87,10 @@ class UnixRouter:
         self._of_program: Counter[PeerProcess] = Counter()
         """How many connections each program has."""
         self._of_user: Counter[int] = Counter()
+        self.program_rate, self.user_rate = RateLimit(*PROGRAM_RATE), RateLimit(*USER_RATE)
+        """Count the connections that programs and users open."""
+        self.accept_seconds = 0.0
+        """The time that new connections have taken, of which nobody's messages came, since somebody has set it to 0."""
         self._warn_at = 0.0
 
     def fileno(self) -> int:
@@ -186,9 +198,25 @@ class UnixRouter:
         share = _allowance(self.room, len(self._streams) - user)
         return user < share and self._of_program[process] < _allowance(share, user - self._of_program[process])
 
+    def _is_too_fast(self, process: PeerProcess) -> bool:
+        """Whether a program, or its user, opens more connections than it may. If not, this one is counted."""
+        now, reserved = time.monotonic(), 0
+        if self.program_rate.used(process, now) > 0:
+            reserved = self.user_rate.burst // 10
+        if self.program_rate.wait(process, now) > 0 or self.user_rate.wait(process.uid, now, reserved) > 0:
+            return True
+        self.program_rate.take(process, now)
+        self.user_rate.take(process.uid, now)
+        return False
+
     def _accept(self) -> None:
-        """Accept who wants to connect."""
-        for _ in range(MAX_EVENTS):
+        """Accept who wants to connect, and note the time that takes."""
+        began = time.monotonic()
+        self._accept_some()
+        self.accept_seconds += time.monotonic() - began
+
+    def _accept_some(self) -> None:
+        for _ in range(MAX_ACCEPTED):
             try:
                 socket, _address = self._listening.accept()
             except BlockingIOError:
@@ -208,6 +236,11 @@ class UnixRouter:
             if not self._has_room(stream.process):
                 stream.close()
                 self._count_refused(f"{stream.process} has too many connections")
+                continue
+            if self._is_too_fast(stream.process):
+                stream.close()
+                a_second = self.program_rate.a_second
+                self._count_refused(f"{stream.process} opens more than {a_second:g} a second, or its user too many")
                 continue
             self._of_program[stream.process] += 1
             self._of_user[stream.process.uid] += 1

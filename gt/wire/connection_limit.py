@@ -1,32 +1,51 @@
-"""A limit for the connections that listening sockets accept, so that they leave a process descriptors to work with.
+"""Limits for the connections that listening sockets accept: how many there are, so that they leave a process descriptors to
+work with, and how many an address opens a second, because each takes up to a quarter of a millisecond of this process, for
+which no principal can be charged.
 
-Without one libzmq accepts until there are none left, and from then on tries again without a pause, which takes a whole core. A
-thread hears of each connection, and hangs up those beyond the limit: whoever is connected goes on, and whoever is not may try
-again when others have left.
+Without the first libzmq accepts until there are none left, and from then on tries again without a pause, which takes a whole
+core. A thread hears of each connection, and hangs up those beyond the limit: whoever is connected goes on, and whoever is not
+may try again when others have left. An address on TCP that is beyond its rate is not hung up, which would cost as much as a
+handshake that fails: the kernel drops what wants to connect from there (`address_filter.py`), for a second.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket as socketlib
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from . import transport
+from gt.daemon.rate_limit import RateLimit
+
+from . import address_filter, transport
 from .memory_guard import MemoryGuard
 
 log = logging.getLogger("gt.wire")
 WARN_SECONDS: Final = 60.0
 """The seconds between two warnings."""
+ADDRESS_RATE: Final = (1024, 256.0)
+"""The connections that one address may open at once, and then per second. A session opens two or three, a worker one to each
+other worker."""
+
+DROP_SECONDS: Final = 1.0
+"""So long nothing is accepted from an address that was beyond its rate."""
+DROPPING_LOOK_SECONDS: Final = 0.1
+"""The most seconds between two looks at which addresses are over that."""
 
 
 class ConnectionLimit:
-    """Hangs up each connection that one of these sockets accepts with a descriptor from `limit` on. Its thread serves the
-    `guard` of the same sockets, too."""
+    """Hangs up each connection that one of these sockets accepts with a descriptor from `limit` on, and has nothing
+    accepted for a second from an address on TCP that is beyond its `rate`: so many at once, and then a second. Its
+    thread serves the `guard` of the same sockets, too."""
 
-    def __init__(self, sockets: list[transport.Socket], limit: int, guard: MemoryGuard | None = None) -> None:
+    def __init__(
+        self, sockets: list[transport.Socket], limit: int, guard: MemoryGuard | None = None, *,
+        rate: tuple[int, float] = ADDRESS_RATE, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self.sockets = sockets
         self.limit = limit
         self.guard = guard
@@ -37,6 +56,13 @@ class ConnectionLimit:
         monitors = [transport.limit_connections(socket, limit) for socket in sockets]
         self.monitors = [(listener, monitor) for listener, monitor in enumerate(monitors) if monitor is not None]
         self.endpoints = [transport.endpoint(socket) for socket in sockets]
+        self.of_address = RateLimit(*rate)
+        """Counts the connections of each address."""
+        self.dropped: dict[str, float] = {}
+        """The addresses of which nothing is accepted, and until when."""
+        self._listening: list[socketlib.socket] | None = None
+        """Copies of the sockets where connections arrive, once they are needed."""
+        self._clock = clock
         self.failed = False
         """Whether a bug was met, which is logged once."""
         self.warn_at = 0.0
@@ -48,6 +74,8 @@ class ConnectionLimit:
     def close(self) -> None:
         """Close the sockets, where the thread was never started."""
         monitors = dict(self.monitors)
+        for copy in self._listening or ():
+            copy.close()
         for listener, socket in enumerate(self.sockets):
             transport.close_monitored(socket, monitors.get(listener))
 
@@ -77,7 +105,13 @@ class ConnectionLimit:
         for listener, monitor in self.monitors:
             while monitor in heard and (event := transport.connection_event(monitor)) is not None:
                 self._hear(listener, event)
-        return None if self.guard is None else int(1000 * self.guard.look())
+        now = self._clock()
+        if any(until <= now for until in self.dropped.values()):
+            self.dropped = {address: until for address, until in self.dropped.items() if until > now}
+            self._drop()
+        if self.guard is not None:
+            return int(1000 * self.guard.look())
+        return int(1000 * DROPPING_LOOK_SECONDS) if self.dropped else None
 
     def _hear(self, listener: int, event: transport.ConnectionEvent) -> None:
         """Process what happened to a connection."""
@@ -85,45 +119,90 @@ class ConnectionLimit:
             self.strangers += 1
         elif event.kind == transport.ACCEPTED and event.descriptor >= self.limit:
             self._hang_up(listener, event.descriptor)
-        elif self.guard is not None and event.kind == transport.ACCEPTED:
-            self.guard.accepted(listener, event.descriptor)
+        elif event.kind == transport.ACCEPTED:
+            self._count(listener, event.descriptor)
+            if self.guard is not None:
+                self.guard.accepted(listener, event.descriptor)
         elif self.guard is not None:
             self.guard.closed(listener, event.descriptor)
+
+    def _count(self, listener: int, descriptor: int) -> None:
+        """Count a connection of its address. If it was one too many, nothing more is accepted from there for a while; it goes on
+        itself."""
+        address = _peer_address(descriptor, self.endpoints[listener])
+        if not address or address in self.dropped:
+            return
+        now = self._clock()
+        if self.of_address.wait(address, now) > 0:
+            if len(self.dropped) < address_filter.MAX_DROPPED:
+                self.dropped[address] = now + DROP_SECONDS
+                self._drop()
+            self._warn(
+                f"{address} opens more than {self.of_address.a_second:g} a second, so nothing is accepted from there for a "
+                "second at a time; programs there try again by themselves"
+            )
+        self.of_address.take(address, now)
+
+    def _drop(self) -> None:
+        """Have the kernel drop what comes from those addresses, at each socket, if it can."""
+        if self._listening is None:
+            ports = [port for each in self.sockets if (port := transport.port(each)) > 0]
+            self._listening = [socket for port in ports for socket in address_filter.listening_at(port)]
+        for socket in self._listening:
+            with contextlib.suppress(OSError):
+                address_filter.drop(socket, self.dropped)
 
     def _hang_up(self, listener: int, descriptor: int) -> None:
         """End a connection as if the peer had: libzmq, which owns it, closes it. If it is closed by now, and its descriptor means
         something else, nothing happens to that."""
-        if not _end_connection(descriptor, self.endpoints[listener]):
-            return
+        with _accepted(descriptor, self.endpoints[listener]) as connection:
+            if connection is None:
+                return
+            try:
+                connection.shutdown(socketlib.SHUT_RDWR)
+            except OSError:  # it has ended
+                return
         self.refused += 1
-        if time.monotonic() >= self.warn_at:
-            self.warn_at = time.monotonic() + WARN_SECONDS
-            log.warning(
-                "too many connections: %d descriptors are in use, so new ones are refused until others end; "
-                "it may have as many as `ulimit -Hn` says where it is started",
-                self.limit,
-            )
+        self._warn(
+            f"{self.limit} descriptors are in use, so new ones are refused until others end; it may have as many as `ulimit -Hn` "
+            "says where it is started"
+        )
+
+    def _warn(self, reason: str) -> None:
+        """Say why connections are refused, once in a while."""
+        if self._clock() >= self.warn_at:
+            self.warn_at = self._clock() + WARN_SECONDS
+            log.warning("too many connections: %s", reason)
 
 
-def _end_connection(descriptor: int, endpoint: str) -> bool:
-    """End a connection that was accepted at this address. Returns False if the descriptor is none, or closed."""
+def _peer_address(descriptor: int, endpoint: str) -> str:
+    """The host at the other end of a connection that was accepted at a TCP address, as a number; '' if it has ended, and of any
+    other descriptor."""
+    try:
+        with _accepted(descriptor, endpoint) as connection:
+            if connection is not None and connection.family == socketlib.AF_INET:
+                return str(connection.getpeername()[0])
+    except OSError:  # it has ended
+        pass
+    return ""
+
+
+@contextlib.contextmanager
+def _accepted(descriptor: int, endpoint: str) -> Iterator[socketlib.socket | None]:
+    """A copy of a connection that was accepted at this address; None if the descriptor is closed, or that of anything else."""
     try:
         copy = os.dup(descriptor)  # which nobody else closes and uses for something else
     except OSError:
-        return False
+        yield None
+        return
     try:
         connection = socketlib.socket(fileno=copy)
     except OSError:  # a file, or a pipe
         os.close(copy)
-        return False
+        yield None
+        return
     with connection:
-        try:
-            if not _is_accepted(connection, endpoint):
-                return False
-            connection.shutdown(socketlib.SHUT_RDWR)
-        except OSError:  # it has ended
-            return False
-    return True
+        yield connection if _is_accepted(connection, endpoint) else None
 
 
 def _is_accepted(connection: socketlib.socket, endpoint: str) -> bool:

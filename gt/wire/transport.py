@@ -566,6 +566,12 @@ def connection_event(monitor: zmq.Socket[bytes]) -> ConnectionEvent | None:
     )
 
 
+def port(listening: Socket) -> int:
+    """The TCP port at which a socket listens; -1 if it is another kind of address."""
+    address = endpoint(listening)
+    return int(address.rpartition(":")[2]) if address.startswith("tcp://") else -1
+
+
 def max_frame_bytes(listening: Socket) -> int:
     """The largest frame that a listening socket accepts."""
     if isinstance(listening, UnixRouter):
@@ -577,6 +583,15 @@ def max_frame_bytes(listening: Socket) -> int:
 def refused(listening: Socket) -> int:
     """How many connections a listening socket has ended or refused by itself, as far as that is known."""
     return listening.refused if isinstance(listening, UnixRouter) else 0
+
+
+def take_accept_seconds(listening: Socket) -> float:
+    """How long the thread that reads a listening socket has worked on new connections since the last call: 0 where threads of
+    ZeroMQ do that."""
+    if not isinstance(listening, UnixRouter):
+        return 0.0
+    seconds, listening.accept_seconds = listening.accept_seconds, 0.0
+    return seconds
 
 
 class Poller:

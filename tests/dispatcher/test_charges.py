@@ -10,7 +10,7 @@ import pytest
 from one_dispatcher import Service, started
 
 from gt.dispatcher.pacing.thread_shares import NOBODY
-from gt.dispatcher.state.events import Malformed, Received
+from gt.dispatcher.state.events import Lost, Malformed, Received
 from gt.wire import messages as m
 from gt.wire.principals import USER, Origin, Principal
 
@@ -41,6 +41,15 @@ def test_whoever_sends_what_is_no_message_is_charged_for_it() -> None:
     each.event(Malformed(b"c", "no message"))
     assert each.core.service.served == principal
     each.event(Malformed(b"stranger", "no message"))
+    assert each.core.service.served == NOBODY
+
+
+def test_whoever_leaves_is_charged_for_what_that_takes() -> None:
+    each = started()
+    principal = each.core.service.clients[b"c"].program.principal
+    each.event(Lost(b"c", "its process ended", ended=True))
+    assert each.core.service.served == principal
+    each.event(Lost(b"stranger", "its process ended", ended=True))
     assert each.core.service.served == NOBODY
 
 

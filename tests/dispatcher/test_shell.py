@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from daemons import Machine
 
 from gt.daemon.host import host_facts
-from gt.dispatcher.shell import DispatcherShell
+from gt.dispatcher.shell import REFUSED, DispatcherShell
 from gt.dispatcher.state.events import JobTurn, Received
+from gt.unix_sockets.router import UnixRouter
 from gt.wire import messages as m
 from gt.wire.messages import codec
 
@@ -48,6 +50,24 @@ def test_the_relay_knows_a_worker_before_anybody_can_answer(machine: Machine) ->
         said = [(type(codec.decode(frames)), known) for peer, frames, known in heard if peer == b"worker"]
         assert m.Store in dict(said)
         assert all(known for _, known in said)
+    finally:
+        close(shell)
+
+
+def test_new_connections_are_charged_to_nobody_who_was_heard(machine: Machine, tmp_path: Path) -> None:
+    """They are all of one principal, which rests when it has used more than its share beside others."""
+    shell = DispatcherShell(f"ipc://{tmp_path}/d", workers=1)
+    try:
+        router, thread = shell.control, shell.core.service.thread
+        assert isinstance(router, UnixRouter)
+        shell.core.service.now = shell.handled_at = now = shell.clock()
+        thread.issued("honest", now)
+        shell.core.service.served = "other"
+        router.accept_seconds = 0.4
+        shell._drain()
+        assert router.accept_seconds == 0
+        assert thread.rests(REFUSED, shell.core.service.now)
+        assert not thread.rests("other", shell.core.service.now)
     finally:
         close(shell)
 

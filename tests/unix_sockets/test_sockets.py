@@ -15,11 +15,13 @@ import pytest
 import zmq
 
 from gt.bounds import MAX_UNFINISHED_BYTES
+from gt.daemon.rate_limit import RateLimit
 from gt.unix_sockets import router as router_module
 from gt.unix_sockets.dealer import UnixDealer
 from gt.unix_sockets.framing import GREETING, opening, packed
 from gt.unix_sockets.router import UnixRouter
 from gt.unix_sockets.stream_socket import PeerProcess
+from gt.wire import transport
 
 FRAME_BYTES = 32 << 20
 TIMEOUT_MS = 20_000
@@ -334,6 +336,32 @@ def test_a_program_leaves_connections_for_others(router: UnixRouter) -> None:
         router.receive()
     assert not router._of_program
     assert not router._of_user
+
+
+def test_a_program_opens_so_many_connections_at_once_and_then_a_second(
+    router: UnixRouter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those beyond that are hung up, which is logged once. What new connections take is counted as nobody's who was heard."""
+    router.program_rate = RateLimit(3, 0.001)
+    with contextlib.ExitStack() as stack:
+        strangers = [stack.enter_context(raw(router)) for _ in range(8)]
+        while router.poll(100):
+            assert router.receive(polled=True) is None
+        assert all(is_ended(each) for each in strangers[3:])
+        assert len(router._streams) == 3
+    assert router.refused == 5
+    (record,) = caplog.records
+    assert f"process {os.getpid()} of user {os.getuid()} opens more than 0.001 a second" in record.getMessage()
+    assert transport.take_accept_seconds(router) > 0
+    assert transport.take_accept_seconds(router) == 0
+
+
+def test_no_program_uses_up_what_its_user_may_open(router: UnixRouter) -> None:
+    router.user_rate = RateLimit(20, 0.001)
+    runaway, other = PeerProcess(7, 1), PeerProcess(7, 2)
+    assert [router._is_too_fast(runaway) for _ in range(25)] == [False] * 18 + [True] * 7
+    assert not router._is_too_fast(other)
+    assert not router._is_too_fast(PeerProcess(8, 3))
 
 
 def test_connections_beyond_the_limit_are_hung_up(router: UnixRouter, dealer: UnixDealer) -> None:

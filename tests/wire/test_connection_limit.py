@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import time
@@ -9,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 from gt.unix_sockets.router import UnixRouter
-from gt.wire import transport
+from gt.wire import address_filter, transport
 from gt.wire.connection_limit import ConnectionLimit
 
 
@@ -38,6 +40,61 @@ def test_a_bug_without_a_guard_is_logged_once_too(
     assert limit.turn({}) is None
     assert limit.turn({}) is None
     assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+def test_what_is_dropped_costs_nothing_and_comes_later() -> None:
+    """A program that wants to connect tries again by itself, and is there once its address is dropped no more."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as mine:
+        port = listening.getsockname()[1]
+        before = len([*Path("/proc/self/fd").iterdir()])
+        (copy,) = address_filter.listening_at(port)
+        with copy:
+            assert len([*Path("/proc/self/fd").iterdir()]) == before + 1, "no other is left open"
+            address_filter.drop(copy, ["10.0.0.1", "127.0.0.1"])
+            mine.settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                mine.connect(("127.0.0.1", port))
+            listening.settimeout(0)
+            with pytest.raises(BlockingIOError):
+                listening.accept()
+            address_filter.drop(copy, [])
+            listening.settimeout(60)
+            listening.accept()[0].close()
+
+
+def test_an_address_that_is_too_fast_is_dropped_for_a_second(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once by name. Connections that are there go on, and the socket itself: whoever connects and leaves at once may
+    have left its descriptor to any other by the time that it is heard of."""
+    now, dropped = 100.0, list[list[str]]()
+    monkeypatch.setattr(address_filter, "drop", lambda _socket, addresses: dropped.append([*addresses]))
+    router = transport.router("tcp://127.0.0.1:*")
+    limit = ConnectionLimit([router], 1 << 20, rate=(2, 1.0), clock=lambda: now)
+    assert isinstance(router, zmq.Socket)
+    router.disable_monitor()  # its events are made here
+    port = transport.port(router)
+    with contextlib.ExitStack() as stack:
+        stack.callback(limit.close)
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        limit.endpoints = [f"tcp://127.0.0.1:{listening.getsockname()[1]}"]
+        for _ in range(5):
+            mine = stack.enter_context(socket.create_connection(listening.getsockname(), 60))
+            other = stack.enter_context(listening.accept()[0])
+            limit._hear(0, transport.ConnectionEvent(transport.ACCEPTED, other.fileno()))
+            other.sendall(b"x")
+            assert mine.recv(1) == b"x"
+        assert limit._listening is not None
+        limit._hear(0, transport.ConnectionEvent(transport.ACCEPTED, limit._listening[0].fileno()))
+        assert dropped == [["127.0.0.1"]]
+        assert limit.turn({}) == 100, "it looks again when that may be over"
+        now += 1
+        assert limit.turn({}) is None
+        assert dropped == [["127.0.0.1"], []]
+        stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+    assert limit.refused == 0
+    (record,) = caplog.records
+    assert "127.0.0.1 opens more than 1 a second" in record.getMessage()
 
 
 @pytest.mark.process

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_dispatcher import NEG, VECTOR, Service
 
+from gt.daemon import rate_limit
+from gt.daemon.rate_limit import RateLimit
 from gt.dispatcher.handlers import handshake
 from gt.dispatcher.jobs.job_scheduler import Job, JobScheduler
 from gt.dispatcher.jobs.round_robin import RoundRobin
 from gt.dispatcher.pacing.thread_shares import OWED_SECONDS
-from gt.dispatcher.state import principal_limits
 from gt.dispatcher.state.events import Due, JobTurn, Lost
 from gt.dispatcher.state.message_state import WAITING_TURN
-from gt.dispatcher.state.principal_limits import RateLimit
 from gt.dispatcher.state.shared_state import (
     LEAST_CREDITS,
     MAX_TO_COMPILE,
@@ -394,7 +394,7 @@ def test_a_program_that_opens_sessions_without_end_is_told_and_others_are_not() 
 
 def test_what_is_remembered_of_programs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many names are made up."""
-    monkeypatch.setattr(principal_limits, "MAX_PROGRAMS", 10)
+    monkeypatch.setattr(rate_limit, "MAX_KEYS", 10)
     rate = RateLimit(2, 1.0)
     for number in range(1000):
         rate.take(number, number / 100)

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from one_dispatcher import Service
 
 from gt.bounds import MAX_BULK_BYTES, MAX_SENT_BULK_BYTES, MAX_UNREAD_BULK_BYTES
+from gt.daemon.rate_limit import RateLimit
 from gt.dispatcher.access import NOBODY, Access, process_to_watch
 from gt.dispatcher.bulk_relay import BulkRelay
 from gt.dispatcher.handlers import handshake
 from gt.dispatcher.jobs.round_robin import RoundRobin
 from gt.dispatcher.state.events import Malformed
-from gt.dispatcher.state.principal_limits import RateLimit, refusal
+from gt.dispatcher.state.principal_limits import refusal
 from gt.dispatcher.telemetry.subscribers import MAX_WATCHERS
 from gt.wire import messages as m
 from gt.wire.bulk import DATA, GET, MAX_IN_FLIGHT_BYTES, OFFER, PUT, WROTE
