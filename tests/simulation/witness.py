@@ -17,7 +17,7 @@ import gt.client.session.session
 import gt.dispatcher.handlers.marks
 from gt.client.session.future import Future
 from gt.client.session.resend_buffer import ResendBuffer
-from gt.dispatcher.session_meshes.session_mesh import SessionMeshes
+from gt.dispatcher.session_meshes.mesh_registry import MeshRegistry
 from gt.dispatcher.state.shared_state import DispatcherState
 from gt.wire import messages as m
 from gt.worker.core import WorkerCore
@@ -118,6 +118,6 @@ class Witness:
         beside(DispatcherState, "place", lambda order, *_: self.gives("order", order))
         beside(DispatcherState, "multicast", sent)
         beside(DispatcherState, "send", said)
-        beside(SessionMeshes, "join", lambda _, _meshes, record: self.gives("mesh", record.mesh.number))
+        beside(MeshRegistry, "join", lambda _, _meshes, record: self.gives("mesh", record.mesh.number))
         beside(gt.dispatcher.handlers.marks, "capture", lambda mark, *_: self.gives("mark", mark.number))
         substitutes.put("Future", WatchedFuture, gt.client.session.session)
