@@ -48,8 +48,10 @@ LOADED: Final = (
     "gt.dispatcher.process",
     "gt.service.launch",
     "gt.service.session",
+    "gt.sharding.config",
     "gt.worker.process",
     "numpy",
+    "pydantic.type_adapter",
 )
 """What daemons, programs and commands load."""
 FREE = ("GT_", "PYTEST_", "XDG_", "TMPDIR")

@@ -157,7 +157,7 @@ def test_lost_workers_cost_no_snapshot(seeds: range) -> None:
 @pytest.mark.parametrize("seeds", BATCHES[3::10], ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_workers_come_and_go(seeds: range) -> None:
     """Besides being killed, workers are drained, and some are spares: programs hear of nothing, and every value is right."""
-    outcomes = [simulate(seed, elastic=True) for seed in seeds[1::3]]
+    outcomes = [simulate(seed, elastic=True) for seed in seeds[len(seeds) > 1 :: 3]]
     PROVED["simulated services whose workers come and go"] += len(outcomes)
     PROVED["workers that were drained"] += sum(outcome.drained for outcome in outcomes)
     assert sum(outcome.drained for outcome in outcomes) > 0 or len(outcomes) < 5
