@@ -18,6 +18,7 @@ import numpy as np
 import workloads
 
 import gt
+from gt.worker import plan_run
 from gt.worker.base.backend import backend
 from gt.worker.core import WorkerCore
 from gt.worker.device.heap import keep_freed_arrays
@@ -93,19 +94,19 @@ def recorded(work: Callable[[], Callable[[], Any]]) -> list[Case]:
         run()
     gt.synchronize()
     found: list[Case] = []
-    plain = WorkerCore._run
+    plain = plan_run.run
 
     def record(core: WorkerCore, running: Execution, now: float) -> None:
         program = running.program
         found.append((compile_plan(program.plan, program.mesh, program.rank, backend("cpu")), list(running.slots)))
         plain(core, running, now)
 
-    WorkerCore._run = record  # type: ignore[method-assign]
+    plan_run.run = record
     try:
         run()
         gt.synchronize()
     finally:
-        WorkerCore._run = plain  # type: ignore[method-assign]
+        plan_run.run = plain
     return found
 
 

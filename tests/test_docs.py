@@ -25,8 +25,8 @@ from gt.sharding.config import Config, load, parse
 from gt.sharding.placement import uniform_mesh
 from gt.wire import bulk, messages, reliable_stream
 from gt.wire.messages.documentation import text_of
-from gt.worker.core import SENDERS, Sender
 from gt.worker.execution import plan_state
+from gt.worker.message_table import SENDERS, Sender
 from gt.worker.shell import CONNECTION_HANDLERS
 
 REPOSITORY = Path(__file__).parent.parent

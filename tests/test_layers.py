@@ -126,7 +126,7 @@ CORES = (
     "dispatcher/invariants.py", "dispatcher/jobs/", "dispatcher/membership.py", "dispatcher/message_table.py",
     "dispatcher/session_meshes/", "dispatcher/session_plans/", "dispatcher/upkeep.py",
     "dispatcher/operators/", "dispatcher/state/shared_state.py", "worker/core.py",
-    "worker/snapshot_messages.py",
+    "worker/message_table.py", "worker/plan_run.py", "worker/snapshot_messages.py",
 )  # fmt: skip
 """Pure state machines: a module, or all of a folder. Messages and the time go in, messages come out."""
 NOT_IN_A_CORE = {"asyncio", "concurrent", "datetime", "multiprocessing", "os", "queue", "sched", "select", "selectors"}

@@ -77,7 +77,8 @@ from gt.worker.transfer.peer_keys import PeerKeys
 from gt.worker.transfer.shared_memory import LentMemory
 
 from .bulk_data import BulkData
-from .core import PEER_TIMEOUT_SECONDS, SENDERS, Sender, WorkerCore
+from .core import PEER_TIMEOUT_SECONDS, WorkerCore
+from .message_table import SENDERS, Sender
 from .pulse import send_pulses
 
 log = logging.getLogger("gt.worker")

@@ -11,6 +11,8 @@ from gt.wire import messages as m
 from gt.worker.base.events import MarkIn, MarkPacked, MarkWork, SnapshotIn, SnapshotWork, ToDispatcher
 from gt.worker.execution.snapshot_parts import parts_to_write
 
+from .plan_run import report_done
+
 if TYPE_CHECKING:
     from .core import WorkerCore
 
@@ -54,7 +56,7 @@ def load_part(core: WorkerCore, message: m.LoadPart, now: float) -> None:
     part = core.stored.load(message, info.mesh, info.rank)
     if part is not None and not core.published.give(message, part):
         core.out.append(SnapshotWork(message, core.number, box=part))
-    core._done(message.order, info, now)
+    report_done(core, message.order, info, now)
 
 
 def snapshot_files(

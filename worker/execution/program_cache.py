@@ -11,7 +11,7 @@ again.
 
 A mistake in the compiler never ends a worker, since its other sessions would lose what they have there. An instruction that
 cannot be compiled fails by itself (`worker/program/compiler.py`), a program that cannot be fused runs as it is, and a plan
-that cannot be compiled at all leaves poison (`WorkerCore._pass_over`).
+that cannot be compiled at all leaves poison (`pass_over` in `worker/plan_run.py`).
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from one_mesh import WHOLE, Ranks, gathered, numbers
 
 from gt.errors import ProtocolError
 from gt.wire import messages as m
-from gt.worker.core import ORDERED, SENDERS, UNORDERED, Sender
 from gt.worker.execution.plan_state import MEANINGS, SUSPENDED, TRANSITIONS, PlanState
+from gt.worker.message_table import ORDERED, SENDERS, UNORDERED, Sender
 
 
 def test_the_table_is_whole() -> None:
