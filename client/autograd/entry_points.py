@@ -5,7 +5,7 @@ The backward pass itself is in `client/tensor/backward_pass.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from gt.client.ops import creation
@@ -60,41 +60,74 @@ def backward(
 
 def grad(
     outputs: Tensor | Sequence[Tensor],
-    inputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor] | Mapping[str, Tensor],
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
-) -> tuple[Tensor | None, ...]:
-    """The gradients of `outputs`, weighted by `grad_outputs`, with respect to `inputs`; no `.grad` changes.
+) -> Any:
+    """The gradients of `outputs`, weighted by `grad_outputs`, with respect to `inputs`, as a tuple, or a dict for a dict of
+    inputs; no `.grad` changes. With `is_grads_batched`, `grad_outputs` have a first dimension more, and so do the gradients:
+    there is a backward pass for each of its places. `only_inputs` is always so.
 
     Raises `GradientError` for an input on which `outputs` do not depend, unless `allow_unused`: then its gradient is
     None, or zeros with `materialize_grads`.
     """
     if allow_unused is False and materialize_grads:
         raise ValueError("grad: materialize_grads=True means allow_unused=True; False contradicts it")
-    ends, starts = _as_list(outputs), _as_list(inputs)
+    if not only_inputs:
+        raise ValueError("grad: gradients of the inputs alone are computed; use backward() to add to those of leaves")
+    ends, starts = _as_list(outputs), _as_list(tuple(inputs.values()) if isinstance(inputs, Mapping) else inputs)
     _check_inputs("grad", starts)
-    seeds = _seeds("grad", ends, grad_outputs)
-    found = backward_pass.walk(
-        ends,
-        seeds,
-        retain_graph=create_graph if retain_graph is None else retain_graph,
-        create_graph=create_graph,
-        inputs=starts,
-        accumulate=False,
-    )
+    keep = create_graph if retain_graph is None else retain_graph
+    rows = _rows(grad_outputs) if is_grads_batched else [grad_outputs]
+    walks = [
+        backward_pass.walk(
+            ends,
+            _seeds("grad", ends, row),
+            retain_graph=keep or place + 1 < len(rows),
+            create_graph=create_graph,
+            inputs=starts,
+            accumulate=False,
+        )
+        for place, row in enumerate(rows)
+    ]
+    found = [
+        None if each[0] is None else _stacked(each) if is_grads_batched else each[0]
+        for each in zip(*walks, strict=True)
+    ]
     for position, gradient in enumerate(found):
         if gradient is not None:
             continue
         if materialize_grads:
-            found[position] = creation.zeros_like(starts[position])
+            shape = starts[position].shape
+            found[position] = creation.zeros(
+                (len(rows), *shape) if is_grads_batched else shape, dtype=starts[position].dtype
+            )
         elif not allow_unused:
             raise GradientError(
                 f"grad: the outputs do not depend on input {position}; allow_unused=True gives None for it"
             )
-    return tuple(found)
+    return dict(zip(inputs, found, strict=True)) if isinstance(inputs, Mapping) else tuple(found)
+
+
+def _rows(gradients: Any) -> list[list[Tensor]]:
+    """Gradients that have a first dimension more than the outputs, for each place of it."""
+    given: list[Any] = _as_list(gradients) if gradients is not None else []
+    if not given or any(each is None or not each.ndim for each in given) or len({each.shape[0] for each in given}) != 1:
+        raise GradientError(
+            "grad: is_grads_batched=True takes grad_outputs with a first dimension more, of the same size"
+        )
+    return [[each[place] for each in given] for place in range(given[0].shape[0])]
+
+
+def _stacked(rows: Sequence[Any]) -> Tensor:
+    """Gradients of one shape along a new first dimension."""
+    parts = tuple(emission.emit("reshape", (each,), (1, *each.shape)) for each in rows)
+    return emission.emit("cat", parts, 0)
 
 
 def _as_list(tensors: Tensor | Sequence[Tensor]) -> list[Tensor]:

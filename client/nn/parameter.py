@@ -13,7 +13,8 @@ from gt.errors import DTypeError
 class Parameter(Tensor):
     """A tensor that a module registers among its parameters. Copies nothing: values never change."""
 
-    __slots__ = ()
+    __slots__ = ("__dict__",)
+    """Programs mark parameters by attributes of their own, for their optimizer's groups."""
     _param: ClassVar[bool] = True
 
     def __init__(self, data: Any, requires_grad: bool = True) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gt.client.ops import creation
 from gt.client.tensor.tensor import Tensor
 
-from .optimizer import Group, Numbers, Optimizer, State, add_weight_decay, blend, setting, store
+from .optimizer import Group, Numbers, Optimizer, State, add_weight_decay, blend, filled, setting, store
 
 
 class RMSprop(Optimizer):
@@ -99,7 +98,7 @@ class Adagrad(Optimizer):
         for group in self.param_groups:
             for p in group["params"]:
                 first = float(group["initial_accumulator_value"])
-                self.state[p] = {"step": 0, "sum": creation.full_like(p, first)}
+                self.state[p] = {"step": 0, "sum": filled(p, first)}
 
     def _zeros(self, group: Group) -> tuple[str, ...]:
         return ("sum",)

@@ -8,10 +8,11 @@ that they can be asked for without a step. States are written in place, as in Py
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from gt.client.ops import creation
+from gt.client.ops import complex_numbers, creation
 from gt.client.session import sessions
 from gt.client.tensor import emission, emission_context, grad_mode, hooks
 from gt.client.tensor.tensor import Tensor
@@ -35,7 +36,7 @@ class Optimizer:
         if defaults.get("differentiable"):
             raise NotImplementedError(f"{type(self).__name__}: a step is not recorded; leave differentiable=False")
         self.defaults = defaults
-        self.state: dict[Tensor, State] = {}
+        self.state: defaultdict[Tensor, State] = defaultdict(dict)
         self.param_groups: list[Group] = []
         self._before: list[Callable[..., Any]] = []
         self._after: list[Callable[..., Any]] = []
@@ -113,7 +114,8 @@ class Optimizer:
                         numbers = self._numbers(counts, group)
                         if mine.capture is not None:
                             numbers = mine.capture.step_numbers(self, state, group, numbers)
-                        self._update(p, -gradient if group.get("maximize") else gradient, state, numbers, group)
+                        update = self._update_parts if p.is_complex() else self._update
+                        update(p, -gradient if group.get("maximize") else gradient, state, numbers, group)
         mine.flush()
         for hook in tuple(self._after):
             hook(self, () if closure is None else (closure,), {})
@@ -122,6 +124,23 @@ class Optimizer:
     def _update(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
         """One step of one parameter: all that it reads of `group` are settings that are no floating-point numbers."""
         raise NotImplementedError(f"{type(self).__name__} has no update rule")
+
+    def _update_parts(self, p: Tensor, gradient: Tensor, state: State, numbers: Numbers, group: Group) -> None:
+        """One step of a complex parameter, whose real and imaginary parts are updated as if each were a parameter."""
+        parts = complex_numbers.view_as_real(p)
+        taken = {
+            key: complex_numbers.view_as_real(each) if isinstance(each, Tensor) and each.is_complex() else each
+            for key, each in state.items()
+        }
+        self._update(parts, complex_numbers.view_as_real(gradient), taken, numbers, group)
+        p._rebind(complex_numbers.view_as_complex(parts))
+        for key, each in taken.items():
+            if not isinstance(each, Tensor) or each.shape != parts.shape:
+                state[key] = each
+            elif isinstance(state.get(key), Tensor):
+                state[key]._rebind(complex_numbers.view_as_complex(each))
+            else:
+                state[key] = complex_numbers.view_as_complex(each)
 
     def _counts(self, state: State, group: Group) -> State:
         """The numbers among a state's entries as they will be after one more step."""
@@ -173,7 +192,8 @@ class Optimizer:
         for saved, group in zip(groups, self.param_groups, strict=True):
             params.update(zip(saved["params"], group["params"], strict=True))
             group.update({key: value for key, value in saved.items() if key != "params"})
-        self.state = {params[place]: _load_entry(params[place], state) for place, state in state_dict["state"].items()}
+        loaded = {params[place]: _load_entry(params[place], state) for place, state in state_dict["state"].items()}
+        self.state = defaultdict(dict, loaded)
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -203,6 +223,11 @@ def _entry(p: Tensor, value: Any) -> Any:
         return [_entry(p, each) for each in value]
     tensor = creation.tensor(value, dtype=p.dtype)
     return emission.emit("follow", (tensor, Tensor(p._current()))) if tensor.shape == p.shape else tensor
+
+
+def filled(p: Tensor, number: float) -> Tensor:
+    """An entry of a state in the parameter's shape; of a complex parameter both parts are the number."""
+    return creation.full_like(p, complex(number, number) if p.is_complex() else number)
 
 
 def setting(group: Group, name: str) -> float | None:

@@ -8,7 +8,19 @@ from typing import Any
 from gt.client.ops import arithmetic, creation
 from gt.client.tensor.tensor import Tensor
 
-from .optimizer import Group, Numbers, Optimizer, State, add_weight_decay, betas, blend, setting, shrinking, store
+from .optimizer import (
+    Group,
+    Numbers,
+    Optimizer,
+    State,
+    add_weight_decay,
+    betas,
+    blend,
+    filled,
+    setting,
+    shrinking,
+    store,
+)
 
 
 class SGD(Optimizer):
@@ -132,7 +144,7 @@ class Rprop(Optimizer):
     def _state(self, p: Tensor, group: Group) -> State:
         state = self.state.get(p)
         if not state:
-            first = creation.full_like(p, float(group["lr"]))
+            first = filled(p, float(group["lr"]))
             state = self.state[p] = {"step": 0, "prev": creation.zeros_like(p), "step_size": first}
         return state
 

@@ -120,6 +120,13 @@ class DeferredTensor(DeviceTensor):
         self.is_placed_early = True
         return held
 
+    def _become(self, other: DeviceTensor) -> None:
+        """Have the values of another tensor of the device from now on."""
+        held = other.held
+        if held is None:
+            raise AssertionError("a tensor of a graph that is traced has no values")
+        self._settle(held)
+
     def _settle(self, held: Tensor) -> None:
         self.held = held
         del self._values

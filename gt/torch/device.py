@@ -13,6 +13,7 @@ import torch
 import gt
 from gt.client.tensor import call_site
 
+from .aten.sequences import lengths_of
 from .attention import attention
 from .autocast import register_autocast
 from .deferred_tensor import DeferredTensor
@@ -25,6 +26,7 @@ from .pytorch_internals import (
     knows_own_attention,
     optimize_lists_of,
 )
+from .storage import LOADS_BEFORE, loaded
 from .values import DTYPES
 
 __all__ = ["register"]
@@ -142,6 +144,8 @@ def register() -> None:
         library.impl("_pin_memory", _pin_memory, "CPU")
     if knows_own_attention():
         library.impl("scaled_dot_product_attention", attention, "AutogradPrivateUse1")
+    library.impl("ctc_loss.Tensor", _ctc_loss, "AutogradPrivateUse1")
+    torch.serialization.register_package(LOADS_BEFORE, lambda _: None, loaded)
     register_autocast(library)
     rest = torch.library.Library("_", "IMPL")
     rest.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
@@ -156,6 +160,11 @@ def _copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
 def _number(x: Any) -> Any:
     """The value of one element, where `torch.tensor` is given a list with tensors."""
     return x.held.item()
+
+
+def _ctc_loss(log_probs: Any, targets: Any, inputs: Any, outputs: Any, *rest: Any) -> Any:
+    """The loss with lengths in tensors, which PyTorch would leave on the CPU beside what is on the device."""
+    return torch.ops.aten.ctc_loss.IntList(log_probs, targets, lengths_of(inputs), lengths_of(outputs), *rest)
 
 
 def _pin_memory(x: Any, device: Any = None) -> Any:

@@ -18,7 +18,7 @@ from .pytorch_internals import (
     tree_map,
     wrapper,
 )
-from .storage import DeviceStorage, address
+from .storage import DeviceStorage, FileStorage, address
 from .values import TORCH_DTYPES, from_cpu, to_cpu
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ __all__ = ["DeviceTensor", "Rule", "graph_tensor", "held", "on_device", "same"]
 
 Rule = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 """Computes an operator from its arguments, by position and by name."""
+_DATA: Final = torch.Tensor.data
 
 
 class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types here
@@ -85,12 +86,29 @@ class DeviceTensor(torch.Tensor):  # type: ignore[misc]  # PyTorch has no types 
         made.offset = context
         return made
 
+    @property
+    def data(self) -> Any:
+        """The same values without gradients, as PyTorch's. What is assigned to it this tensor is from then on."""
+        return _DATA.__get__(self)
+
+    @data.setter
+    def data(self, other: Any) -> None:
+        _DATA.__set__(self, other)
+        self._become(other)
+
+    def _become(self, other: DeviceTensor) -> None:
+        """Have the values of another tensor of the device from now on, and share them with it."""
+        self.held, self.traced = other.held, other.traced
+
     def _is_view(self) -> bool:
         """Whether a graph that is traced has to know of what a tensor is a view: it takes each input by itself."""
         return self.held is None and bool(torch.Tensor._is_view(self))
 
     def set_(self, *source: Any) -> Any:
         """As PyTorch's; of a tensor of a graph, which has no memory, strides and offset alone."""
+        if self.held is not None and source and isinstance(source[0], FileStorage):
+            self.data = DeviceTensor(source[0].tensor(self.dtype, *source[1:]))
+            return self
         if self.held is not None:
             return torch.Tensor.set_(self, *source)
         _, offset, _, strides = source

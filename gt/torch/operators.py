@@ -17,6 +17,7 @@ import torch
 import gt
 
 from . import aten_functions, aten_table
+from .aten import sequences
 from .device_tensor import DeviceTensor, Rule, graph_tensor, held, same
 from .foreach import PREFIX, foreach
 from .fused_steps import FUSED_STEPS
@@ -165,11 +166,14 @@ def _in_place(operator: Any, name: str) -> Rule:
 
 def _into(operator: Any, outputs: Sequence[str]) -> Rule:
     """An operator that writes its results to arguments."""
+    from_none = not any("Tensor" in str(each.type) for each in operator._schema.arguments if not each.is_out)
 
     def rule(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         targets = [kwargs[each] for each in outputs if each in kwargs]
         rest = {name: each for name, each in kwargs.items() if name not in outputs}
         pure = _without_out(operator)
+        if from_none:
+            rest["device"] = targets[0].device
         made = pure(*args, **rest)
         for target, value in zip(targets, made if isinstance(made, (tuple, list)) else (made,), strict=True):
             if tuple(target.shape) == tuple(value.shape):
@@ -184,8 +188,6 @@ def _into(operator: Any, outputs: Sequence[str]) -> Rule:
 def _become(target: Any, value: Tensor) -> None:
     """Make a tensor of PyTorch that of another tensor of GT, with its shape."""
     target.data = DeviceTensor(value)
-    target.held = value
-    target.traced = None
 
 
 def _reshaping(view: Function) -> Rule:
@@ -417,8 +419,22 @@ _RESHAPES: Final[dict[str, Function]] = {
 }  # fmt: skip
 """Operators that change the shape of their first argument, by the view that it becomes."""
 
+
+def _packed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    x, lengths, batch_first = args
+    rows, counts = sequences.packed_rows(x.held, sequences.lengths_of(lengths), batch_first)
+    return DeviceTensor(rows), torch.tensor(counts)
+
+
+def _ctc_loss(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    log_probs, targets, inputs, outputs, *rest = args
+    given = sequences.lengths_of(inputs), sequences.lengths_of(outputs)
+    return torch.ops.aten.ctc_loss.IntList.decompose(log_probs, targets, *given, *rest, **kwargs)
+
+
 _SPECIAL: Final[dict[str, Rule]] = {
     "_to_copy": _to_copy, "copy_": copy, "_local_scalar_dense": _item, "detach": _same, "alias": _same, "lift": _same,
     "lift_fresh": _lift, "index": _index, "_unsafe_index": _index, "index_put_": _index_put_in_place,
-    "_index_put_impl_": _index_put_in_place, "index_put": _index_put, "_unsafe_index_put": _index_put, **FUSED_STEPS,
+    "_index_put_impl_": _index_put_in_place, "index_put": _index_put, "_unsafe_index_put": _index_put,
+    "_pack_padded_sequence": _packed, "ctc_loss": _ctc_loss, **FUSED_STEPS,
 }  # fmt: skip

@@ -121,3 +121,16 @@ def test_third_derivatives_of_a_product_with_zeros() -> None:
         return g.detach().numpy()
 
     np.testing.assert_allclose(third(gt), third(torch))
+
+
+def test_gradients_of_a_batch_of_weights_and_of_inputs_by_name() -> None:
+    x = gt.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    y = x.square()
+    (jacobian,) = gt.autograd.grad(y, x, gt.eye(3), is_grads_batched=True, retain_graph=True, only_inputs=True)
+    np.testing.assert_array_equal(jacobian.numpy(), np.diag([2.0, 4.0, 6.0]))
+    other = gt.zeros(2, requires_grad=True)
+    found = gt.autograd.grad(y.sum(), {"x": x, "other": other}, materialize_grads=True)
+    np.testing.assert_array_equal(found["x"].numpy(), [2.0, 4.0, 6.0])
+    assert found["other"].shape == (2,)
+    with pytest.raises(gt.GTError, match="first dimension more"):
+        gt.autograd.grad(x.sum(), x, is_grads_batched=True)
