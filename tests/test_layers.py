@@ -44,10 +44,10 @@ PACKAGES = {
     "gt.client.ops.linalg": ("gt.client.ops",),
     "gt.client.functional": ("gt.client.ops.linalg",),
     "gt.client.autograd.rules": ("gt.client.functional",),
-    "gt.client.autograd": ("gt.client.functional",),
     "gt.client.torch_compat": ("gt.client.functional",),
+    "gt.client.autograd": ("gt.client.torch_compat",),
     "gt.client.tensor_api": (
-        "gt.client.autograd", "gt.client.ops.spectral", "gt.client.torch_compat", "gt.public_api",
+        "gt.client.autograd", "gt.client.ops.spectral", "gt.public_api",
     ),
     "gt.client.array_api": ("gt.client.tensor_api",),
     "gt.client": ("gt.client.array_api", "gt.client.autograd.rules"),

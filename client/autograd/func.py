@@ -7,24 +7,26 @@ closes over are constants to it. Nothing here emits anything but what the functi
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gt.client.ops import creation
 from gt.client.tensor import grad_mode
+from gt.client.tensor.tensor import Tensor
+from gt.client.torch_compat.pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from .functional import finish_results, jacobian, one_element, products, results_of, start_graph, weights_of
 from .functional import jvp as forward_product
 
 if TYPE_CHECKING:
     from gt.client.nn.module import Module
-    from gt.client.tensor.tensor import Tensor
 
 Function = Callable[..., Any]
 
 
 def grad_and_value(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Function:
-    """The function that returns (gradient, value) of `func` by its arguments `argnums`.
+    """The function that returns (gradient, value) of `func` by its arguments `argnums`, which are tensors or nested dicts,
+    lists and tuples of them, as gradients are.
 
     Where one of those requires grad the result can be differentiated again, so `grad(grad(f))` works. With `has_aux`
     `func` returns (value, more), and so does the second part.
@@ -33,19 +35,17 @@ def grad_and_value(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
 
     @functools.wraps(func)
     def both(*args: Any, **options: Any) -> tuple[Any, Any]:
+        leaves, form = tree_flatten(tuple(args[number] for number in numbers))
         with grad_mode.enable_grad():
-            graph = any(args[number].requires_grad for number in numbers)
-            starts = start_graph([args[number] for number in numbers], graph)
-            given = list(args)
-            for number, start in zip(numbers, starts, strict=True):
-                given[number] = start
-            returned = func(*given, **options)
+            graph = any(isinstance(x, Tensor) and x.requires_grad for x in leaves)
+            starts = start_graph(leaves, graph)
+            returned = func(*_with(args, numbers, tree_unflatten(starts, form)), **options)
             value, more = returned if has_aux else (returned, None)
             end = one_element("grad", value)
             found = products((end,), starts, (creation.ones_like(end),), graph, False)
         value = end if graph else end.detach()
-        gradient = finish_results(found, argnums, graph)
-        return gradient, (value, more) if has_aux else value
+        gradient = tree_unflatten(_finished(found, graph), form)
+        return gradient if isinstance(argnums, tuple) else gradient[0], (value, more) if has_aux else value
 
     return both
 
@@ -79,21 +79,36 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]
 
     With `has_aux` `func` returns (result, more), and `more` comes third.
     """
+    leaves, form = tree_flatten(primals)
     with grad_mode.enable_grad():
-        graph = any(x.requires_grad for x in primals)
-        starts = start_graph(primals, graph)
-        returned = func(*starts)
+        graph = any(isinstance(x, Tensor) and x.requires_grad for x in leaves)
+        starts = start_graph(leaves, graph)
+        returned = func(*tree_unflatten(starts, form))
     out, more = returned if has_aux else (returned, None)
-    ends = results_of(out)
+    listed, form_of_results = tree_flatten(out)
+    ends = results_of(listed)
 
-    def pull(*weights: Tensor) -> tuple[Tensor, ...]:
-        given = weights[0] if len(weights) == 1 else weights
+    def pull(*weights: Any) -> Any:
+        given = tree_leaves(weights[0] if len(weights) == 1 else weights)
         with grad_mode.enable_grad():
             found = products(ends, starts, weights_of("vjp", given, ends), graph, False)
-        return finish_results(found, (), graph)  # type: ignore[no-any-return]  # a tuple, as what it is to be like
+        return tree_unflatten(_finished(found, graph), form)
 
-    result = finish_results(ends, out, graph)
+    result = tree_unflatten(_finished(ends, graph), form_of_results)
     return (result, pull, more) if has_aux else (result, pull)
+
+
+def _with(args: Sequence[Any], numbers: Sequence[int], others: Iterable[Any]) -> list[Any]:
+    """Arguments, some of them replaced."""
+    given = list(args)
+    for number, other in zip(numbers, others, strict=True):
+        given[number] = other
+    return given
+
+
+def _finished(tensors: Iterable[Tensor], graph: bool) -> list[Tensor]:
+    """Results, off the tape unless the graph is wanted."""
+    return [x if graph else x.detach() for x in tensors]
 
 
 def jacrev(func: Function, argnums: int | tuple[int, ...] = 0) -> Function:
@@ -102,15 +117,20 @@ def jacrev(func: Function, argnums: int | tuple[int, ...] = 0) -> Function:
 
     @functools.wraps(func)
     def matrix(*args: Any, **options: Any) -> Any:
-        def of_those(*chosen: Any) -> Any:
-            given = list(args)
-            for number, one in zip(numbers, chosen, strict=True):
-                given[number] = one
-            return func(*given, **options)
-
         chosen = tuple(args[number] for number in numbers)
-        graph = any(x.requires_grad for x in chosen)
-        return jacobian(of_those, chosen if isinstance(argnums, tuple) else chosen[0], create_graph=graph)
+        leaves, form = tree_flatten(chosen if isinstance(argnums, tuple) else chosen[0])
+        forms: list[Any] = []
+
+        def of_leaves(*given: Tensor) -> Any:
+            other = tree_unflatten(given, form)
+            out = func(*_with(args, numbers, other if isinstance(argnums, tuple) else (other,)), **options)
+            listed, form_of_results = tree_flatten(out)
+            forms.append(form_of_results)
+            return tuple(listed)
+
+        graph = any(isinstance(x, Tensor) and x.requires_grad for x in leaves)
+        rows = jacobian(of_leaves, tuple(leaves), create_graph=graph)
+        return tree_unflatten([tree_unflatten(row, form) for row in rows], forms[0])
 
     return matrix
 
@@ -165,12 +185,15 @@ def hessian(func: Function, argnums: int | tuple[int, ...] = 0) -> Function:
 
 def functional_call(
     module: Module,
-    parameters_and_buffers: Mapping[str, Tensor],
+    parameters_and_buffers: Mapping[str, Tensor] | Sequence[Mapping[str, Tensor]],
     args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Call `module` with other tensors in the place of parameters and buffers, by their dotted names; it stays as it is."""
+    """Call `module` with other tensors in the place of parameters and buffers, by their dotted names, in one dict or in several;
+    it stays as it is."""
     before: list[tuple[dict[str, Any], str, Any]] = []
+    if not isinstance(parameters_and_buffers, Mapping):
+        parameters_and_buffers = {name: each for some in parameters_and_buffers for name, each in some.items()}
     try:
         for name, tensor in parameters_and_buffers.items():
             path, _, last = name.rpartition(".")

@@ -36,6 +36,7 @@ NAMES: Final[dict[str, str]] = {
     "gt.sharding.config": "Config, SignalConfig",
     "gt.client.tensor.tensor": "Tensor",
     "gt.client.tensor_api.why": "why",
+    "gt.client.autograd.batches": "vmap",
     "gt.client.autograd.checkpoint": "checkpointed",
     "gt.client.compile.compile": "compile",
     "gt.client.io.save_load": "save, load",

@@ -24,7 +24,6 @@ INSTEAD: Final = {
     "sparse": "sparse tensors are not supported; use dense ones, or gather and `scatter_add` over the list of indices",
     "sparse_coo_tensor": "sparse tensors are not supported; use dense ones, or gather and `scatter_add` over the list of indices",
     "sparse_csr_tensor": "sparse tensors are not supported; use dense ones, or gather and `scatter_add` over the list of indices",
-    "vmap": "write the batch as a dimension: all functions take leading dimensions",
 }  # fmt: skip
 # fmt: on
 """By name in `gt`."""

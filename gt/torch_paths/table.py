@@ -100,6 +100,7 @@ PATHS: dict[str, Row] = {
     "gt.func": Row("Functions of functions: derivatives, and modules called with other parameters.", {
         "gt.client.autograd.func":
             "functional_call, grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, value_and_grad, vjp",
+        "gt.client.autograd.batches": "stack_module_state, vmap",
     }),
     "gt.fx": Row("What programs say to PyTorch's `fx`.", {"gt.torch_paths.modules.compiler": "wrap"}),
     "gt.hub": Row("PyTorch's `hub`, which GT has not: what downloads raises an error.", {"gt.torch_paths.modules.hub": "*"}),

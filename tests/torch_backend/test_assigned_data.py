@@ -45,3 +45,15 @@ def test_a_constructor_may_set_them_too() -> None:
     with torch.device("gtx"):
         model = Model()
     assert model.weight.tolist() == [[3.0, 3.0], [1.0, 1.0]]
+
+
+def test_a_step_that_is_one_message_sets_them_at_each_call() -> None:
+    p = nn.Parameter(torch.ones(2, device="gtx"))
+
+    @gt.torch.step
+    def halve() -> Any:
+        p.data = p.data / 2
+        return p.sum()
+
+    assert [halve().item() for _ in range(7)] == [2.0**-number for number in range(7)]
+    assert p.tolist() == [2.0**-7] * 2

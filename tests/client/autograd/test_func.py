@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from beside_torch import in_both, leaf, linear, refused
 
+import gt
+
 pytestmark = pytest.mark.usefixtures("session")
 both, test_a_program_gives_what_it_gives_in_pytorch = in_both()
 
@@ -86,3 +88,61 @@ def checks_by_finite_differences(lib: Any) -> Any:
     right = [check(lambda a, b: (a * b, a.exp()), (x, y)), second(lambda a, b: a * b * b, (x, y))]
     wrong = [check(Wrong.apply, (x,), raise_exception=False), refused(lambda: check(Wrong.apply, (x,)))]
     return [right, wrong]
+
+
+def listed(tree: Any) -> Any:
+    """Lists in the place of dicts, by their keys."""
+    if isinstance(tree, dict):
+        return [listed(tree[key]) for key in sorted(tree)]
+    return [listed(each) for each in tree] if isinstance(tree, (list, tuple)) else tree
+
+
+@both
+def trees_of_parameters(lib: Any) -> Any:
+    """As programs have them: a dict of a module's parameters."""
+    func = lib.func
+    layer = linear(lib)
+    parameters = {name: each.detach() for name, each in layer.named_parameters()}
+    x = leaf(lib).detach()
+
+    def loss(p: Any, x: Any) -> Any:
+        return (func.functional_call(layer, (p, {}), (x,)) ** 2).sum()
+
+    out, pull = func.vjp(lambda p: {"y": p["weight"] @ x, "b": [p["bias"]]}, parameters)
+    pulled = pull({"y": lib.ones_like(out["y"]), "b": [lib.ones_like(out["b"][0])]})
+    found = [func.grad(loss)(parameters, x), func.grad_and_value(loss, argnums=(0, 1))(parameters, x), out, pulled]
+    found += [func.jacrev(lambda p: func.functional_call(layer, p, (x,)))(parameters)]
+    return [listed(found), func.hessian(lambda p: (p["weight"] @ x).pow(3).sum())(parameters)["weight"]["weight"]]
+
+
+@both
+def functions_of_batches(lib: Any) -> Any:
+    func, vmap = lib.func, lib.vmap
+    layer = linear(lib)
+    parameters = {name: each.detach() for name, each in layer.named_parameters()}
+    x = leaf(lib).detach()
+    batch = lib.stack([x, x * 2, x.sin()])
+
+    def loss(p: Any, x: Any) -> Any:
+        return (func.functional_call(layer, p, (x,)) ** 2).sum()
+
+    found = [listed(vmap(func.grad(loss), in_dims=(None, 0))(parameters, batch)), vmap(lib.dot)(batch, batch)]
+    found += [vmap(lambda a, b: (a * b, a.sum()), in_dims=(1, None), out_dims=(1, 0))(batch, 2.0)]
+    found += [vmap(vmap(lambda a, b: a - b, (None, 0)), (0, None))(x, x), vmap(func.jacfwd(lambda a: a.exp()))(batch)]
+    weights, buffers = func.stack_module_state([linear(lib), linear(lib)])
+    found += [vmap(lambda p, b, x: func.functional_call(layer, (p, b), (x,)), (0, 0, None))(weights, buffers, batch)]
+    graph = leaf(lib)
+    vmap(lambda a: a**2)(graph).sum().backward()
+    return [found, graph.grad]
+
+
+def test_a_batch_without_a_size_is_refused() -> None:
+    for args, message in (((gt.ones(3), gt.ones(2)), "one size"), ((2.0, 3.0), "one size")):
+        with pytest.raises(ValueError, match=message):
+            gt.vmap(gt.mul)(*args)
+    with pytest.raises(ValueError, match="are not those of"):
+        gt.vmap(gt.mul, in_dims=(0,))(gt.ones(3), gt.ones(3))
+    with pytest.raises(ValueError, match="randomness is one of"):
+        gt.vmap(gt.mul, randomness="none")
+    drawn = gt.vmap(lambda x: x + gt.rand(2), randomness="same")(gt.zeros(3, 2))
+    assert drawn[0].tolist() == drawn[2].tolist()

@@ -376,7 +376,6 @@ def test_what_is_missing_on_purpose_says_what_to_do_instead() -> None:
     for name, advice in (
         ("sparse_coo_tensor", "scatter_add"),
         ("profiler", "gt report"),
-        ("vmap", "leading dimensions"),
     ):
         with pytest.raises(AttributeError, match=advice):
             getattr(gt, name)
