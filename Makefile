@@ -70,7 +70,7 @@ NEEDED := cupy, hypothesis, ml_dtypes, msgpack, numpy, psutil, pydantic, pytest,
 ON_GPU = $$(cat $(VENV)/.gpu 2> /dev/null || echo $(BIN)/python)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test hosts-test prove fuzz simulate soak check bench bench-smoke systemd-test slurm-test tune-test ops-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers torch-worker-test deploy-test ray-test array-suites cpp-test dist dist-test matrix browser cuda pretend pretend-test format lint types fast docs docs-test notebooks comparison clean
+.PHONY: help demo test hosts-test prove fuzz fuzz-sockets simulate soak check bench bench-smoke systemd-test slurm-test tune-test ops-test gpu-test gpu-bench docs-images native torch torch-zoo torch-trainers torch-worker-test deploy-test ray-test array-suites cpp-test dist dist-test matrix browser cuda pretend pretend-test format lint types fast docs docs-test notebooks comparison clean
 .DELETE_ON_ERROR:
 
 help: ## say what there is
@@ -91,6 +91,9 @@ prove: $(VENV)/.installed ## what is drawn at length: 8 × EFFORT times as many 
 
 fuzz: $(VENV)/.installed ## fuzz decoders, the dispatcher and the public API for MINUTES (1); TARGETS="message plan" takes some
 	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz --minutes $(MINUTES) $(TARGETS)
+
+fuzz-sockets: $(VENV)/.installed ## fuzz the sockets of real services for MINUTES (1) while honest programs compare what they compute
+	@PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m fuzz.sockets --minutes $(MINUTES)
 
 simulate: $(VENV)/.installed ## run SEEDS (1000) whole services in virtual time, in which connections break and processes die or stand still
 	@PYTHONHASHSEED=0 PYTHONPATH=tests OMP_NUM_THREADS=1 $(BIN)/python -m simulation --seeds $(SEEDS) --first $(FIRST)

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from gt.daemon.rate_limit import RateLimit
 from gt.errors import ProtocolError, SessionError
 from gt.wire import messages as m
 from gt.wire import telemetry as t
@@ -38,6 +39,8 @@ ASK_AGAIN: Final = "snapshots that wait for a worker"
 """The job that has workers do what they were not there for."""
 MAX_REFUSED_PEERS: Final = 10_000
 """How many peers are remembered that broke the protocol, so that the log says so once of each."""
+LOGGED_RATE: Final = (20, 0.1)
+"""The refused messages of one principal that are logged at once, and then per second."""
 
 
 class Membership:
@@ -68,6 +71,8 @@ class Membership:
         """Workers that were lost by their silence, and whose supervisors start others once their processes have ended."""
         self.refused: set[bytes] = set()
         """Peers that have broken the protocol."""
+        self.logged, self.not_logged = RateLimit(*LOGGED_RATE), 0
+        """Counts the refused messages of each principal that were logged, and those that were not."""
         self.dropping = False
         """Whether a peer is half gone: all that refers to it is being dropped."""
 
@@ -150,13 +155,26 @@ class Membership:
             if early:
                 self.service.detail(f"refused a message: {reason}")
             else:
-                self.service.log("warning", f"refused a message: {reason}", "refused")
+                self._log_refused(peer, reason)
             if self.service.recording is not None and not early:
                 self.service.recording.failed(t.DISPATCHER, -1, -1, "ProtocolError", reason)
         self.service.send(peer, m.Goodbye("ProtocolError", f"{reason}; start afresh with Hello"))
         self.handshake.pulses.pop(peer, None)
         if self.knows(peer):
             self.lost(peer, f"it broke the protocol: {reason}")
+
+    def _log_refused(self, peer: bytes, reason: str) -> None:
+        """Log that a message was refused, unless many of its principal's were a moment ago: whoever opens one session after the
+        other could fill a disk by that."""
+        client, now = self.service.clients.get(peer), self.service.now
+        whose = "a stranger" if client is None else client.program.principal
+        if self.logged.wait(whose, now) > 0:
+            self.not_logged += 1
+            return
+        self.logged.take(whose, now)
+        more = f"; {self.not_logged} more, of all, were only counted" if self.not_logged else ""
+        self.not_logged = 0
+        self.service.log("warning", f"refused a message of {whose}: {reason}{more}", "refused")
 
     def connection_lost(self, event: Lost) -> None:
         """Drop a peer whose connection or process is gone, as the shell says."""

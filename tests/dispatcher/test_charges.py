@@ -9,6 +9,7 @@ from collections.abc import Hashable
 import pytest
 from one_dispatcher import Service, started
 
+from gt.dispatcher.membership import LOGGED_RATE
 from gt.dispatcher.pacing.thread_shares import NOBODY
 from gt.dispatcher.state.events import Lost, Malformed, Received
 from gt.wire import messages as m
@@ -51,6 +52,35 @@ def test_whoever_leaves_is_charged_for_what_that_takes() -> None:
     assert each.core.service.served == principal
     each.event(Lost(b"stranger", "its process ended", ended=True))
     assert each.core.service.served == NOBODY
+
+
+def refusals(service: Service) -> list[str]:
+    return [line for line in service.log if "refused a message" in line]
+
+
+def test_messages_that_are_refused_are_logged_now_and_then() -> None:
+    """A client that breaks the protocol again and again, in a new session each time, writes no log of thousands of lines; what it
+    does later is logged again, with how many were not, and what another one does at once."""
+    each = Service(1)
+
+    def breaks(name: str, principal: str) -> None:
+        each.origins[name] = Origin(Principal(principal, frozenset({USER})))
+        each.client(name)
+        each.event(Malformed(name.encode(), "no message"))
+
+    for number in range(60):
+        breaks(f"c{number}", "key b")
+    at_once, _ = LOGGED_RATE
+    assert refusals(each) == ["warning: refused a message of key b: no message"] * at_once
+    assert each.core.service.counters.refused == 60
+    breaks("other", "key c")
+    assert (
+        refusals(each)[-1]
+        == f"warning: refused a message of key c: no message; {60 - at_once} more, of all, were only counted"
+    )
+    each.now += 60
+    breaks("last", "key b")
+    assert refusals(each)[-1] == "warning: refused a message of key b: no message"
 
 
 def test_what_a_config_needs_is_imported_before_somebody_waits_for_it() -> None:
