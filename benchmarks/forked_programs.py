@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ def together(address: str, programs: Sequence[Program]) -> list[Any]:
                 os.close(start)
                 program(address, waiting, report)
                 status = 0
+            except BaseException:  # it ends here, so nobody else says why
+                traceback.print_exc()
             finally:
                 os._exit(status)
         os.close(waiting)
