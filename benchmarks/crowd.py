@@ -49,8 +49,21 @@ PRODUCTS: Final = tuple(round(each * 10_000) for each in sharing.SHORT_SECONDS)
 """How many products the plans have: the same in all trees. One of `sharing.SIDE` takes about 0.1 ms."""
 LOOK_SECONDS: Final = 1.0
 """So often the accounts are looked at while programs have the same work."""
+DAEMONS_SECONDS: Final = 60.0
+"""So long the daemons may take to begin."""
 START_SECONDS: Final = 5.0
 """For so long plans run before memory is looked at and plans are counted."""
+
+
+def joined(address: str) -> Any:
+    """A session of a service whose daemons may have just been started, on a machine that is busy."""
+    until = time.monotonic() + DAEMONS_SECONDS
+    while True:
+        try:
+            return gt.connect(address)
+        except gt.ConnectionFailed:
+            if time.monotonic() > until:
+                raise
 
 
 class Plans:
@@ -59,7 +72,7 @@ class Plans:
     def __init__(self, address: str, number: int) -> None:
         self.number = number
         self.count = PRODUCTS[number // sharing.WORKERS % len(PRODUCTS)]
-        self.session = gt.connect(address)
+        self.session = joined(address)
         gt.signal.enter(f"program {number}" if number < sharing.MAX_COUNTED else "others")
         self.matrix = gt.from_numpy(np.full((sharing.SIDE, sharing.SIDE), 1 / sharing.SIDE, np.float32))
 
