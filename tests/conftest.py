@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from daemons import Machine
 from effort import EFFORT, PROVED, cases
+from fork_server import server_settings
 from hypothesis import settings
 
 MAX_SECONDS = 300 * max(1.0, EFFORT)
@@ -93,6 +94,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+    server_settings()  # which are those of no test
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -54,7 +54,7 @@ LOADED: Final = (
     "pydantic.type_adapter",
 )
 """What daemons, programs and commands load."""
-FREE = ("GT_", "PYTEST_", "XDG_", "TMPDIR")
+FREE = ("GT_", "HF_", "PYTEST_", "TORCHINDUCTOR_", "XDG_", "TMPDIR")
 """How names of variables begin that nothing reads while it is loaded, but `GT_NATIVE`, which chooses what is loaded."""
 SETTINGS: Final = {
     **dict.fromkeys(
