@@ -100,9 +100,9 @@ class Cell:
         self.ends = 0.0
         """When all that is in flight will have been done, as far as is known."""
         self.shares = WorkerShares()
-        self.prompt = WaitingLine()
+        self.prompt: WaitingLine[Lane] = WaitingLine()
         """Who waits there."""
-        self.late = WaitingLine()
+        self.late: WaitingLine[Lane] = WaitingLine()
         """Those who wait until nobody else does."""
         self.owner = -1
         """The session whose plan was released last."""

@@ -8,14 +8,14 @@ what moves back is put in anew. So whatever happens costs the logarithm of the n
 from __future__ import annotations
 
 import itertools
+from collections.abc import Hashable
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, TypeVar
 
 from .shares import Share
 
-if TYPE_CHECKING:
-    from .cells import Lane
-
+Waiting = TypeVar("Waiting", bound=Hashable)
+"""What waits: the mesh of a session (`Lane` in `cells.py`), of which nothing matters here but which one it is."""
 INTERACTIVE_CREDIT: Final = 50_000_000
 """How many virtual nanoseconds an interactive session may be before others with as good a claim."""
 SPARE_ENTRIES: Final = 16
@@ -26,7 +26,7 @@ Place = tuple[float, int]
 Path = tuple[Share, Share, Share]
 
 
-class Node:
+class Node(Generic[Waiting]):
     """A share of which something waits. `whole` has none."""
 
     __slots__ = ("below", "entry", "heap", "lane", "parts", "share", "urgent")
@@ -38,10 +38,10 @@ class Node:
         self.urgent = 0
         """How many of them are of interactive sessions."""
         self.parts = 0
-        self.heap: list[tuple[float, int, int, Node]] = []
-        self.entry: tuple[float, int, int, Node] | None = None
+        self.heap: list[tuple[float, int, int, Node[Waiting]]] = []
+        self.entry: tuple[float, int, int, Node[Waiting]] | None = None
         """Its valid entry in the heap that it is part of."""
-        self.lane: Lane | None = None
+        self.lane: Waiting | None = None
         """The mesh that waits."""
 
     @property
@@ -51,25 +51,25 @@ class Node:
         return self.share.virtual - (INTERACTIVE_CREDIT if self.urgent else 0), self.share.number
 
 
-class WaitingLine:
+class WaitingLine(Generic[Waiting]):
     """The meshes that wait for a worker. Some may be hidden for a while: those that are looked at already."""
 
     def __init__(self) -> None:
-        self.whole = Node(None)
-        self.nodes: dict[Share, Node] = {}
+        self.whole: Node[Waiting] = Node(None)
+        self.nodes: dict[Share, Node[Waiting]] = {}
         self.count = itertools.count()
-        self.lanes: dict[Lane, tuple[Path, bool]] = {}
+        self.lanes: dict[Waiting, tuple[Path, bool]] = {}
         """All of them, with their shares and whether they are of interactive sessions."""
-        self.hidden: dict[Lane, None] = {}
+        self.hidden: dict[Waiting, None] = {}
         self.steps = 0
         """How many entries of heaps were looked at."""
 
-    def add(self, lane: Lane, path: Path, *, urgent: bool) -> None:
+    def add(self, lane: Waiting, path: Path, *, urgent: bool) -> None:
         """A mesh waits."""
         self.lanes[lane] = path, urgent
         self._enter(lane)
 
-    def remove(self, lane: Lane) -> None:
+    def remove(self, lane: Waiting) -> None:
         """A mesh waits no more."""
         if lane in self.hidden:
             del self.hidden[lane]
@@ -77,7 +77,7 @@ class WaitingLine:
             self._leave(lane)
         del self.lanes[lane]
 
-    def hide(self, lane: Lane) -> None:
+    def hide(self, lane: Waiting) -> None:
         """Pass a mesh over until all are shown again."""
         self._leave(lane)
         self.hidden[lane] = None
@@ -98,7 +98,7 @@ class WaitingLine:
             self._put(above, node)
             above = node
 
-    def head(self) -> Lane | None:
+    def head(self) -> Waiting | None:
         """Who is first."""
         node = self.whole
         while node.lane is None:
@@ -114,12 +114,12 @@ class WaitingLine:
         own = principal.virtual if node is None else node.place[0]
         return 0.0 if first is None else own - first.place[0]
 
-    def order(self, lane: Lane) -> tuple[Place, ...]:
+    def order(self, lane: Waiting) -> tuple[Place, ...]:
         """By what one that waits is in order with others."""
         path, _ = self.lanes[lane]
         return tuple([self.nodes[share].place for share in path])
 
-    def _enter(self, lane: Lane) -> None:
+    def _enter(self, lane: Waiting) -> None:
         path, urgent = self.lanes[lane]
         above = self.whole
         for share in path:
@@ -134,7 +134,7 @@ class WaitingLine:
             above = node
         above.lane = lane
 
-    def _leave(self, lane: Lane) -> None:
+    def _leave(self, lane: Waiting) -> None:
         path, urgent = self.lanes[lane]
         above = self.whole
         for share in path:
@@ -147,7 +147,7 @@ class WaitingLine:
                 above.parts -= 1
             above = node
 
-    def _put(self, above: Node, node: Node) -> None:
+    def _put(self, above: Node[Waiting], node: Node[Waiting]) -> None:
         """Put a node into its heap, at its place."""
         node.entry = (*node.place, next(self.count), node)
         heappush(above.heap, node.entry)
@@ -156,7 +156,7 @@ class WaitingLine:
             above.heap = [entry for entry in above.heap if entry[3].entry is entry]
             heapify(above.heap)
 
-    def _first(self, above: Node) -> Node | None:
+    def _first(self, above: Node[Waiting]) -> Node[Waiting] | None:
         heap = above.heap
         while heap:
             self.steps += 1

@@ -32,7 +32,7 @@ CHANGES = st.sampled_from(["wait", "urgent", "leave", "hide", "show", "charge", 
 @given(st.lists(st.tuples(CHANGES, KEYS, st.integers(0, 200_000_000)), max_size=60))
 def test_the_first_in_a_line_is_the_one_that_sorting_finds(changes: list[tuple[str, Key, int]]) -> None:
     """By its principal, its program and itself, whatever has moved since it began to wait, and whoever is passed over."""
-    shares, line = WorkerShares(), WaitingLine()
+    shares, line = WorkerShares(), WaitingLine[Lane]()
     lanes = {key: Lane(n, n, key) for n, key in enumerate(itertools.product("ab", "xyz", range(3)))}
     for key in lanes:
         shares.add(key, (1.0, 1.0, 1.0))
