@@ -55,20 +55,16 @@ def polar(abs: Any, angle: Any) -> Tensor:
 
 
 def view_as_real(input: Any) -> Tensor:
-    """Real and imaginary parts along a new last dimension. New values: writing to them leaves `input` as it is."""
-    x = tensor_of("view_as_real", input)
-    parts = [emission.emit("reshape", (emission.emit(part, (x,)),), (*x.shape, 1)) for part in ("real", "imag")]
-    return emission.emit("cat", tuple(parts), x.ndim)
+    """Real and imaginary parts along a new last dimension, a view. Raises `DTypeError` for real numbers."""
+    return views.composed_view(tensor_of("view_as_real", input), "view_as_real")
 
 
 def view_as_complex(input: Any) -> Tensor:
-    """The inverse of `view_as_real`: the last dimension has size 2."""
+    """The inverse of `view_as_real`, a view: the last dimension has size 2."""
     x = tensor_of("view_as_complex", input)
     if not x.ndim or x.shape[-1] != 2:
         raise ShapeError(f"view_as_complex: the last dimension of shape {x.shape} is not of size 2")
-    last = x.ndim - 1
-    parts = [emission.emit("slice", (x, at), (last,), (1,), (1,)) for at in (0, 1)]
-    return complex(*[emission.emit("reshape", (part,), x.shape[:-1]) for part in parts])
+    return views.composed_view(x, "view_as_complex")
 
 
 def is_complex(input: Tensor) -> bool:

@@ -80,8 +80,8 @@ def reshape(input: Any, *sizes: Any, shape: Any = None) -> Tensor:
 
 
 def view(input: Any, *sizes: Any, size: Any = None, dtype: Any = None) -> Tensor:
-    """Like `reshape`, but raises an error if that would need a copy. Of a dtype: the same bytes as numbers of that dtype, in
-    memory of their own and without a gradient; as booleans, whether a byte is not 0.
+    """Like `reshape`, but raises an error if that would need a copy. Of a dtype: the same bytes as numbers of that dtype, a view
+    too, without a gradient; as booleans, whether a byte is not 0.
     """
     x = tensor_of("view", input)
     if size is not None or dtype is not None:
@@ -97,7 +97,7 @@ def view(input: Any, *sizes: Any, size: Any = None, dtype: Any = None) -> Tensor
 def _reinterpreted(x: Tensor, dtype: DType) -> Tensor:
     if dtype is x.dtype:
         return views.view_of(x, "reshape", x.shape)
-    return emission.emit("bitcast", (x,), dtype)
+    return views.view_of(x, "bitcast", dtype)
 
 
 def reshape_as(input: Any, other: Tensor) -> Tensor:
@@ -349,7 +349,7 @@ def swapped(input: Any) -> Tensor:
 
 
 def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
-    """Every window of `size` elements, `step` apart, along an axis, as a new last dimension: new values, no view."""
+    """Every window of `size` elements, `step` apart, along an axis, as a new last dimension, a view."""
     x = tensor_of("unfold", input)
     if x.ndim == 0:
         return _reshape(x, (1,))[:size]
@@ -359,7 +359,7 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Tensor:
     if size == 0:
         nothing = emission.emit("reshape", (narrow(x, at, 0, 0),), (0,))
         return _reshape(nothing, (*x.shape[:at], x.shape[at] // step + 1, *x.shape[at + 1 :], 0))
-    return emission.emit("windows", (x,), (at,), (size,), (step,), (1,))
+    return views.view_of(x, "windows", (at,), (size,), (step,), (1,))
 
 
 def sum_to_size(input: Any, *sizes: Any, size: Any = None) -> Tensor:

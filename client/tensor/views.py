@@ -1,21 +1,21 @@
 """Views: handles that remember their base and how they were cut.
 
 Reading a view whose base was written to since derives it again; writing through a view rebinds the base, for which each
-kind of view knows how to put its part back (`_RESTORE`). Chains of views work link by link. Plain handles pay nothing
+kind of view knows how to put its part back (`view_kinds.RESTORE`). Chains of views work link by link. Plain handles pay nothing
 for all this but the test of one slot.
 
-The kind is the op that cuts: 'reshape', 'permute', 'expand', 'slice', 'conj', 'real', 'imag', 'take' of a place that a
-tensor holds, or 'detach', the same values off the tape.
+The kind is the op that cuts: 'reshape', 'permute', 'expand', 'slice', 'conj', 'real', 'imag', 'neg', 'bitcast', 'windows', 'take'
+of a place that a tensor holds; what is cut by several ops (`view_kinds.COMPOSED`); or 'detach', the same values off the tape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from gt.errors import GradientError, OverlapError
 
-from . import emission, emission_context, tape
+from . import emission, emission_context, tape, view_kinds
 from .tensor import Tensor, TensorState
 
 Strides = tuple[int, ...]
@@ -49,8 +49,8 @@ class ViewDerivation:
     def __init__(self, base: Tensor, op: str, attributes: tuple[Any, ...], starts: tuple[Any, ...]) -> None:
         self.rebase(base)
         self.op = op
-        self.attributes = attributes
-        self.starts = starts
+        self.attributes: tuple[Any, ...] = attributes
+        self.starts: tuple[Any, ...] = starts
         self.grad = emission_context.current().grad
         """Whether gradients were recorded when it was cut: cutting it again records them or not, likewise."""
         self.seen = base._version
@@ -71,11 +71,14 @@ class ViewDerivation:
         """The part of the base as it now is."""
         if self.op == "detach":
             return Tensor(self.base._current())
+        compose = view_kinds.COMPOSED.get(self.op)
+        if compose is not None:
+            return compose(self.base)
         return emission.emit(self.op, (self.base, *self.starts), *self.attributes)
 
     def restore(self, part: Tensor) -> Tensor:
         """The base with `part` in the place of the view."""
-        return _RESTORE[self.op](self, part)
+        return view_kinds.RESTORE[self.op](self, part)
 
     def refresh(self, view: TensorState) -> None:
         """Derive `view` again if its base was written to since."""
@@ -118,8 +121,8 @@ class ViewDerivation:
             return None
         if self.op == "permute":
             return tuple(before[axis] for axis in self.attributes[0])
-        if self.op in ("real", "imag"):  # in units of real numbers
-            return tuple(2 * stride for stride in before)
+        if self.op in view_kinds.STRIDES:
+            return view_kinds.STRIDES[self.op](self, before)
         if self.op == "slice":
             out = list(before)
             for axis, step in zip(self.attributes[0], self.attributes[2], strict=True):
@@ -135,51 +138,24 @@ class ViewDerivation:
         return reshaped(base.shape, before, self.attributes[0]) if self.op == "reshape" else before
 
 
-def _refuse(view: ViewDerivation, part: Tensor) -> Tensor:
-    if view.attributes[0] == view.base.shape:
-        return part
-    raise OverlapError("writing to an expanded view would write several elements at once: use .clone() first")
-
-
-def _restore_permute(view: ViewDerivation, part: Tensor) -> Tensor:
-    axes = view.attributes[0]
-    return emission.emit("permute", (part,), tuple(axes.index(axis) for axis in range(len(axes))))
-
-
-def _restore_take(view: ViewDerivation, part: Tensor) -> Tensor:
-    base, axis = view.base, view.attributes[0]
-    shape = (*base.shape[:axis], 1, *base.shape[axis + 1 :])
-    place = emission.emit("expand", (emission.emit("reshape", view.starts, (1,) * base.ndim),), shape)
-    return emission.emit("scatter", (base, place, emission.emit("reshape", (part,), shape)), axis)
-
-
-_RESTORE: Final[dict[str, Callable[[ViewDerivation, Tensor], Tensor]]] = {
-    "reshape": lambda view, part: emission.emit("reshape", (part,), view.base.shape),
-    "permute": _restore_permute,
-    "take": _restore_take,
-    "slice": lambda view, part: emission.emit("update_slice", (view.base, part, *view.starts), *view.attributes),
-    "expand": _refuse,
-    "conj": lambda view, part: emission.emit("conj", (part,)),
-    "real": lambda view, part: emission.emit("complex", (part, emission.emit("imag", (view.base,)))),
-    "imag": lambda view, part: emission.emit("complex", (emission.emit("real", (view.base,)), part)),
-}
-
-
 def offset_of(tensor: Tensor) -> int:
     """At which element of the root of a chain of views its first one lies, as far as the program says it in numbers."""
-    view, offset = tensor._view, 0
+    view, offset, part = tensor._view, 0, tensor.itemsize  # the offset in bytes
     while view is not None:
-        before = strides_of(view.base)
+        before, size = strides_of(view.base), view.base.itemsize
         if view.op == "as_strided":
-            return offset + int(view.attributes[2])
+            offset += int(view.attributes[2]) * size
+            break
+        if view.op == "imag":
+            offset += size // 2
         if view.op in ("slice", "take") and before is not None:
             axes = view.attributes[0] if view.op == "slice" else (view.attributes[0],)
             for axis, start in zip(axes, view.starts, strict=True):
                 if isinstance(start, Tensor):
                     raise OverlapError("where this view lies is in a tensor's elements: use .clone() first")
-                offset += start * before[axis]
+                offset += start * before[axis] * size
         view = view.base._view
-    return offset
+    return offset // part
 
 
 def become(tensor: Tensor, cut: Callable[[Tensor], Tensor]) -> Tensor:
@@ -208,6 +184,13 @@ def view_of(base: Tensor, op: str, *attributes: Any, starts: tuple[Any, ...] = (
     """The view that `op` cuts from `base`."""
     out = emission.emit(op, (base, *starts), *attributes)
     out._view = ViewDerivation(base, op, attributes, starts)
+    return out
+
+
+def composed_view(base: Tensor, kind: str) -> Tensor:
+    """The view of a kind that several ops cut."""
+    out = view_kinds.COMPOSED[kind](base)
+    out._view = ViewDerivation(base, kind, (), ())
     return out
 
 

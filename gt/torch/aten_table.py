@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import gt
 from gt.client.functional import functional as F
+from gt.client.tensor import views
 from gt.client.torch_compat import recurrent_cells
 from gt.torch.aten import linear_algebra
 
@@ -149,7 +150,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "_is_any_true": gt.any,
     "_is_all_true": gt.all,
     "_conj": gt.conj,
-    "_conj_physical": gt.conj,
+    "_neg_view": lambda x: views.view_of(x, "neg"),
+    "_conj_physical": gt.conj_physical,
     "resolve_conj": lambda x: x,
     "resolve_neg": lambda x: x,
     "_fft_c2c": a.fft,

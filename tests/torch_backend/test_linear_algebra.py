@@ -82,3 +82,14 @@ def test_no_factors_are_returned_that_were_not_asked_for() -> None:
     u, s, vh = torch.ops.aten._linalg_svd(a.to("gtx"), False, False)
     assert (u.numel(), vh.numel()) == (0, 0)
     torch.testing.assert_close(s.cpu(), torch.linalg.svdvals(a))
+
+
+def test_gradients_of_complex_factors_are_those_of_the_cpu() -> None:
+    """PyTorch halves the real parts of a diagonal in place, which is a view of a view of them."""
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, dtype=torch.complex64)
+    found = []
+    for a in (x.clone().requires_grad_(), x.to("gtx").requires_grad_()):
+        q, r = torch.linalg.qr(a)
+        found.append(torch.autograd.grad(q.abs().sum() + r.abs().sum(), a)[0].cpu())
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-3)

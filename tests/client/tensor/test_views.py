@@ -302,6 +302,30 @@ def test_a_conjugate_is_a_view() -> None:
     assert x.tolist() == [[-10j, 6j]]
 
 
+def test_writes_pass_views_of_parts_of_numbers_bits_and_windows() -> None:
+    """As in PyTorch, where these lie in the memory of their base, with the same strides and offsets."""
+    cuts: list[Any] = [
+        lambda g, x: g.view_as_real(g.view_as_complex(x.view(2, 3, 2, 2))),
+        lambda g, x: g.view_as_complex(x.view(2, 3, 2, 2))[1:].imag,
+        lambda g, x: g.real(g.view_as_complex(x.view(2, 3, 2, 2)).conj()),
+        lambda g, x: x.view(g.int16)[1:],
+        lambda g, x: x[1].view(g.int64),
+        lambda g, x: x.unfold(1, 1, 2),
+    ]
+    for cut in cuts:
+        base, other = gt.arange(24.0).reshape(2, 3, 4) + 1, torch.arange(24.0).reshape(2, 3, 4) + 1
+        view, expected = cut(gt, base), cut(torch, other)
+        assert (view.stride(), view.storage_offset()) == (expected.stride(), expected.storage_offset())
+        view[0].mul_(2)
+        expected[0].mul_(2)
+        other.add_(1)
+        base.add_(1)
+        assert base.tolist() == other.tolist()
+        assert view.tolist() == expected.tolist()
+    with pytest.raises(gt.OverlapError, match="windows that overlap"):
+        gt.arange(6.0).unfold(0, 3, 1).zero_()
+
+
 def test_a_detached_copy_that_requires_grad_stays_a_leaf_of_its_own() -> None:
     x = gt.ones(3)
     leaf = x.detach().requires_grad_()
