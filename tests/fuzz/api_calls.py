@@ -32,8 +32,9 @@ CLEAR_ERRORS: Final = (GTError, TypeError, ValueError, IndexError, OverflowError
 """What a call may raise, but for errors of the protocol and of the session."""
 FETCH_ERRORS: Final = (OutOfMemory, IndexOutOfRange)
 """What the values of arguments, or sizes, may do to a result."""
-NUMERIC_ERRORS: Final = ("LinAlgError: ", "ZeroDivisionError: ", "ValueError: pow: ")
-"""How errors of workers begin that numbers make: a matrix without inverse, integers divided by zero or to a negative power."""
+NUMERIC_ERRORS: Final = ("LinAlgError: ", "ZeroDivisionError: ", "ValueError: pow: ", "ValueError: a weight, rate, ")
+"""How errors of workers begin that numbers make: a matrix without inverse, integers divided by zero or to a negative power,
+weights below zero."""
 GLOBAL_STATE: Final = frozenset({
     "set_default_device", "set_deterministic_debug_mode", "use_deterministic_algorithms", "set_num_threads",
     "set_num_interop_threads", "set_flush_denormal", "set_rng_state", "seed", "manual_seed",

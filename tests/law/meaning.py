@@ -15,6 +15,7 @@ import numpy as np
 from scipy import special
 
 import gt
+from gt.client.ops import arithmetic
 
 from .programs import DTYPES
 
@@ -318,8 +319,8 @@ MEANINGS: Final[dict[str, Meaning]] = {
         exact="no",
         grows="product",
     ),
-    "maximum": Meaning(_called(gt.maximum), _binary(np.maximum), kink=_difference),
-    "minimum": Meaning(_called(gt.minimum), _binary(np.minimum), kink=_difference),
+    "maximum": Meaning(_called(arithmetic.maximum), _binary(np.maximum), kink=_difference),
+    "minimum": Meaning(_called(arithmetic.minimum), _binary(np.minimum), kink=_difference),
     "floor_divide": Meaning(
         lambda x, scalar: x // scalar,
         lambda x, scalar: np.floor_divide(x, x.dtype.type(scalar)),
@@ -330,12 +331,12 @@ MEANINGS: Final[dict[str, Meaning]] = {
         lambda x, scalar: np.remainder(x, x.dtype.type(scalar)),
         jump=lambda x, scalar: _rounded(x, scalar),
     ),
-    "lt": Meaning(_called(gt.lt), _binary(np.less), jump=_difference),
-    "le": Meaning(_called(gt.le), _binary(np.less_equal), jump=_difference),
-    "gt": Meaning(_called(gt.gt), _binary(np.greater), jump=_difference),
-    "ge": Meaning(_called(gt.ge), _binary(np.greater_equal), jump=_difference),
-    "eq": Meaning(_called(gt.eq), _binary(np.equal), jump=_difference),
-    "ne": Meaning(_called(gt.ne), _binary(np.not_equal), jump=_difference),
+    "lt": Meaning(_called(arithmetic.lt), _binary(np.less), jump=_difference),
+    "le": Meaning(_called(arithmetic.le), _binary(np.less_equal), jump=_difference),
+    "gt": Meaning(_called(arithmetic.gt), _binary(np.greater), jump=_difference),
+    "ge": Meaning(_called(arithmetic.ge), _binary(np.greater_equal), jump=_difference),
+    "eq": Meaning(_called(arithmetic.eq), _binary(np.equal), jump=_difference),
+    "ne": Meaning(_called(arithmetic.ne), _binary(np.not_equal), jump=_difference),
     "and": Meaning(gt.logical_and, np.logical_and),
     "or": Meaning(gt.logical_or, np.logical_or),
     "xor": Meaning(gt.logical_xor, np.logical_xor),
