@@ -37,6 +37,7 @@ from gt.dispatcher.core import DispatcherCore as Dispatcher
 from gt.optim import Optimizer
 from gt.service import in_process
 from gt.wire.messages import codec
+from gt.worker import plan_run
 from gt.worker.core import WorkerCore as Worker
 
 PARTS: tuple[tuple[Any, str, str], ...] = (
@@ -51,8 +52,8 @@ PARTS: tuple[tuple[Any, str, str], ...] = (
     (codec, "decode", "messages"),
     (Dispatcher, "handle", "dispatcher"),
     (Worker, "handle", "worker"),
-    (Worker, "_run", "kernels"),
-    (Worker, "_finish", "worker"),
+    (plan_run, "run", "kernels"),
+    (plan_run, "_finish", "worker"),
 )
 """What is timed, and as what. All else is `emission`: the program's own lines, and what they call."""
 CORES = ("dispatcher", "worker", "kernels")
