@@ -29,6 +29,7 @@ from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, ShapeError
 from gt.ir.dtypes import (
     HALF_DTYPES,
+    DType,
     bool_,
     float32,
     get_conventions,
@@ -488,9 +489,20 @@ def isinf(input: Any) -> Tensor:
     return eq(abs(x), math.inf) if x.dtype.kind in "fc" else creation.full(x.shape, False)
 
 
+def _tensor_beside(value: Any, other: Any) -> Tensor:
+    """A tensor, or a number as one, in the dtype of the other operand where that can hold it."""
+    if not isinstance(value, (bool, int, float, complex)):
+        return tensor_of("isclose", value)
+    made = creation.full((), value)
+    other_dtype = getattr(other, "dtype", None)
+    if isinstance(other_dtype, DType) and "bifc".index(other_dtype.kind) >= "bifc".index(made.dtype.kind):
+        return cast(made, other_dtype)
+    return made
+
+
 def isclose(input: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
-    """Where `|input − other| ≤ atol + rtol · |other|`, or the two are equal."""
-    a, b = meet("isclose", tensor_of("isclose", input), tensor_of("isclose", other))
+    """Where `|input − other| ≤ atol + rtol · |other|`, or the two are equal. Either may be a number."""
+    a, b = meet("isclose", _tensor_beside(input, other), _tensor_beside(other, input))
     if rtol < 0 or atol < 0:
         raise ValueError(f"isclose: tolerances are not negative: rtol is {rtol}, atol {atol}")
     if a.dtype is bool_:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from builtins import complex as _complex
 from typing import TYPE_CHECKING, Any
 
 from gt.client.tensor import emission, views
 from gt.client.tensor.operands import tensor_of
 from gt.errors import ShapeError
 
-from . import arithmetic, shape_ops
+from . import arithmetic, creation, shape_ops
 
 if TYPE_CHECKING:
     from gt.client.tensor.tensor import Tensor
@@ -20,20 +21,25 @@ __all__ = [
 ]  # fmt: skip
 
 
+def _tensor(name: str, value: Any) -> Tensor:
+    """A tensor; a Python number as one."""
+    return creation.full((), value) if isinstance(value, (bool, int, float, _complex)) else tensor_of(name, value)
+
+
 def real(input: Any) -> Tensor:
-    """The real parts, a view; of real numbers themselves."""
-    x = tensor_of("real", input)
+    """The real parts, a view; of real numbers themselves. Of a Python number a tensor."""
+    x = _tensor("real", input)
     return views.view_of(x, "real") if x.dtype.kind == "c" else x
 
 
 def imag(input: Any) -> Tensor:
     """The imaginary parts, a view. Raises `DTypeError` for real numbers."""
-    return views.view_of(tensor_of("imag", input), "imag")
+    return views.view_of(_tensor("imag", input), "imag")
 
 
 def conj(input: Any) -> Tensor:
     """The complex conjugate, a view; of real numbers themselves."""
-    x = tensor_of("conj", input)
+    x = _tensor("conj", input)
     return views.view_of(x, "conj") if x.dtype.kind == "c" else x
 
 

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 __all__ = [
-    "LeafSpec", "TreeSpec", "register_pytree_node", "tree_all", "tree_any", "tree_flatten", "tree_iter", "tree_leaves",
+    "LeafSpec", "PyTree", "TreeSpec", "register_pytree_node", "tree_all", "tree_any", "tree_flatten", "tree_iter", "tree_leaves",
     "tree_map", "tree_map_", "tree_map_only", "tree_structure", "tree_unflatten",
 ]  # fmt: skip
 
 IsLeaf = Callable[[Any], bool]
+PyTree = Any
+"""A container of leaves, or a leaf, in annotations."""
 
 
 class Container(NamedTuple):

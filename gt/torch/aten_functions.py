@@ -589,6 +589,31 @@ def unique_consecutive(
     return values, places if inverse else nothing, numbers if counts else nothing
 
 
+def unique(x: Tensor, sorted: bool = True, inverse: bool = False, counts: bool = False) -> tuple[Tensor, ...]:
+    """Elements without repetitions, where each is among them, and how often."""
+    values, places, numbers = gt.unique(x, True, True, True)
+    nothing = gt.zeros(0, dtype=gt.int64)
+    return values, places if inverse or counts else nothing, numbers if counts else nothing
+
+
+def unique_slices(
+    x: Tensor, dim: int, sorted: bool = True, inverse: bool = False, counts: bool = False
+) -> tuple[Tensor, ...]:
+    """Slices without repetitions, where each is among them, and how often."""
+    values, places, numbers = gt.unique(x, True, True, True, dim)
+    return values, places, numbers
+
+
+def cdist_backward(given: Tensor, x: Tensor, y: Tensor, p: float, found: Tensor) -> Tensor:
+    """The gradient of distances in the points of the first set."""
+    return _gradient(lambda x: gt.cdist(x, y, p), x, given)
+
+
+def pdist_backward(given: Tensor, x: Tensor, p: float, found: Tensor) -> Tensor:
+    """The gradient of the distances of rows."""
+    return _gradient(lambda x: gt.pdist(x, p), x, given)
+
+
 def bernoulli(x: Tensor, p: float | None = None) -> Tensor:
     """Ones with the probabilities that `x` has, or with `p`."""
     return gt.bernoulli(x) if p is None else gt.bernoulli(gt.full(tuple(x.shape), p, dtype=x.dtype))

@@ -144,6 +144,12 @@ FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "nansum": a.along_dims("nansum"),
     "block_diag": lambda tensors: gt.block_diag(*tensors),
     "unique_consecutive": a.unique_consecutive,
+    "_unique2": a.unique,
+    "unique_dim": a.unique_slices,
+    "_cdist_forward": lambda x, y, p, compute_mode=None: gt.cdist(x, y, p),
+    "_cdist_backward": a.cdist_backward,
+    "_pdist_forward": gt.pdist,
+    "_pdist_backward": a.pdist_backward,
     "repeat_interleave.Tensor": lambda repeats, output_size=None: gt.repeat_interleave(
         gt.arange(repeats.shape[0]), repeats
     ),
@@ -234,8 +240,6 @@ NOT_THE_SAME: Final = frozenset(
         "cosine_embedding_loss",
         "poisson_nll_loss",
         "gaussian_nll_loss",
-        "_unique2",
-        "unique_dim",
         "adaptive_max_pool1d",
         "max_pool1d",
         "max_pool2d",

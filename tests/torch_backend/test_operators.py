@@ -34,11 +34,11 @@ ELSEWHERE: Final = {
     "histc": "an element at the border of two bins may round to either",
 }  # fmt: skip
 ON_CPU: Final = (
-    "bessel", "cdist", "chebyshev", "ctc_loss", "embedding_bag", "fractional",
+    "bessel", "chebyshev", "ctc_loss", "embedding_bag", "fractional",
     "airy", "hash_tensor", "hermite", "histogram", "laguerre",
     "legendre", "linalg.ldl", "linear_cross_entropy", "log_ndtr",
     "masked_scatter", "multi_margin", "multilabel_margin", "ndtri",
-    "pdist", "segment_reduce", "sparse", "trilinear", "unique", "upsample_bilinear2d_aa", "zeta", "erfcx", "geqrf", "interpolate",
+    "segment_reduce", "sparse", "trilinear", "upsample_bilinear2d_aa", "zeta", "erfcx", "geqrf", "interpolate",
     "_upsample_nearest_exact", "i0e", "i1",
 )  # fmt: skip
 """Parts of names of operators that are computed on the CPU, or need one that is."""

@@ -162,3 +162,14 @@ def test_diagonals_of_what_is_no_cube_are_refused() -> None:
         gt.zeros(2, 3, 3).fill_diagonal_(1)
     with pytest.raises(gt.ShapeError, match="fill_diagonal_ takes a matrix"):
         gt.zeros(3).fill_diagonal_(1)
+
+
+def test_numbers_are_compared_and_taken_apart() -> None:
+    """As NumPy's namesakes take them; PyTorch wants tensors."""
+    x = gt.tensor([0.0, 1.0])
+    assert gt.isclose(0, x).tolist() == gt.isclose(x, 0).tolist() == [True, False]
+    assert gt.isclose(gt.tensor([0, 1]), 0.5).tolist() == [False, False]
+    assert gt.allclose(1.0, gt.ones(2, dtype=gt.float16))
+    assert [gt.real(0).item(), gt.real(1 + 2j).item(), gt.imag(1 + 2j).item(), gt.conj(2j).item()] == [0, 1, 2, -2j]
+    with pytest.raises(gt.DTypeError, match="isclose takes a tensor, not 'x'"):
+        gt.isclose("x", x)
