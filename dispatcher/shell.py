@@ -69,6 +69,7 @@ from .pacing.learned_policy import SERVICE_POLICIES, service_policy
 from .peer_processes import PeerProcesses
 from .session_files import FileAnswer, FileWork, SessionFiles
 from .standby import TakenOver
+from .telemetry.recorder import MAX_USED
 
 log = logging.getLogger("gt.dispatcher")
 WORK_SECONDS: Final = 0.002
@@ -292,6 +293,13 @@ class DispatcherShell:
             facts = self.core.facts
             self.accounts.add(WriteUsage(time.time() - self.clock(), facts["service"], facts["epoch"], lines))
 
+    def _tell_usage(self) -> None:
+        """Tell watchers what was used until now: of this dispatcher they hear no more."""
+        if self.core.subscribers.period:
+            self.core.usage.finish()
+            for _ in range(0, len(self.core.service.ledger.changed), MAX_USED):
+                self._handle(Publish(time.time_ns()))
+
     def _close_accounts(self) -> None:
         """Write down everything, and wait until it is written."""
         if self.accounts is not None:
@@ -305,6 +313,7 @@ class DispatcherShell:
     def _end(self) -> None:
         """End in order, or for the next dispatcher: then as after a kill, so that peers wait for that."""
         self.manager.stopping()
+        self._tell_usage()
         self._close_accounts()
         other = self.core.service.replaced
         if other is not None:

@@ -100,6 +100,23 @@ def test_what_a_watcher_sees_is_what_the_service_counts(machine: Machine, level:
         assert client.state.runs == stats["runs"]
 
 
+def test_what_was_used_is_told_before_the_dispatcher_ends(machine: Machine) -> None:
+    """Whoever adds up what dispatchers have counted misses nothing of one that ends in order."""
+    address, dispatcher, _ = machine.service(1)
+    with Stream(address) as stream:
+        reducer, events = Reducer(), list[t.Event]()
+        until(stream, reducer, lambda seen: seen.service is not None, events)
+        gt.connect(address)
+        with gt.signal.context("net"):
+            for _ in range(3):
+                (gt.ones(4) * 2.0).sum().item()
+        runs = gt.usage()["net"]["runs"]
+        dispatcher.signal(signal.SIGTERM)
+        until(stream, reducer, lambda seen: seen.status.state == RECONNECTING, events)
+    told = [event.runs for event in events if isinstance(event, t.Used) and event.signal == "net"]
+    assert told[-1:] == [runs]
+
+
 def test_a_watcher_comes_back_with_its_service(machine: Machine) -> None:
     """While the dispatcher is gone the stream says 'reconnecting' and how old its last word is; a new one is seen at once."""
     dispatcher = machine.command("dispatcher", "--address", "tcp://127.0.0.1:*", "--log-level", "info")
