@@ -70,5 +70,9 @@ def _widened(name: str, out_dtype: Any, *factors: Any) -> tuple[Tensor, ...]:
 
 
 def dot(input: Any, tensor: Any) -> Tensor:
-    """The inner product of two vectors."""
+    """The inner product of two vectors; with the conventions of the array API, of matrices too, their product, as in NumPy."""
+    if get_conventions() == "array_api":
+        a, b = tensor_of("dot", input), tensor_of("dot", tensor)
+        if {a.ndim, b.ndim} in ({2}, {1, 2}):
+            return matmul(a, b)
     return _product("dot", input, tensor, 1)

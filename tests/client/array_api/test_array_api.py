@@ -157,6 +157,16 @@ def test_operators_keep_the_rules_that_they_are_told_to_keep() -> None:
         gt.set_conventions("numpy")
 
 
+@pytest.mark.usefixtures("conventions")
+def test_the_method_dot_multiplies_matrices_where_numpys_rules_hold() -> None:
+    x, y, v = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4), np.arange(3.0)
+    with pytest.raises(gt.ShapeError, match="both operands have 1 dimensions"):
+        mine(x).dot(mine(y))
+    gt.set_conventions("array_api")
+    for a, b in ((x, y), (x, v), (v, y), (v, v)):
+        agree(mine(a).dot(mine(b)), a.dot(b))
+
+
 def test_shifts_are_operators() -> None:
     x, y = np.array([1, -7, 40]), np.array([3, 1, 2])
     for shift in (operator.lshift, operator.rshift):
