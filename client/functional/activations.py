@@ -30,7 +30,7 @@ from gt.client.ops.arithmetic import (
 from gt.client.ops.elementwise import erf
 from gt.client.ops.elementwise import log_sigmoid as logsigmoid
 from gt.client.tensor import emission_context
-from gt.client.tensor.operands import cast, convert, tensor_of
+from gt.client.tensor.operands import cast, convert, of_kinds, tensor_of
 from gt.errors import DTypeError, ShapeError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0, inplace: b
     """`x` between `min_val` and `max_val`, which it does not leave. At these bounds the gradient is 0."""
     if min_val > max_val:
         raise ValueError(f"hardtanh: min_val {min_val} is greater than max_val {max_val}")
-    x = tensor_of("hardtanh", input)
+    x = of_kinds("hardtanh", input, "ifc")
     low, high = (convert("hardtanh", bound, x.dtype) for bound in (min_val, max_val))
     return _finished("hardtanh", x, where(x <= low, low, where(x >= high, high, x)), inplace)
 

@@ -62,6 +62,8 @@ def _operands(
         raise ShapeError(f"{name}: input {x.shape} has {count + 1} or (with a batch) {count + 2} dimensions")
     if x.dtype is not w.dtype:
         raise DTypeError(f"{name}: input and weight have one dtype, not {x.dtype} and {w.dtype}")
+    if transposed and x.dtype.kind in "bi" and x.dtype.itemsize == 1:
+        raise DTypeError(f"{name}: sums are no {x.dtype}: cast to a wider dtype first")
     if not batched:
         x = shape_ops.unsqueeze(x, 0)
     channels = w.shape[0] if transposed and w.ndim else w.shape[1] * groups if w.ndim > 1 else -1

@@ -16,7 +16,7 @@ from gt.client.ops import arithmetic, creation, shape_ops
 from gt.client.ops.arithmetic import add, mul, sub
 from gt.client.tensor import emission
 from gt.client.tensor.operands import cast, tensor_of
-from gt.errors import ShapeError
+from gt.errors import DTypeError, ShapeError
 from gt.ir.dtypes import float32, float64, int64, uint8
 
 from . import pooling
@@ -98,6 +98,10 @@ def interpolate(
         raise ShapeError(f"interpolate: mode {mode!r} is for {_SMOOTH[mode]} dimensions, not for shape {x.shape}")
     if align_corners is not None and mode not in _SMOOTH:
         raise ValueError("interpolate: align_corners is for the modes that look between elements")
+    if mode in _SMOOTH and x.dtype.kind in "bi" and not (x.dtype is uint8 and field == 2):
+        raise DTypeError(
+            f"interpolate: what lies between elements is no {x.dtype}: cast to a floating-point dtype first"
+        )
     if x.dtype is uint8 and mode in _SMOOTH:
         smooth = interpolate(
             cast(x, float32), size, scale_factor, mode, align_corners, recompute_scale_factor, antialias

@@ -13,7 +13,7 @@ from gt.client.ops import arithmetic, creation, reductions, shape_ops
 from gt.client.ops.arithmetic import abs, add, div, exp, log, maximum, mul, neg, square, sub, where
 from gt.client.tensor import emission, emission_context
 from gt.client.tensor.autocast import widened
-from gt.client.tensor.operands import cast, tensor_of
+from gt.client.tensor.operands import cast, of_kinds, tensor_of
 from gt.errors import DTypeError, ShapeError
 
 from .activations import logsigmoid
@@ -77,7 +77,9 @@ def mse_loss(
 ) -> Tensor:
     """The squared differences."""
     reduction = reduction_of("mse_loss", size_average, reduce, reduction)
-    return _weighted("mse_loss", square(_apart("mse_loss", input, target)), weight, reduction)
+    return _weighted(
+        "mse_loss", square(of_kinds("mse_loss", _apart("mse_loss", input, target), "bif")), weight, reduction
+    )
 
 
 @widened
@@ -107,7 +109,7 @@ def smooth_l1_loss(
     reduction = reduction_of("smooth_l1_loss", size_average, reduce, reduction)
     if beta < 0:
         raise ValueError(f"smooth_l1_loss: beta is at least 0, not {beta}")
-    far = abs(_apart("smooth_l1_loss", input, target))
+    far = abs(of_kinds("smooth_l1_loss", _apart("smooth_l1_loss", input, target), "f"))
     if beta == 0:
         return reduced("smooth_l1_loss", far, reduction)
     near = div(mul(square(far), 0.5), float(beta))
@@ -119,7 +121,7 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
     """Half the squared difference up to `delta`, from there on a line (Huber, 1964)."""
     if delta <= 0:
         raise ValueError(f"huber_loss: delta is greater than 0, not {delta}")
-    far = abs(_apart("huber_loss", input, target))
+    far = abs(of_kinds("huber_loss", _apart("huber_loss", input, target), "f"))
     loss = where(far <= delta, mul(square(far), 0.5), mul(sub(far, 0.5 * delta), float(delta)))
     return _weighted("huber_loss", loss, weight, reduction)
 
@@ -189,7 +191,7 @@ def kl_div(
     """`t · (log t − input)`, where `input` is log-probabilities. 'batchmean': the sum over the size of dimension 0."""
     if reduction != "batchmean" or size_average is not None or reduce is not None:
         reduction = reduction_of("kl_div", size_average, reduce, reduction)
-    x, t = tensor_of("kl_div", input), tensor_of("kl_div", target)
+    x, t = of_kinds("kl_div", input, "f"), of_kinds("kl_div", target, "f")
     if log_target:
         loss = mul(exp(t), sub(t, x))
     else:
@@ -230,7 +232,7 @@ def gaussian_nll_loss(
 
     That has no part in the gradient. Negative variances count as small ones: to find them would mean to wait.
     """
-    x, t = tensor_of("gaussian_nll_loss", input), tensor_of("gaussian_nll_loss", target)
+    x, t = of_kinds("gaussian_nll_loss", input, "f"), tensor_of("gaussian_nll_loss", target)
     spread = creation.full_like(x, float(var)) if isinstance(var, (int, float)) else tensor_of("gaussian_nll_loss", var)
     if spread.shape != x.shape:
         if spread.shape == x.shape[:-1]:
@@ -261,6 +263,10 @@ def _check_classes(name: str, x: Tensor, target: Tensor) -> None:
 def _check_weight(name: str, x: Tensor, axis: int, weight: Tensor | None) -> None:
     if weight is not None and tensor_of(name, weight).shape != (x.shape[axis],):
         raise ShapeError(f"{name}: {x.shape[axis]} classes need a weight of that size, not of shape {weight.shape}")
+    if weight is not None and weight.dtype is not x.dtype:
+        raise DTypeError(
+            f"{name}: the weight of classes is of the input's dtype, {x.dtype}, not of {weight.dtype}: cast it first"
+        )
 
 
 def _along(weight: Tensor, x: Tensor, axis: int) -> Tensor:
@@ -318,7 +324,7 @@ def nll_loss(
     nothing (with None there are none such, which is cheaper); other targets out of range are an error at the fetch.
     """
     reduction = reduction_of("nll_loss", size_average, reduce, reduction)
-    x, classes = tensor_of("nll_loss", input), tensor_of("nll_loss", target)
+    x, classes = of_kinds("nll_loss", input, "f"), tensor_of("nll_loss", target)
     _check_classes("nll_loss", x, classes)
     _check_weight("nll_loss", x, 1 if x.ndim > 1 else 0, weight)
     return _pick("nll_loss", x, classes, weight, ignore_index, reduction, 0.0)

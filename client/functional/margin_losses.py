@@ -12,7 +12,7 @@ from gt.client.ops import arithmetic, creation, gather_scatter, join_and_pad, re
 from gt.client.ops.arithmetic import abs, add, div, in_single, maximum, mul, neg, sqrt, square, sub, where
 from gt.client.tensor import emission, emission_context
 from gt.client.tensor.autocast import widened
-from gt.client.tensor.operands import cast, tensor_of
+from gt.client.tensor.operands import cast, of_kinds, tensor_of
 from gt.errors import ShapeError
 
 from .activations import logsigmoid
@@ -57,7 +57,7 @@ def norm_of(x: Tensor, p: float, axis: Any, keepdim: bool = False) -> Tensor:
 @in_single
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x1 · x2 over the product of their lengths, each at least `eps`, along an axis of the shape to which both broadcast."""
-    a, b = join_and_pad.broadcast_tensors(tensor_of("cosine_similarity", x1), tensor_of("cosine_similarity", x2))
+    a, b = join_and_pad.broadcast_tensors(*(of_kinds("cosine_similarity", x, "bif") for x in (x1, x2)))
     a, b = (div(x, maximum(norm_of(x, 2.0, dim, True), float(eps))) for x in (a, b))
     return reductions.sum(mul(a, b), dim)
 
@@ -155,7 +155,8 @@ def multilabel_soft_margin_loss(
 ) -> Tensor:
     """The mean over classes of `binary_cross_entropy_with_logits`."""
     reduction = reduction_of("multilabel_soft_margin_loss", size_average, reduce, reduction)
-    loss = neg(add(mul(target, logsigmoid(input)), mul(sub(1.0, target), logsigmoid(neg(input)))))
+    x = of_kinds("multilabel_soft_margin_loss", input, "f")
+    loss = neg(add(mul(target, logsigmoid(x)), mul(sub(1.0, target), logsigmoid(neg(x)))))
     loss = reductions.mean(loss if weight is None else mul(loss, weight), -1)
     return reduced("multilabel_soft_margin_loss", loss, reduction)
 

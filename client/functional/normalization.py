@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gt.client.ops import arithmetic, join_and_pad, shape_ops
 from gt.client.ops.arithmetic import add, div, in_single, mul, rsqrt, square, sub
 from gt.client.tensor import emission, grad_mode
-from gt.client.tensor.operands import cast, tensor_of
+from gt.client.tensor.operands import cast, of_kinds, tensor_of
 from gt.errors import DTypeError, ShapeError
 from gt.ir.dtypes import float32
 
@@ -153,7 +153,7 @@ def group_norm(
 @in_single
 def local_response_norm(input: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
     """x over `(k + alpha · mean of squares of size neighbouring channels)` to the power beta (Krizhevsky et al., 2012)."""
-    x = tensor_of("local_response_norm", input)
+    x = of_kinds("local_response_norm", input, "bif")
     if x.ndim < 3:
         raise ShapeError(f"local_response_norm takes (N, C, …) of at least three dimensions, not shape {x.shape}")
     if size < 1:

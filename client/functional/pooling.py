@@ -14,6 +14,7 @@ from gt.client.tensor import emission
 from gt.client.tensor.operands import cast, tensor_of, unrolled
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, ShapeError
+from gt.ir.dtypes import int64
 from gt.ir.infer import conv_extent
 
 from .convolution import Sizes, each_of, padded, windows
@@ -142,6 +143,8 @@ def max_pool3d(
 def _avg_pool(
     name: str, count: int, input: Any, kernel: Any, stride: Any, padding: Any, ceil: bool, include: bool, divisor: Any
 ) -> Tensor:
+    if tensor_of(name, input).dtype is not int64 and input.dtype.kind in "bi":
+        raise DTypeError(f"{name}: means are no {input.dtype}: cast to a floating-point dtype first")
     cut, x, sizes, strides, pads, batched = _pooled(name, count, input, kernel, stride, padding, 1, ceil, 0)
     total = emission.emit("sum", (cut,), tuple(range(2 + count, 2 + 2 * count)), False)
     if divisor == 0:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gt.client.ops import arithmetic, creation, join_and_pad, shape_ops
 from gt.client.ops.matrix_products import matmul
 from gt.client.tensor import emission
-from gt.client.tensor.operands import cast, tensor_of
+from gt.client.tensor.operands import cast, of_kinds, tensor_of
 from gt.errors import ShapeError
 from gt.ir.dtypes import int64
 
@@ -84,7 +84,7 @@ def grid_sample(
 
     `mode` is 'bilinear', 'nearest' or (of images) 'bicubic'; outside is 0, or what 'border' or 'reflection' make of it.
     """
-    x, where = tensor_of("grid_sample", input), tensor_of("grid_sample", grid)
+    x, where = of_kinds("grid_sample", input, "fc"), of_kinds("grid_sample", grid, "f")
     count = x.ndim - 2
     if count not in (2, 3) or where.ndim != x.ndim or where.shape[0] != x.shape[0] or where.shape[-1] != count:
         raise ShapeError(f"grid_sample: an image (N, C, …) and a grid (N, …, {count}), not {x.shape} and {where.shape}")

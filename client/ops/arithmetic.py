@@ -22,6 +22,7 @@ from gt.client.tensor.operands import (
     float_unary,
     meet,
     meet_float,
+    of_kinds,
     plain,
     tensor_of,
 )
@@ -305,6 +306,8 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Tensor:
         out = _bounded(out, min, "maximum", lt)
     if max is not None:
         out = _bounded(out, max, "minimum", gt)
+    if out.dtype is bool_:
+        raise DTypeError("clamp takes numbers, not bool: cast the input or a bound first")
     return out
 
 
@@ -455,7 +458,7 @@ def round(input: Any, *, decimals: int = 0) -> Tensor:
     """Rounded to the nearest integers, halves to even; or to multiples of 10 to the power −`decimals`."""
     if not decimals:
         return _rounding("round", input)
-    x = tensor_of("round", input)
+    x = of_kinds("round", input, "bif")
     if x.dtype.kind != "f":
         if decimals > 0:
             return clone(x)

@@ -295,6 +295,8 @@ def arange(
     numbers = [int(n) if scalar_kind(n) in "bi" else float(n) for n in (start, end, step)]
     floating = any(isinstance(n, float) for n in numbers)
     chosen = as_dtype(dtype) if dtype is not None else get_default_dtype() if floating else int64
+    if chosen.kind == "b":
+        raise DTypeError("arange counts in numbers, not in bool")
     if floating and not all(map(math.isfinite, numbers)):
         raise ValueError(f"arange: {start}, {end} and {step} are not all finite")
     if floating and chosen.kind == "i":

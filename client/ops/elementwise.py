@@ -11,7 +11,18 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from gt.client.tensor import emission, operands
-from gt.client.tensor.operands import binary, cast, clone, convert, dtype_of, floating, meet, meet_float, tensor_of
+from gt.client.tensor.operands import (
+    binary,
+    cast,
+    clone,
+    convert,
+    dtype_of,
+    floating,
+    meet,
+    meet_float,
+    of_kinds,
+    tensor_of,
+)
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError
 from gt.ir.dtype_limits import finfo
@@ -174,13 +185,13 @@ def angle(input: Any) -> Tensor:
 
 def isposinf(input: Any) -> Tensor:
     """Where `input` is +∞."""
-    x = tensor_of("isposinf", input)
+    x = of_kinds("isposinf", input, "bif")
     return eq(x, math.inf) if x.dtype.kind == "f" else creation.full(x.shape, False)
 
 
 def isneginf(input: Any) -> Tensor:
     """Where `input` is −∞."""
-    x = tensor_of("isneginf", input)
+    x = of_kinds("isneginf", input, "bif")
     return eq(x, -math.inf) if x.dtype.kind == "f" else creation.full(x.shape, False)
 
 
@@ -379,7 +390,7 @@ def bitwise_right_shift(input: Any, other: Any) -> Tensor:
 
 def lerp(input: Any, end: Any, weight: Any) -> Tensor:
     """From `input` (weight 0) on the straight line to `end` (weight 1); exact at both."""
-    a, b = meet("lerp", tensor_of("lerp", input), tensor_of("lerp", end))
+    a, b = meet("lerp", of_kinds("lerp", input, "fc"), of_kinds("lerp", end, "fc"))
     way = sub(b, a)
     if not isinstance(weight, Tensor):
         near = abs(weight) < 0.5
@@ -392,6 +403,8 @@ def lerp(input: Any, end: Any, weight: Any) -> Tensor:
 def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: float = 1) -> Tensor:
     """`input + value · tensor1 · tensor2`."""
     product = mul(tensor_of("addcmul", tensor1), tensor_of("addcmul", tensor2))
+    if product.dtype.kind == "b":
+        raise DTypeError("addcmul takes numbers, not bool: cast them first")
     return add(tensor_of("addcmul", input), product if value == 1 else mul(product, value))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from gt.client.tensor import emission
-from gt.client.tensor.operands import cast, integers, tensor_of
+from gt.client.tensor.operands import cast, integers, of_kinds, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, ShapeError
 from gt.ir.dtypes import bool_, float64, int64, uint8
@@ -55,7 +55,7 @@ def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0) -> Tensor
     """The number of elements in each of `bins` equal ranges from `min` to `max` (if equal: from the smallest to the
     largest).
     """
-    x = tensor_of("histc", input)
+    x = of_kinds("histc", input, "bif")
     if bins < 1 or min > max:
         raise ValueError(f"histc: {bins} bins from {min} to {max}")
     flat = emission.emit("reshape", (cast(x, float64),), (x.numel(),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gt.client.tensor import emission
-from gt.client.tensor.operands import cast, tensor_of
+from gt.client.tensor.operands import cast, of_kinds, tensor_of
 from gt.client.tensor.tensor import Tensor
 from gt.errors import DTypeError, ShapeError
 from gt.ir.dtypes import get_default_dtype
@@ -33,7 +33,7 @@ def _part(x: Tensor, at: int, start: int, size: int) -> Tensor:
 
 def _areas(name: str, y: Any, x: Any, dx: Any, dim: int) -> tuple[Tensor, int]:
     """Of every two neighbours along an axis their mean times the way between them, doubled where dx is a number."""
-    values = tensor_of(name, y)
+    values = of_kinds(name, y, "ifc")
     at = axis_of(name, dim, values.shape)
     size = max(values.shape[at] - 1, 0)
     pairs = arithmetic.add(_part(values, at, min(1, values.shape[at]), size), _part(values, at, 0, size))

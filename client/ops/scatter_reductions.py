@@ -14,6 +14,7 @@ import numpy as np
 from gt.client.tensor import emission
 from gt.client.tensor.custom_function import Function
 from gt.client.tensor.operands import cast, clone, tensor_of
+from gt.errors import DTypeError
 from gt.ir.dtypes import bool_, int64
 
 from . import arithmetic, creation, gather_scatter, shape_ops
@@ -76,6 +77,8 @@ def _joined(
 ) -> Tensor:
     if reduce not in kinds:
         raise ValueError(f"{name}: reduce is one of {', '.join(kinds)}, not {reduce!r}")
+    if x.dtype is bool_ and reduce == "mean":
+        raise DTypeError(f"{name}: the mean of booleans is a number: cast them first")
     if places.numel() == 0:
         return clone(x)
     if x.dtype is bool_:  # as the numbers 0 and 1

@@ -12,7 +12,7 @@ from typing import Any
 
 from gt.client.tensor import emission
 from gt.client.tensor.argument_names import also_named
-from gt.client.tensor.operands import cast, floating, tensor_of, unrolled
+from gt.client.tensor.operands import cast, floating, of_kinds, tensor_of, unrolled
 from gt.client.tensor.tensor import Tensor
 from gt.ir.dtypes import get_default_dtype, int64
 
@@ -121,7 +121,7 @@ def _polynomial(name: str, first: Callable[[Tensor], Any], step: Callable[[Tenso
     """
 
     def function(input: Any, n: Any) -> Tensor:
-        x = tensor_of(name, input)
+        x = of_kinds(name, input, "bif")
         x = x if x.dtype.kind == "f" else cast(x, get_default_dtype())
         orders = cast(n, int64) if isinstance(n, Tensor) else None
         last = int(n) if orders is None else int(orders.max()) if orders.numel() else 0

@@ -79,6 +79,22 @@ def tensor_of(op: str, value: Any) -> Tensor:
     raise DTypeError(f"{op} takes a tensor, not {value!r} ({type(value).__name__}){advice}")
 
 
+_KINDS: Final = {
+    "f": "floating-point numbers",
+    "fc": "floating-point or complex numbers",
+    "bif": "real numbers",
+    "ifc": "numbers",
+}
+
+
+def of_kinds(op: str, value: Any, kinds: str) -> Tensor:
+    """A required tensor operand with a dtype of one of these kinds. Raises `DTypeError` for another."""
+    x = tensor_of(op, value)
+    if x._value.spec.dtype.kind not in kinds:
+        raise DTypeError(f"{op} takes {_KINDS[kinds]}, not {x.dtype}: cast it first")
+    return x
+
+
 def dtype_of(op: str, operands: Sequence[Any]) -> DType:
     """The dtype in which operands (as `plain` returns them) meet."""
     tensors = [(o._value.spec.dtype, o._value.spec.ndim == 0) for o in operands if isinstance(o, Tensor)]

@@ -13,7 +13,7 @@ from gt.client.functional import embeddings, normalization, spatial_transformers
 from gt.client.ops import arithmetic, creation, join_and_pad, random, scatter_reductions, shape_ops
 from gt.client.ops.arithmetic import add, mul, rsqrt, square, sub
 from gt.client.tensor import emission, operands
-from gt.client.tensor.operands import cast, clone, tensor_of
+from gt.client.tensor.operands import cast, clone, of_kinds, tensor_of
 from gt.errors import ShapeError
 from gt.ir.dtypes import float32
 
@@ -89,7 +89,7 @@ def _noted(x: Tensor, mean: Tensor, scale: Tensor, shape: tuple[int, ...]) -> tu
 
 
 def _wide(name: str, input: Any) -> tuple[Tensor, Tensor]:
-    x = tensor_of(name, input)
+    x = of_kinds(name, input, "f")
     return x, cast(x, float32) if x.dtype.itemsize == 2 else x
 
 
