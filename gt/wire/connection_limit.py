@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import socket as socketlib
 import threading
 import time
@@ -189,20 +188,17 @@ def _peer_address(descriptor: int, endpoint: str) -> str:
 
 @contextlib.contextmanager
 def _accepted(descriptor: int, endpoint: str) -> Iterator[socketlib.socket | None]:
-    """A copy of a connection that was accepted at this address; None if the descriptor is closed, or that of anything else."""
+    """A connection that was accepted at this address; None if the descriptor is closed, or that of anything else. It is no copy,
+    which would need a descriptor where there may be none left."""
     try:
-        copy = os.dup(descriptor)  # which nobody else closes and uses for something else
-    except OSError:
+        connection = socketlib.socket(fileno=descriptor)
+    except OSError:  # closed, a file, or a pipe
         yield None
         return
     try:
-        connection = socketlib.socket(fileno=copy)
-    except OSError:  # a file, or a pipe
-        os.close(copy)
-        yield None
-        return
-    with connection:
         yield connection if _is_accepted(connection, endpoint) else None
+    finally:
+        connection.detach()
 
 
 def _is_accepted(connection: socketlib.socket, endpoint: str) -> bool:
