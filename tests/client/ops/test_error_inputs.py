@@ -30,6 +30,7 @@ ACCEPTED = {
     "clamp_max": "PyTorch takes this number too",
     "clamp_min": "PyTorch takes this number too",
     "__rsub__": "PyTorch takes these numbers too",
+    "isclose": "either operand may be a number, as NumPy has it",
 }  # fmt: skip
 """By op: why GT accepts some of its inputs that the database says PyTorch refuses."""
 
