@@ -162,6 +162,8 @@ def compile_piecewise(
 def _inherited(slots: Slots, memory: tuple[int, ...], operands: list[Any], slots_of: Sequence[int]) -> Any:
     """The array of one of these slots, which nobody else holds; None if there is none."""
     for slot in memory:
+        if slots[slot] is None:
+            continue  # another result has taken it
         at = slots_of.index(slot)
         operands[at] = None  # it counts as one who holds it
         array = take_exclusive(slots, slot)

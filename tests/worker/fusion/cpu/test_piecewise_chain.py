@@ -47,6 +47,11 @@ def same(program: Program, hot: Program, inputs: list[Any]) -> list[Array]:
     return [now[slot] for _, slot in program.survivors]
 
 
+def summed(lines: Lines, count: int, *shape: int) -> list[int]:
+    """Values that nothing else holds, the sums of two: a chain with which they die may take their memory."""
+    return [lines.op("sum", lines.input(2, *shape), axes=(0,), keepdims=False) for _ in range(count)]
+
+
 def tensor(random: np.random.Generator, *shape: int) -> Array:
     x = random.standard_normal(shape, dtype=np.float32)
     x[random.random(shape) < 0.1] = random.choice(SPECIAL)
@@ -66,6 +71,7 @@ def test_bits_are_those_of_the_steps(data: st.DataObject) -> None:
     shape = (draw(st.integers(1, 4)), row)
     lines, random = Lines(), np.random.default_rng(draw(st.integers(0, 99)))
     floats = [lines.input(*shape), lines.input(*shape), lines.input(row), lines.input(1, row), lines.input()]
+    floats += summed(lines, 3, *shape)
     inputs: list[Any] = [tensor(random, *each.shape) for each in lines.inputs]
     for at in draw(st.sampled_from([(), (0,), (0, 1)])):
         inputs[at] = np.asfortranarray(inputs[at])
@@ -114,6 +120,21 @@ def test_an_update_lies_as_the_step_by_step_one_and_takes_memory_that_dies(turne
     inputs: list[Any] = [tensor(random, 40, 70), tensor(random, 40, 70), 0.1]
     inputs[:turned] = [np.asfortranarray(each) for each in inputs[:turned]]
     same(program, hot, inputs)
+
+
+def test_each_result_of_an_optimizer_takes_the_memory_of_another_value_that_dies() -> None:
+    """Both averages and the weights of Adam's step are results of one chain, with which their old values die."""
+    lines = Lines()
+    average, gradient, spread, weight = summed(lines, 4, 32, 64)
+    number = lines.scalar
+    average = lines.op("add", lines.op("mul", average, number("f")), lines.op("mul", gradient, number("f")))
+    square = lines.op("mul", lines.op("square", gradient), number("f"))
+    spread = lines.op("add", lines.op("mul", spread, number("f")), square)
+    step = lines.op("div", average, lines.op("add", lines.op("sqrt", spread), number("f")))
+    weight = lines.op("sub", weight, lines.op("mul", step, number("f")))
+    program, hot = compiled(lines, average, spread, weight)
+    random = np.random.default_rng(0)
+    same(program, hot, [*(random.random((2, 32, 64), np.float32) for _ in range(4)), 0.9, 0.1, 1e-3, 0.999, 1e-8, 1e-3])
 
 
 @pytest.mark.parametrize("shape", [(MAX_ELEMENTS + 1,), (3, MIN_ROW - 1)])
