@@ -79,7 +79,7 @@ SPLIT_PARTS: Final = ("compute", "communication", "runtime", "waiting")
 """The parts of a utilisation bar, in order."""
 
 OP_GROUPS: Final = {
-    "element": ("unary", "binary", "where", "cast", "fused"),
+    "element": ("unary", "binary", "where", "cast", "weight", "fused"),
     "product": (
         "matmul", "int8_product", "conv", "windows", "overlap_add", "max_pool", "max_pool_grad", "attention",
         "attention_grad", "recurrence", "recurrence_grad",
