@@ -227,7 +227,7 @@ say("again", (gt.ones(3) + 1).numpy().tolist())
     program.expect("ready")
     daemons_of(program, "dispatcher")[0].kill()
     said = program.expect("error ")
-    assert "its process ended" in said
+    assert "its process ended" in said or "it was started again since" in said, "whichever the program sees first"
     assert "the tensors of the session are lost" in said
     assert "after gt.disconnect() the next operation starts another service" in said
     assert program.expect("again ").endswith("[2.0, 2.0, 2.0]")
