@@ -22,7 +22,7 @@ print(json.dumps({
     "leads": os.getsid(0) == os.getpid(), "threads": len(os.listdir("/proc/self/task")), "umask": os.umask(0),
     "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())), "flags": os.get_blocking(0), "heard": input(),
     "signals": {n: str(signal.getsignal(n)).split(" at ")[0] for n in (1, 2, 10, 13, 15, 17)},
-    "descriptors": [n for n in range(3, 4096) if os.path.exists(f"/proc/self/fd/{n}")],
+    "descriptors": [n for n in range(3, 600) if os.path.exists(f"/proc/self/fd/{n}")],
 }), flush=True)
 print("and more", file=sys.stderr)
 sys.exit(int(sys.argv[1]))
