@@ -250,8 +250,8 @@ def measure_fixed(programs: int, products: int) -> dict[str, Any]:
 
 
 def on_a_service(members: Callable[[list[int]], list[Program]]) -> tuple[list[Any], list[str]]:
-    """What programs have found on a service of `sharing.WORKERS` workers, made for the processes of its daemons; and what is left
-    of it when it has been closed."""
+    """Run programs on a new service of `sharing.WORKERS` workers. `members` makes them from its daemons' process numbers.
+    Returns what each has found, and what is left of the service when it has been closed."""
     gt.connect("inproc")  # everything that a program imports is there before the first is forked
     (gt.ones(2) + 1).sum().item()
     gt.disconnect()

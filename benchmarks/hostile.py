@@ -66,7 +66,7 @@ CALIBRATION_FETCHES: Final = 30
 BURN: Final = "burn"
 """The name of what is measured beside programs that only burn cores."""
 GREETING: Final = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
-"""How a connection of ZeroMQ begins whose ends have keys."""
+"""The first bytes of a ZeroMQ connection with keys (ZMTP 3.1's greeting, mechanism CURVE)."""
 NO_KEY: Final = b"\x04\xc8\x05HELLO\x01\x00" + bytes(72)
 """The beginning of the first command of the handshake (CurveZMQ's HELLO), up to the key."""
 Body = Callable[[str, int, float], int | None]

@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from .state.records import ClientRecord
 
 HEARD_BEFORE_RESUME: Final = (m.Ping, m.Goodbye, m.Resume)
-"""What a client may say while its session waits for its `Resume`."""
+"""The messages that a client may send while the dispatcher waits for the `Resume` of its session. Others are dropped."""
 
 
 class DispatcherCore:

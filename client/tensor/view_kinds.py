@@ -1,6 +1,7 @@
-"""What each kind of view is to its base: how its part is put back, what strides it has, and which ops cut it if it takes several.
+"""Tables of the kinds of views: how a changed view is written back to its base, and what strides it has.
 
-Tables by kind, which is the op that cuts, for `views`. Nothing here holds or changes a tensor.
+A kind is named by the op that computes the view from its base; `COMPOSED` has those of several ops. `views` looks kinds up
+here. Nothing here holds or changes a tensor.
 """
 
 from __future__ import annotations

@@ -34,15 +34,15 @@ _APART: Final = frozenset(
         "nanmedian", "stack", "take", "take_along_dim", "vstack",
     }
 )  # fmt: skip
-"""Those that read elements again, or in another order, than they write: PyTorch would read what it has written already, and
-refuses an operand in `out`. Other functions may write to an operand itself."""
+"""Functions that read an element again after they have written others, so PyTorch refuses an `out` that shares memory with an
+operand. Other functions may write to an operand itself."""
 _EXACT: Final = frozenset(
     {
         "aminmax", "complex", "gather", "index_select", "kthvalue", "masked_select", "median", "mode", "multinomial",
         "nanmedian", "polar", "sort", "take", "take_along_dim", "topk",
     }
 )  # fmt: skip
-"""Those that write to tensors of the dtype of their results alone. Others cast to a dtype that holds the result."""
+"""Functions whose `out` must have the dtype of the result. Others cast the result to the dtype of `out`, if that can hold it."""
 
 
 def filling(function: Callable[..., Any], home: str, tensors: str = "") -> Callable[..., Any]:

@@ -30,8 +30,8 @@ class FunctionRow(NamedTuple):
     out: bool = False
     """Whether `gt.<name>` takes `out=`, as PyTorch's does."""
     tensors: Literal["", "first", "both"] = ""
-    """Which of two operands `gt.<name>` and the methods take tensors alone for, as PyTorch does. GT itself and `gt.array_api`
-    call the function with numbers too; one that nobody calls so checks its operands by itself (`tensor_of`)."""
+    """Which of two operands must be tensors in `gt.<name>` and the methods, as in PyTorch. The function itself takes numbers,
+    since GT and `gt.array_api` call it with them; one that nobody calls with numbers checks its operands itself (`tensor_of`)."""
     array_api: Literal["", "same", "promoted"] = ""
     """Whether it is in `gt.array_api`: as it is, or for two operands that meet as the standard says. Those that the
     standard wants otherwise are written in `client/array_api`."""
